@@ -1,0 +1,50 @@
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+.PHONY: setup demo test check bench protos lock clean help
+
+setup: $(STAMP)  ## create .venv with the secagg command in it
+	@:
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "secagg needs Python 3.11 or newer; $(PYTHON) was not found" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("secagg needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
+	@echo "setting up .venv (the first time takes a few minutes)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -qq --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup  ## a secure sum of one server and five clients on this machine (PROTECTION=..., ARGS=...)
+	@$(BIN)/secagg demo $(if $(PROTECTION),--protection $(PROTECTION)) $(ARGS)
+
+test: setup  ## the tests, without those marked long
+	@$(BIN)/pytest $(ARGS)
+
+check: setup  ## lint, format, types, architecture, generated code
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m tests.architecture.regenerate --check
+	@$(BIN)/pytest --quiet tests/architecture
+
+bench: setup  ## measure speed and size; writes bench.json
+	@$(BIN)/python -m tests.benchmarks
+
+protos: setup  ## regenerate secagg/wire/generated from protos/
+	@$(BIN)/python -m tests.architecture.regenerate
+
+lock: setup  ## install what pyproject.toml newly asks for and write requirements.lock
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@$(BIN)/python -m tests.architecture.lock
+	@touch $(STAMP)
+
+clean:  ## remove .venv, caches and what the commands wrote
+	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache bench.json secagg-demo
+	@find secagg methods threat_models tests -name __pycache__ -prune -exec rm -rf {} +
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10

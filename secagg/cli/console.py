@@ -1,0 +1,85 @@
+"""How the command line speaks.
+
+Results go to stdout, everything else to stderr. An error is one line, "secagg: …", with its remedy; no traceback
+unless --debug. `--json -` prints only JSON to stdout. Exit codes: 0 pass, 1 gate failed, 2 usage or bad input,
+3 transcript invalid, 4 inconclusive, 5 session aborted, 70 internal error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from secagg.errors import BadInput
+from secagg.head import Evaluation
+
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+
+
+class Speaker:
+    """One command's output."""
+
+    def __init__(self, *, quiet: bool, json_to: str | None = None) -> None:
+        self._json_to = json_to
+        self._quiet = quiet
+        self._stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+        logging.basicConfig(
+            level=logging.ERROR if quiet else logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr
+        )
+
+    def say(self, text: str) -> None:
+        """Progress or a hint, on stderr."""
+        if not self._quiet:
+            self._stderr.print(text, markup=False)
+
+    @contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """Show a spinner on a terminal while something long runs."""
+        if self._quiet or not self._stderr.is_terminal:
+            self.say(text)
+            yield
+        else:
+            with self._stderr.status(text):
+                yield
+
+    def result(self, content: dict[str, Any], *lines: str) -> None:
+        """The result: lines for people, and the same as JSON where it was asked for."""
+        if self._json_to == "-":
+            sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+            return
+        for line in lines:
+            print(line)
+        if self._json_to is not None:
+            try:
+                Path(self._json_to).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+            except OSError as error:
+                raise BadInput(f"cannot write {self._json_to} ({error.strerror})") from None
+            self.say(f"wrote {self._json_to}")
+
+
+def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Names and values under a title; values are never cut, so that digests can be copied."""
+    listed = [
+        (name, line) for name, value in rows for name, line in zip_longest([name], value.split("\n"), fillvalue="")
+    ]
+    width = max((len(name) for name, _ in listed), default=0)
+    return "\n".join([title, *(f"  {name:<{width}}  {line}".rstrip() for name, line in listed)])
+
+
+def percent(evaluation: Evaluation) -> str:
+    """An accuracy with its interval and counts."""
+    low, high = (100 * bound for bound in evaluation.interval)
+    share = 100 * evaluation.accuracy
+    return f"{share:.2f} % ({evaluation.correct} of {evaluation.total}; 95 % interval {low:.2f} to {high:.2f})"

@@ -1,0 +1,241 @@
+"""`secagg demo`: one server and five clients as processes of their own, real gRPC and mutual TLS, a real data set."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
+from secagg.data import Dataset, open_dataset, partition
+from secagg.errors import BadInput, SessionAborted
+from secagg.head import Evaluation, evaluate, load_safetensors
+from secagg.parties import Pipeline, SessionSetup, conclude, contribution_of
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.parties.verification import verify_transcript
+from secagg.plan import Plan, write_plan
+from secagg.policy import Policy
+from secagg.randomness import OperatingSystem
+from secagg.roster import Roster
+from secagg.transport.enrolment import create_authority, create_request, issue
+
+SERVER = "coordinator"
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The folders and the plan of one demo."""
+
+    folder: Path
+    members: tuple[str, ...]
+    roster: Roster
+    plan: Plan
+    dataset: Dataset
+
+    def data(self, name: str) -> str:
+        """A member's records."""
+        return str(self.folder / name / "records.npz")
+
+    def session(self, name: str) -> Path:
+        """A party's folder of this session."""
+        return self.folder / name / "state" / self.plan.session.hex()[:16]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for everything that the demo writes; it is emptied first.")] = Path(
+        "secagg-demo"
+    ),
+    clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
+    expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
+    protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Five members build a digit classifier together; the server sees nothing but the sum."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    stage = _set_the_stage(out, clients, expand, protection)
+    speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
+    begun = time.perf_counter()
+    results = asyncio.run(_run(stage, speaker))
+    seconds = time.perf_counter() - begun
+    federated = _accuracy(stage, stage.session(SERVER) / "head.safetensors")
+    pooled, first = _pooled(stage)
+    verified = verify_transcript(stage.session(SERVER) / "transcript.log")
+    content = {
+        "accuracy": federated.accuracy,
+        "accuracy_pooled": pooled.accuracy,
+        "clients": clients,
+        "survivors": results[SERVER]["survivors"],
+        "upload_bytes_per_client": results[stage.members[0]]["upload_bytes"],
+        "seconds": {**results[SERVER]["seconds"], "all processes": seconds},
+        "aggregate_sha256": results[SERVER]["aggregate_sha256"],
+        "verified": verified["session"],
+    }
+    (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    speaker.result(content, *_report(stage, content, federated, pooled, first, verified))
+
+
+def _set_the_stage(out: Path, clients: int, expand: int, protection: str) -> Stage:
+    """Certificates, roster, plan, policies and each member's own records."""
+    if out.exists():
+        if any(out.iterdir()) and not (out / "plan.json").exists():
+            raise BadInput(f"{out} is not empty and not a demo's folder", remedy="choose another with --out")
+        shutil.rmtree(out)
+    dataset = open_dataset("digits")
+    members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
+    create_authority(out / "authority", "demo consortium")
+    requests = [create_request(out / SERVER / "tls", SERVER, "server")]
+    requests += [create_request(out / name / "tls", name, "client") for name in members]
+    roster = issue(out / "authority", requests)
+    for name in (SERVER, *members):
+        for file in (out / "authority" / "issued" / name).iterdir():
+            shutil.copy(file, out / name / "tls")
+    data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
+    choices = PlanChoices(
+        purpose="recognise handwritten digits",
+        expand=expand,
+        max_records=2048,
+        protection=protection,
+        join_seconds=120,
+        step_seconds=30,
+    )
+    plan = make_plan(data, roster, choices, OperatingSystem())
+    write_plan(plan, out / "plan.json")
+    stage = Stage(out, members, roster, plan, dataset)
+    rows = partition(dataset.train.labels, {}, "iid", clients, seed=0)
+    for name, chosen in zip(members, rows, strict=True):
+        np.savez(
+            stage.data(name),
+            images=dataset.train.inputs[chosen],
+            labels=dataset.train.labels[chosen],
+            classes=np.array(dataset.classes),
+        )
+        policy = Policy(
+            data_name=f"digits of {name}",
+            roster=roster.digest.hex(),
+            backbones=(plan.backbone_digest.hex(),),
+            protections=(protection,),
+            minimum_cohort=min(3, clients),
+            max_epsilon=plan.epsilon,
+        )
+        (out / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
+    return stage
+
+
+async def _run(stage: Stage, speaker: Speaker) -> dict[str, dict[str, Any]]:
+    """Start every process, show what they say, and collect their results."""
+    arguments = ["server", "--listen", "127.0.0.1:0"]
+    running = {SERVER: await _start(stage, SERVER, arguments)}
+    talking = [asyncio.create_task(_relay(SERVER, running[SERVER], speaker))]
+    try:
+        address = await _address(stage, running[SERVER])
+        for name in stage.members:
+            arguments = ["client", "--server", address, "--data", stage.data(name)]
+            arguments += ["--policy", str(stage.folder / name / "policy.toml")]
+            running[name] = await _start(stage, name, arguments)
+            talking.append(asyncio.create_task(_relay(name, running[name], speaker)))
+        codes = await asyncio.gather(*(process.wait() for process in running.values()))
+    finally:
+        for process in running.values():
+            if process.returncode is None:
+                process.kill()
+        await asyncio.gather(*talking)
+    failed = [name for name, code in zip(running, codes, strict=True) if code != 0]
+    if failed:
+        raise SessionAborted(f"{', '.join(failed)} failed; the lines above say why")
+    return {name: json.loads((stage.folder / name / "result.json").read_text()) for name in running}
+
+
+async def _start(stage: Stage, name: str, arguments: list[str]) -> asyncio.subprocess.Process:
+    home = stage.folder / name
+    common = ["--plan", str(stage.folder / "plan.json"), "--state", str(home / "state"), "--tls", str(home / "tls")]
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "secagg", *arguments, *common, "--json", str(home / "result.json")),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def _relay(name: str, process: asyncio.subprocess.Process, speaker: Speaker) -> None:
+    assert process.stderr is not None
+    async for line in process.stderr:
+        speaker.say(f"{name} (process {process.pid}): {line.decode(errors='replace').rstrip()}")
+
+
+async def _address(stage: Stage, server: asyncio.subprocess.Process) -> str:
+    """Where the server listens, once it does."""
+    file = stage.session(SERVER) / "address"
+    deadline = time.monotonic() + _START_SECONDS
+    while not file.exists():
+        if server.returncode is not None or time.monotonic() > deadline:
+            raise SessionAborted("the server did not start; the lines above say why")
+        await asyncio.sleep(0.05)
+    return file.read_text(encoding="utf-8")
+
+
+def _accuracy(stage: Stage, head: Path) -> Evaluation:
+    linear, metadata = load_safetensors(head)
+    test = stage.dataset.test
+    assert test is not None
+    return evaluate(linear, Pipeline.of_metadata(metadata).features(test.inputs), test.labels)
+
+
+def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
+    """What all records in one place would have given, and the beginning of one member's true class sums."""
+    setup = SessionSetup.of(stage.plan, stage.roster)
+    vectors = [contribution_of(setup, stage.data(name)).vector for name in stage.members]
+    result = conclude(setup, setup.context.clients, np.sum(vectors, axis=0))
+    test = stage.dataset.test
+    assert test is not None
+    features = Pipeline.of_plan(stage.plan).features(test.inputs)
+    return evaluate(result.head, features, test.labels), [int(value) for value in vectors[0][:4]]
+
+
+def _report(
+    stage: Stage,
+    content: dict[str, Any],
+    federated: Evaluation,
+    pooled: Evaluation,
+    first: list[int],
+    verified: dict[str, Any],
+) -> list[str]:
+    setup = SessionSetup.of(stage.plan, stage.roster)
+    session = stage.session(SERVER)
+    received = setup.context.ring.unpack((session / "uploads" / "1.bin").read_bytes(), setup.layout.length)
+    shown = [int(value) for value in setup.context.ring.decode(received[:4])]
+    rows = [
+        ("accuracy on held-out data", percent(federated)),
+        ("accuracy on pooled data", percent(pooled)),
+        (
+            "bytes per client",
+            f"{content['upload_bytes_per_client']} ({setup.layout.length} integers of {setup.context.ring.bits} bits)",
+        ),
+        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+    ]
+    steps = [(name, f"{value:.3f} s") for name, value in content["seconds"].items()]
+    sight = [
+        (f"{stage.members[0]}'s counts begin", ", ".join(map(str, first))),
+        ("the server received", ", ".join(map(str, shown))),
+        ("and learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
+        ("transcript", f"{verified['session']}; countersigned by {len(verified['countersigned_by'])} members"),
+    ]
+    files = [
+        ("head", str(session / "head.safetensors")),
+        ("head for PyTorch", str(session / "head.pt")),
+        ("the opened sum", str(session / "aggregate.npz")),
+        ("server's transcript", str(session / "transcript.log")),
+        ("a client's transcript", str(stage.session(stage.members[0]) / "transcript.log")),
+        ("plan", str(stage.folder / "plan.json")),
+        ("this report as JSON", str(stage.folder / "report.json")),
+    ]
+    titles = ("One secure sum", "Seconds per step (at the server)", "What the server saw", "Files")
+    return ["\n" + two_columns(title, part) for title, part in zip(titles, (rows, steps, sight, files), strict=True)]

@@ -1,0 +1,56 @@
+"""`secagg predict` and `secagg verify`: what comes after a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
+from secagg.head import evaluate, load_safetensors
+from secagg.head import predict as classes_of
+from secagg.parties import Pipeline
+from secagg.parties.verification import verify_transcript
+
+
+def predict(
+    head: Annotated[Path, typer.Option(help="head.safetensors of a session.")],
+    data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
+    backbone: Annotated[str | None, typer.Option(help="Where the backbone's file is.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Apply a head to labelled records and say how often it is right."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    linear, metadata = load_safetensors(head)
+    pipeline = Pipeline.of_metadata(metadata)
+    with speaker.busy(f"predicting {data}"):
+        records = pipeline.records(data)
+        features = pipeline.features(records.inputs, backbone)
+        assessed = evaluate(linear, features, records.labels)
+    if out is not None:
+        names = [pipeline.classes[label] for label in classes_of(linear, features)]
+        out.write_text("\n".join(names) + "\n", encoding="utf-8")
+        speaker.say(f"wrote {out}")
+    content: dict[str, Any] = {
+        "records": assessed.total,
+        "correct": assessed.correct,
+        "accuracy": assessed.accuracy,
+        "accuracy_interval": list(assessed.interval),
+    }
+    speaker.result(content, two_columns("Prediction", [("accuracy", percent(assessed))]))
+
+
+def verify(
+    transcript: Annotated[Path, typer.Argument(help="transcript.log of a party, with its uploads/ beside it.")],
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Check a transcript offline: chain, signatures, and that the published sum is that of the accepted uploads."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    with speaker.busy(f"verifying {transcript}"):
+        findings = verify_transcript(transcript)
+    rows = [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in findings.items()]
+    speaker.result(findings, two_columns("The transcript verifies", rows))

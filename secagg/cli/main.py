@@ -1,0 +1,58 @@
+"""Every command in one place, and the exit codes."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from secagg.cli import demo, evaluate, federation, pki, plan, simulate
+from secagg.errors import SecaggError
+
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="secagg",
+    help="Build a classifier head from many members' records; the server learns only their sum.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.add_typer(pki.app, name="pki")
+app.add_typer(plan.app, name="plan")
+app.command("server")(federation.server)
+app.command("client")(federation.client)
+app.command("simulate")(simulate.simulate)
+app.command("predict")(evaluate.predict)
+app.command("verify")(evaluate.verify)
+
+
+def main() -> None:
+    """Run one command; turn every failure into one line and an exit code."""
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = app(arguments, prog_name="secagg", standalone_mode=False)
+    except SecaggError as error:
+        code = _complain(str(error), error.exit_code, debug)
+    except typer.TyperException as error:
+        code = _complain(f"{error.format_message()}; try --help", 2, debug)
+    except (typer.Abort, KeyboardInterrupt):
+        code = _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
+    except OSError as error:
+        code = _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 2, debug)
+    except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)
+        code = _complain(f"internal error: {type(error).__name__}; --debug shows where", INTERNAL_ERROR, debug)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print("secagg: " + " ".join(text.split()), file=sys.stderr)
+    return code

@@ -1,0 +1,76 @@
+"""`secagg pki`: the consortium's certificates, made by the members themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.roster import Roster, read_roster
+from secagg.transport.enrolment import create_authority, create_request, issue
+
+app = typer.Typer(help="Consortium CA, certificate requests, member certificates, roster.", no_args_is_help=True)
+
+
+@app.command("init")
+def init(
+    ca: Annotated[Path, typer.Option("--ca", help="New folder of the authority (keep it off the servers).")],
+    consortium: Annotated[str, typer.Option(help="Name of the consortium.")],
+    quiet: QuietOption = False,
+) -> None:
+    """Make the consortium's certificate authority."""
+    create_authority(ca, consortium)
+    Speaker(quiet=quiet).say(f"made the authority of {consortium} in {ca}; next, every member: secagg pki request")
+
+
+@app.command("request")
+def request(
+    name: Annotated[str, typer.Argument(help="The member's name: a-z, 0-9 and hyphen.")],
+    tls: Annotated[Path, typer.Option("--tls", help="New folder for this member's keys; they never leave it.")],
+    role: Annotated[str, typer.Option(help="client or server")] = "client",
+    quiet: QuietOption = False,
+) -> None:
+    """Make a member's keys and the request to send to the authority."""
+    path = create_request(tls, name, role)
+    Speaker(quiet=quiet).say(f"made the keys of {name} in {tls}; send {path} to the authority (it holds no secret)")
+
+
+@app.command("issue")
+def issue_certificates(
+    requests: Annotated[list[Path], typer.Argument(help="The members' request.json files, the server's among them.")],
+    ca: Annotated[Path, typer.Option("--ca", help="The authority's folder.")],
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Certify members and write the roster.
+
+    Compare each identity key with its member over another channel first: the roster is what everyone trusts.
+    """
+    roster = issue(ca, requests)
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    _show(speaker, roster)
+    speaker.say(f"each member copies ca.pem, cert.pem and roster.json from {ca}/issued/NAME/ into its own folder")
+
+
+@app.command("show")
+def show(
+    roster: Annotated[Path, typer.Argument(help="A roster.json file.")],
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Show a roster: members, identity keys, digest."""
+    _show(Speaker(quiet=quiet, json_to=json_to), read_roster(roster))
+
+
+def _show(speaker: Speaker, roster: Roster) -> None:
+    rows = [(f"{member.name} ({member.role})", member.identity.hex()) for member in roster.members]
+    content: dict[str, Any] = {
+        "consortium": roster.consortium,
+        "roster_sha256": roster.digest.hex(),
+        "members": [{"name": m.name, "role": m.role, "identity": m.identity.hex()} for m in roster.members],
+    }
+    speaker.result(
+        content, two_columns(f"Roster of {roster.consortium}", rows), f"roster SHA-256 {roster.digest.hex()}"
+    )

@@ -1,0 +1,186 @@
+"""`secagg plan`: write, explain and check a plan; write a policy for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.data import load_schema, open_dataset
+from secagg.errors import BadInput
+from secagg.parties import SessionSetup, contribution_of
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan import Plan, read_plan, write_plan
+from secagg.policy import Policy, read_policy
+from secagg.randomness import OperatingSystem
+from secagg.roster import read_roster
+
+app = typer.Typer(help="Write, explain and check the plan of a session.", no_args_is_help=True)
+
+PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
+RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
+
+
+@app.command("new")
+def new(
+    roster: RosterOption,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the plan.")],
+    schema: Annotated[
+        str | None, typer.Option(help="Tables: a schema file, or a packaged one (heart-disease).")
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option(help="Images or features: PUBLIC data of the same shape and classes.")
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="With --shape: class names, comma-separated.")] = None,
+    shape: Annotated[str | None, typer.Option(help="One record: 8x8 or 32x32x3 for images, 512 for features.")] = None,
+    purpose: Annotated[str, typer.Option(help="What the head is for; shown to the members.")] = "",
+    method: Annotated[str, typer.Option(help="The method.")] = "fedcgs",
+    covariance: Annotated[str, typer.Option(help="within (default) or total (the paper's).")] = "within",
+    ridge: Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")] = None,
+    expand: Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")] = 0,
+    radius: Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")] = None,
+    centre: Annotated[float, typer.Option(help="Public constant subtracted from every feature.")] = 0.0,
+    max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
+    protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
+    colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
+    dropouts: Annotated[int | None, typer.Option(min=0, help="Clients that may vanish; default: all that can.")] = None,
+    minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
+    join_seconds: Annotated[int, typer.Option(min=1, help="How long the server waits for members to join.")] = 600,
+    step_seconds: Annotated[int, typer.Option(min=1, help="How long it waits at every later step.")] = 60,
+    result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = "members",
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the plan of a fresh session. Nothing of it may come from private data."""
+    parameters: list[tuple[str, Any]] = [("covariance", covariance)]
+    if ridge is not None:
+        parameters.append(("ridge", ridge))
+    choices = PlanChoices(
+        purpose=purpose,
+        method=method,
+        parameters=tuple(parameters),
+        backbone=backbone,
+        expand=expand,
+        radius=radius,
+        centre=centre,
+        max_records=max_records,
+        protection=protection,
+        colluders=colluders,
+        dropouts=dropouts,
+        minimum_cohort=minimum_cohort,
+        join_seconds=join_seconds,
+        step_seconds=step_seconds,
+        result=result,
+    )
+    members = read_roster(roster)
+    plan = make_plan(_public_data(schema, like, classes, shape), members, choices, OperatingSystem())
+    write_plan(plan, out)
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    _explain(speaker, SessionSetup.of(plan, members))
+    speaker.say(f"wrote {out}; give it to every member, and compare the digest")
+
+
+def _public_data(schema: str | None, like: str | None, classes: str | None, shape: str | None) -> PublicData:
+    if sum((schema is not None, like is not None, shape is not None)) != 1:
+        raise BadInput("say what the records are", remedy="give one of --schema, --like and --shape")
+    if schema is not None:
+        return PublicData.of_schema(load_schema(schema))
+    if like is not None:
+        data = open_dataset(like)
+        if data.schema is not None:
+            return PublicData.of_schema(data.schema)
+        return PublicData(data.kind, data.train.inputs.shape[1:], data.classes, None, data.bound)
+    names = tuple(name.strip() for name in (classes or "").split(",") if name.strip())
+    try:
+        sizes = tuple(int(size) for size in str(shape).split("x"))
+    except ValueError:
+        raise BadInput(f"{shape!r} is no shape", remedy="write 28x28 or 512") from None
+    return PublicData.of_shape(sizes, names)
+
+
+@app.command("show")
+def show(plan: PlanOption, roster: RosterOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+    """Explain a plan in plain words: who, what, how it is protected, and the proof that the sum cannot wrap."""
+    _explain(Speaker(quiet=quiet, json_to=json_to), SessionSetup.of(read_plan(plan), read_roster(roster)))
+
+
+@app.command("check")
+def check(
+    plan: PlanOption,
+    roster: RosterOption,
+    policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
+    data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Where this member keeps the backbone's file.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Check a plan against a policy, and against data; a refusal names every violated line."""
+    chosen = read_plan(plan)
+    setup = SessionSetup.of(chosen, read_roster(roster))
+    read_policy(policy).check(chosen, len(setup.context.clients), setup.fewest, sessions=0)
+    lines = ["the policy accepts the plan"]
+    if data is not None:
+        contribution = contribution_of(setup, data, backbone)
+        lines.append(f"{data}: {contribution.records} records fit the plan")
+    Speaker(quiet=quiet, json_to=json_to).result({"plan": chosen.digest.hex(), "accepted": True}, *lines)
+
+
+@app.command("policy")
+def policy_for(
+    plan: PlanOption,
+    data_name: Annotated[str, typer.Option(help="What your ledger calls this data set.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the policy.")],
+    quiet: QuietOption = False,
+) -> None:
+    """Write a policy that trusts this plan's roster and backbone, for you to read and tighten."""
+    chosen = read_plan(plan)
+    policy = Policy(
+        data_name=data_name,
+        roster=chosen.roster.hex(),
+        backbones=(chosen.backbone_digest.hex(),),
+        methods=(chosen.method,),
+        max_epsilon=chosen.epsilon,
+    )
+    out.write_text(policy.to_toml(), encoding="utf-8")
+    Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
+
+
+def explain(setup: SessionSetup) -> list[tuple[str, str]]:
+    """A plan in plain words, a name and a sentence each."""
+    plan, layout = setup.plan, setup.layout
+    blocks = ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in layout.blocks)
+    sent = setup.context.packed_bytes
+    expansion = f", then {plan.expand} random features" if plan.expand else ""
+    privacy = "none: the exact sum is opened (ε = ∞)"
+    return [
+        ("purpose", plan.purpose or "-"),
+        ("method", f"{plan.method} {plan.parameters}"),
+        (
+            "records",
+            f"{plan.data_kind} of shape {plan.input_shape}, {len(plan.classes)} classes, at most {plan.max_records} per client",
+        ),
+        (
+            "features",
+            f"{plan.backbone}{expansion}: {plan.dimension} numbers of joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps",
+        ),
+        ("what is summed", f"{blocks}: {layout.length} integers"),
+        ("what leaves a client", f"{sent} bytes, whatever its records, and a few kB of keys and shares"),
+        ("ring", setup.capacity.proof()),
+        ("protection", plan.protection),
+        ("who must agree", setup.protection.explain(setup.context)),
+        ("noise", privacy),
+        ("who gets the head", plan.result),
+        ("waiting", f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"),
+        ("session", plan.session.hex()),
+        ("plan SHA-256", plan.digest.hex()),
+    ]
+
+
+def _explain(speaker: Speaker, setup: SessionSetup) -> None:
+    rows = explain(setup)
+    plan: Plan = setup.plan
+    content = {"plan_sha256": plan.digest.hex(), "ring": setup.context.ring.bits, "vector_length": setup.layout.length}
+    speaker.result({**content, "explained": dict(rows)}, two_columns("Plan", rows))

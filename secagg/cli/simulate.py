@@ -1,0 +1,101 @@
+"""`secagg simulate`: a whole session in one process."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
+from secagg.data import load_schema, open_dataset
+from secagg.errors import BadInput
+from secagg.experiments.simulation import SimulationResult, SimulationSettings, simulate_dataset
+
+
+def simulate(
+    dataset: Annotated[
+        str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, a folder of tables.")
+    ] = "digits",
+    method: Annotated[str, typer.Option(help="The method.")] = "fedcgs",
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="Number of clients; default 5, or one per table of a folder.")
+    ] = None,
+    partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME.")] = "iid",
+    protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
+    epsilon: Annotated[str, typer.Option(help="inf: no noise.")] = "inf",
+    delta: Annotated[float | None, typer.Option(help="Needed when epsilon is finite.")] = None,
+    adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one.")] = None,
+    unit: Annotated[str, typer.Option(help="record or silo.")] = "record",
+    covariance: Annotated[str, typer.Option(help="within (default) or total (the paper's).")] = "within",
+    ridge: Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")] = None,
+    expand: Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")] = 0,
+    centre: Annotated[float, typer.Option(help="Public constant subtracted from every feature.")] = 0.0,
+    radius: Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")] = None,
+    dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
+    colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
+    label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    data = open_dataset(dataset, label=label, schema=load_schema(schema) if schema else None)
+    if data.parts is None and data.schema is not None and schema is None and data.name == dataset.rsplit("/", 1)[-1]:
+        speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
+    settings = SimulationSettings(
+        method=method,
+        clients=clients or (len(data.parts) if data.parts else 5),
+        partition=partition,
+        protection=protection,
+        epsilon=_epsilon(epsilon),
+        delta=delta,
+        adjacency=adjacency,
+        unit=unit,
+        covariance=covariance,
+        ridge=ridge,
+        backbone=backbone,
+        expand=expand,
+        centre=centre,
+        radius=radius,
+        dropouts=dropouts,
+        colluders=colluders,
+        seed=seed,
+    )
+    if protection == "none":
+        speaker.say("WARNING: --protection none: the server would see every client's vector")
+    with speaker.busy(f"simulating {settings.clients} clients on {data.name}"):
+        result = simulate_dataset(data, settings)
+    for note in result.notes:
+        speaker.say(f"note: {note}")
+    speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
+
+
+def _epsilon(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise BadInput(f"epsilon cannot be {text!r}", remedy="give inf or a number above 0")
+    return value
+
+
+def _rows(result: SimulationResult) -> list[tuple[str, str]]:
+    content = result.to_json()
+    rows = [
+        ("accuracy on held-out data", percent(result.evaluation) if result.evaluation else "no held-out data"),
+        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+    ]
+    if result.reference is not None:
+        rows.insert(1, ("accuracy on pooled data", f"{100 * result.reference.accuracy:.2f} %"))
+    rows += [
+        (name, str(content[name]))
+        for name in ("protection", "epsilon", "ring", "vector_length", "upload_bytes_per_client")
+    ]
+    rows += [(name, str(content[name])) for name in ("aggregate_sha256", "head_sha256")]
+    rows += [(f"seconds, {name}", f"{value:.3f}") for name, value in result.seconds.items()]
+    return rows

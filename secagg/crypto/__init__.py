@@ -1,0 +1,1 @@
+"""The cryptographic pieces: key agreement, mask stream, secret sharing, sealing, signatures."""

@@ -1,0 +1,57 @@
+"""X25519 key agreement (RFC 7748) and HKDF-SHA-256 (RFC 5869)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from secagg.crypto.labels import labelled
+from secagg.randomness import RandomSource
+
+KEY_BYTES = 32
+
+
+class WeakPublicKey(ValueError):
+    """The peer's key has small order: the shared secret would be all zero (RFC 7748, section 6.1)."""
+
+
+@dataclass(frozen=True)
+class AgreementKey:
+    """An ephemeral X25519 key pair; the private half never prints."""
+
+    public: bytes
+    _private: X25519PrivateKey = field(repr=False)
+
+    @classmethod
+    def from_bytes(cls, private: bytes) -> AgreementKey:
+        """Read 32 private bytes. Raises ValueError for another length."""
+        key = X25519PrivateKey.from_private_bytes(private)
+        return cls(key.public_key().public_bytes_raw(), key)
+
+    @classmethod
+    def generate(cls, randomness: RandomSource) -> AgreementKey:
+        """A fresh key pair."""
+        return cls.from_bytes(randomness.bytes(KEY_BYTES))
+
+    def private_bytes(self) -> bytes:
+        """The 32 private bytes, to be shared or sealed."""
+        return self._private.private_bytes_raw()
+
+    def agree(self, peer: bytes, context: bytes, label: str, *parts: bytes) -> bytes:
+        """A 32-byte key that only this key and `peer`'s owner can derive, for one context, label and parts.
+
+        Raises WeakPublicKey when the shared secret is all zero.
+        """
+        try:
+            shared = self._private.exchange(X25519PublicKey.from_public_bytes(peer))
+        except ValueError:
+            raise WeakPublicKey("the peer's X25519 key gives an all-zero secret") from None
+        return derive(shared, context, label, *parts)
+
+
+def derive(secret: bytes, context: bytes, label: str, *parts: bytes) -> bytes:
+    """HKDF-SHA-256 with salt = context (32 bytes) and info = the labelled parts; 32 bytes."""
+    return HKDF(SHA256(), KEY_BYTES, salt=context, info=labelled(label, *parts)).derive(secret)

@@ -1,0 +1,42 @@
+"""The mask stream: AES-256-CTR keystream as ring elements, added to a vector in place.
+
+Key = a 32-byte derived key used for one stream only, initial counter = 0. Entry k of the stream is the k-th
+little-endian word of the keystream: 4 bytes wide in rings of up to 32 bits, 8 bytes above. A ring of fewer bits
+takes the word modulo 2^bits, which keeps it uniform.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from numpy.typing import NDArray
+
+_CHUNK_BYTES = 1 << 17  # stays in the second-level cache between encryption and addition
+_ZEROS = bytes(_CHUNK_BYTES)
+_BLOCK_BYTES = 16
+
+
+class MaskStream:
+    """Adds or subtracts keystreams; holds one preallocated buffer, so keep one per vector."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(_CHUNK_BYTES + _BLOCK_BYTES, dtype=np.uint8)
+
+    def apply(self, vector: NDArray[Any], key: bytes, sign: Literal[1, -1]) -> None:
+        """vector ← vector + sign · stream(key), modulo 2³² or 2⁶⁴, in place.
+
+        `vector` is one-dimensional, contiguous, uint32 or uint64.
+        """
+        words = self._buffer[:_CHUNK_BYTES].view(vector.dtype.newbyteorder("<"))
+        per_chunk = len(words)
+        encryptor = Cipher(AES256(key), CTR(bytes(_BLOCK_BYTES))).encryptor()
+        combine = np.add if sign == 1 else np.subtract
+        for start in range(0, len(vector), per_chunk):
+            part = vector[start : start + per_chunk]
+            size = part.nbytes
+            encryptor.update_into(memoryview(_ZEROS)[:size], memoryview(self._buffer)[: size + _BLOCK_BYTES])
+            combine(part, words[: len(part)], out=part)

@@ -1,0 +1,174 @@
+"""`.npz` files: `features` or `images` with `labels`, alone, as train/test pairs, or per domain.
+
+Keys, where X is `features` or `images`:
+  X, labels                                       split 80/20 by the fixed public split
+  train_X, train_labels, test_X, test_labels      as they stand; val_* is left aside
+  NAME_X, NAME_labels for several NAMEs           domains, each split 80/20; column `domain` holds NAME
+Beside them: `scale` ((d,) or scalar; feature = value × scale), `classes` (names), and further 1-D arrays
+with one value per record (same prefix), which become columns.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data.records import Dataset, Origin, Records, concatenate
+from secagg.data.split import Split
+from secagg.errors import BadInput
+
+MAX_CLASSES = 65_536
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def open_arrays(path: Path, cut: Split) -> Dataset:
+    """Open an `.npz` data set; `cut` divides records that the file itself does not divide.
+
+    Raises BadInput for a layout this module does not describe, BadRecord for a record.
+    """
+    arrays = _load(path)
+    prefixes = [key.removesuffix("labels") for key in arrays if key.endswith("labels")]
+    content = {name for name in ("features", "images") if any(prefix + name in arrays for prefix in prefixes)}
+    if len(content) != 1:
+        remedy = "it needs `features` or `images` beside `labels`, or train_/test_ pairs of them"
+        raise BadInput(f"{path} holds the arrays {sorted(arrays)}", remedy=remedy)
+    name = content.pop()
+    groups = {prefix: _group(path, arrays, prefix, name) for prefix in prefixes}
+    shapes = {group.inputs.shape[1:] for group in groups.values()}
+    if len(shapes) != 1:
+        raise BadInput(f"{path}: records have different shapes {sorted(shapes)}")
+    train, test = _train_and_test(path, groups, cut)
+    return Dataset(
+        name=path.name,
+        kind="images" if name == "images" else "features",
+        train=train,
+        test=test if test is not None and len(test) else None,
+        classes=_classes(arrays, list(groups.values())),
+        schema=None,
+        bound=math.sqrt(math.prod(shapes.pop())) if name == "images" else None,
+        parts=None,
+    )
+
+
+def _load(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise BadInput(f"{path} is no .npz archive", remedy="write it with numpy.savez")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return {key: value for key in archive.files if isinstance(value := archive[key], np.ndarray)}
+    except ValueError as error:
+        remedy = "save plain numbers and text only"
+        raise BadInput(f"{path} holds arrays of Python objects or broken ones", remedy=remedy) from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput(f"cannot read {path}: {error}") from error
+
+
+def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple[Records, Records | None]:
+    """Pair, split or pool the groups, by their prefixes."""
+    if set(groups) == {""}:
+        return cut(groups[""])
+    if "train_" in groups:
+        if not set(groups) <= {"train_", "val_", "test_"}:
+            raise BadInput(f"{path} mixes train_ with the groups {sorted(groups)}")
+        return groups["train_"], groups.get("test_")
+    if "" in groups or "test_" in groups:
+        raise BadInput(f"{path}: cannot tell the training records among the groups {sorted(groups)}")
+    pairs = [cut(_with_domain(group, prefix.removesuffix("_"))) for prefix, group in groups.items()]
+    return concatenate([train for train, _ in pairs]), concatenate([test for _, test in pairs])
+
+
+def _with_domain(records: Records, domain: str) -> Records:
+    columns = dict(records.columns, domain=np.full(len(records), domain))
+    return Records(records.inputs, records.labels, columns, records.origin)
+
+
+def _group(path: Path, arrays: Arrays, prefix: str, name: str) -> Records:
+    """Check and convert the arrays that share one prefix. Rows count from 1 within their array."""
+    if prefix + name not in arrays:
+        raise BadInput(f"{path} has {prefix}labels but not {prefix}{name}")
+    values = arrays[prefix + name]
+    origin = Origin.of(
+        f"{path} [{prefix}{name}]", np.arange(1, len(values) + 1) if values.ndim else np.zeros(0, np.int64)
+    )
+    labels = _labels(path, arrays[prefix + "labels"], prefix, origin)
+    if len(labels) == 0:
+        raise BadInput(f"{path}: {prefix}{name} holds no records")
+    inputs = _images(path, values, origin) if name == "images" else _features(path, values, arrays.get("scale"), origin)
+    columns = {
+        key.removeprefix(prefix): array.astype(np.str_)
+        for key, array in arrays.items()
+        if key.startswith(prefix) and key != prefix + "labels" and array.shape == (len(labels),) and key not in _GLOBAL
+    }
+    return Records(inputs, labels, columns, origin)
+
+
+_GLOBAL = ("scale", "classes")
+
+
+def _labels(path: Path, labels: NDArray[Any], prefix: str, origin: Origin) -> NDArray[np.int64]:
+    """Return labels as (n,) int64. Raises BadRecord for a negative, absent, fractional or huge one."""
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != origin.row.shape or labels.dtype.kind not in "iuf":
+        remedy = f"labels are {len(origin.row)} integers from 0"
+        raise BadInput(f"{path}: {prefix}labels are {labels.dtype} of shape {labels.shape}", remedy=remedy)
+    bad = ~((labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
+    if bad.any():
+        index = int(np.argmax(bad))
+        remedy = f"labels are integers from 0 to {MAX_CLASSES - 1}; mend or remove the record"
+        raise origin.refusal(index, f"the label is {labels[index]}", remedy)
+    return labels.astype(np.int64)
+
+
+def _images(path: Path, images: NDArray[Any], origin: Origin) -> NDArray[Any]:
+    """Return uint8 images as they are, others as float64 in [0, 1]."""
+    if images.ndim < 2 or images.dtype.kind not in "uf" or (images.dtype.kind == "u" and images.dtype != np.uint8):
+        remedy = "images are uint8 or float in [0, 1], of shape (n, height, width[, channels])"
+        raise BadInput(f"{path}: images are {images.dtype} of shape {images.shape}", remedy=remedy)
+    if images.dtype == np.uint8:
+        return images
+    pixels = images.astype(np.float64)
+    bad = ~((pixels >= 0) & (pixels <= 1)).reshape(len(pixels), -1).all(axis=1)
+    if bad.any():
+        remedy = "scale pixels to [0, 1] or store them as uint8"
+        raise origin.refusal(int(np.argmax(bad)), "a pixel is outside [0, 1], NaN or infinite", remedy)
+    return pixels
+
+
+def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, origin: Origin) -> NDArray[np.float64]:
+    """Return features as float64 (n, d), times `scale` where there is one."""
+    if values.ndim != 2 or values.dtype.kind not in "iuf":
+        remedy = "features are numbers of shape (n, d)"
+        raise BadInput(f"{path}: features are {values.dtype} of shape {values.shape}", remedy=remedy)
+    features = values.astype(np.float64)
+    if scale is not None:
+        if scale.shape not in ((), (values.shape[1],)) or scale.dtype.kind not in "iuf":
+            raise BadInput(f"{path}: scale is {scale.dtype} of shape {scale.shape}, not a number per feature")
+        features *= scale.astype(np.float64)
+    bad = ~np.isfinite(features).all(axis=1)
+    if bad.any():
+        raise origin.refusal(int(np.argmax(bad)), "a feature is NaN or infinite", "mend or remove the record")
+    return features
+
+
+def _classes(arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:
+    """Return the class names; without `classes` in the file their numbers."""
+    if "classes" not in arrays:
+        return tuple(str(label) for label in range(1 + max(int(group.labels.max()) for group in groups)))
+    names = tuple(str(name) for name in arrays["classes"].reshape(-1))
+    for group in groups:
+        bad = group.labels >= len(names)
+        if bad.any():
+            index = int(np.argmax(bad))
+            problem = f"the label is {group.labels[index]}, but `classes` names only {len(names)}"
+            raise group.origin.refusal(index, problem, "mend the label or `classes`")
+    return names

@@ -1,0 +1,70 @@
+"""Schemas derived from the tables themselves: for public data and for simulation only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data.encoding import parse_numbers
+from secagg.data.schema import Categorical, Column, Numeric, Schema, canonical
+from secagg.data.table import Table
+from secagg.errors import BadInput
+
+MAX_VALUES = 256
+MISSING = ("", "?")
+NOT_A_NUMBER = ("nan", "+nan", "-nan")  # a bad number that encoding refuses, not a category
+
+
+def derive_schema(tables: Sequence[Table], label: str) -> Schema:
+    """Derive a schema from pooled tables: numeric columns with their minimum and maximum, others by value.
+
+    It looks at every record, so it belongs to public data sets and to `simulate`; members of a real
+    federation declare a schema instead. Missing values are refused. Raises BadInput when the label or a
+    column is absent, or when a column of text has more than 256 values (an identifier, not a category).
+    """
+    names = list(tables[0].columns)
+    for table in tables:
+        if label not in table.columns:
+            remedy = "name the label column with --label; a file without a header needs --schema"
+            raise BadInput(f"{table.source} has no column {label!r}; it has {list(table.columns)}", remedy=remedy)
+        if set(table.columns) != set(names):
+            remedy = "give tables with the same columns, or a schema that names the shared ones"
+            raise BadInput(f"{table.source} has other columns than {tables[0].source}", remedy=remedy)
+    pooled = {name: np.unique(np.concatenate([table.columns[name] for table in tables])) for name in names}
+    labels = _categories(label, pooled[label])
+    return Schema(
+        columns=tuple(_column(name, pooled[name]) for name in names if name != label),
+        label=label,
+        label_values=tuple((value, value) for value in labels),
+        classes=labels,
+        missing=MISSING,
+    )
+
+
+def _column(name: str, values: NDArray[np.str_]) -> Column:
+    present = values[~np.isin(values, MISSING)]
+    numbers = parse_numbers(present)
+    text = np.isnan(numbers) & ~np.isin(np.char.lower(present), NOT_A_NUMBER)
+    if text.any():
+        return Categorical(name, _categories(name, present))
+    finite = numbers[np.isfinite(numbers)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
+    if low == high:
+        low, high = low - max(1.0, abs(low)), high + max(1.0, abs(high))
+    return Numeric(name, low, high)
+
+
+def _categories(name: str, values: NDArray[np.str_]) -> tuple[str, ...]:
+    """Return the distinct values: by size when all are numbers, else alphabetically."""
+    distinct = {canonical(str(value)) for value in values if value not in MISSING}
+    if len(distinct) > MAX_VALUES:
+        remedy = "leave it out with a schema, or declare it numeric"
+        raise BadInput(f"column {name!r} has {len(distinct)} different values, which is no category", remedy=remedy)
+    if not distinct:
+        raise BadInput(f"column {name!r} has no values", remedy="leave it out with a schema")
+    numbers = parse_numbers(np.array(sorted(distinct)))
+    if np.isnan(numbers).any():
+        return tuple(sorted(distinct))
+    return tuple(sorted(distinct, key=float))

@@ -1,0 +1,114 @@
+"""Tables to numbers: scale and one-hot by the schema alone; refuse what the schema does not foresee."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data.records import Records
+from secagg.data.schema import Categorical, Numeric, Schema, canonical
+from secagg.data.table import Table
+
+REMEDY = "mend or remove the row, or declare the value in the schema"
+
+
+def encode_table(table: Table, schema: Schema) -> Records:
+    """Encode every row of a table: numeric columns in [-1, 1], categorical ones one-hot, then indicators.
+
+    Raises BadRecord, naming file, row and column, for NaN, infinite, out-of-range, unknown, missing
+    (under the rule "refuse") and unlabelled values.
+    """
+    labels = _labels(table, schema)
+    encoded: list[NDArray[np.float64]] = []
+    indicators: list[NDArray[np.float64]] = []
+    for column in schema.columns:
+        cells = _Cells(table, column.name, _canonical(table.columns[column.name]))
+        missing = cells.among(schema.missing)
+        if schema.missing_rule == "refuse":
+            cells.refuse_where(missing, "a missing value")
+        encoded.append(
+            _scale(cells, column, missing) if isinstance(column, Numeric) else _one_hot(cells, column, missing)
+        )
+        indicators.append(missing[:, None].astype(np.float64))
+    if schema.missing_rule == "indicator":
+        encoded += indicators
+    return Records(np.hstack(encoded), labels, table.columns, table.origin)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """One column of a table in canonical spelling, able to name the row of a bad value."""
+
+    table: Table
+    column: str
+    values: NDArray[np.str_]
+
+    def among(self, tokens: tuple[str, ...]) -> NDArray[np.bool_]:
+        return np.isin(self.values, [canonical(token) for token in tokens])
+
+    def refuse_where(self, bad: NDArray[np.bool_], problem: str) -> None:
+        """Raise BadRecord for the first row where `bad` holds, with the value as the file spells it."""
+        if bad.any():
+            index = int(np.argmax(bad))
+            value = str(self.table.columns[self.column][index])
+            raise self.table.origin.refusal(index, f"column {self.column!r} holds {value!r}, {problem}", REMEDY)
+
+    def indices_in(self, known: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return each value's index in `known`, -1 where it is not in it."""
+        keys = np.array([canonical(value) for value in known])
+        order = np.argsort(keys)
+        position = order[np.minimum(np.searchsorted(keys, self.values, sorter=order), len(keys) - 1)]
+        return np.where(keys[position] == self.values, position, -1)
+
+
+def _canonical(values: NDArray[np.str_]) -> NDArray[np.str_]:
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return np.array([canonical(str(value)) for value in distinct])[inverse]
+
+
+def _scale(cells: _Cells, column: Numeric, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Map [low, high] onto [-1, 1]; a missing value becomes the middle, 0."""
+    numbers = parse_numbers(cells.values)
+    cells.refuse_where(np.isnan(numbers) & ~missing, "not a number")
+    outside = ~((numbers >= column.low) & (numbers <= column.high)) & ~missing
+    cells.refuse_where(outside, f"outside the declared range [{column.low:g}, {column.high:g}]")
+    scaled = (numbers - column.low) / (column.high - column.low) * 2.0 - 1.0
+    return np.where(missing, 0.0, scaled)[:, None]
+
+
+def _one_hot(cells: _Cells, column: Categorical, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """One entry per declared value; a missing value becomes all zero."""
+    index = cells.indices_in(column.values)
+    unknown = (index < 0) & ~missing
+    cells.refuse_where(unknown, f"not one of the declared values {list(column.values)}")
+    encoded: NDArray[np.float64] = (index[:, None] == np.arange(len(column.values))).astype(np.float64)
+    encoded[missing] = 0.0
+    return encoded
+
+
+def _labels(table: Table, schema: Schema) -> NDArray[np.int64]:
+    """Return the class index of every row. Raises BadRecord for an unlabelled row or an unknown label."""
+    cells = _Cells(table, schema.label, _canonical(table.columns[schema.label]))
+    raw = tuple(value for value, _ in schema.label_values)
+    index = cells.indices_in(raw)
+    unknown = index < 0
+    cells.refuse_where(unknown & cells.among(schema.missing), "so the record has no label")
+    cells.refuse_where(unknown, f"not one of the declared labels {list(raw)}")
+    classes = np.array([schema.classes.index(name) for _, name in schema.label_values], dtype=np.int64)
+    return classes[index]
+
+
+def parse_numbers(values: NDArray[np.str_]) -> NDArray[np.float64]:
+    """Return the values as float64, NaN where the text is no number."""
+    distinct, inverse = np.unique(values, return_inverse=True)
+    numbers: NDArray[np.float64] = np.array([_number(str(value)) for value in distinct], dtype=np.float64)[inverse]
+    return numbers
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,98 @@
+"""Labelled records, where each came from, and the data set they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data.schema import Schema
+from secagg.errors import BadRecord
+
+Kind = Literal["features", "images", "table"]
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Which row of which file each record is, so that a refusal can name it.
+
+    `file` (n,) indexes `files`; `row` (n,) counts from 1, header included, as an editor does.
+    """
+
+    files: tuple[str, ...]
+    file: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, source: str, rows: NDArray[np.int64]) -> Origin:
+        """Origin of records that all come from one file."""
+        return cls((source,), np.zeros(len(rows), dtype=np.int64), rows)
+
+    def take(self, indices: NDArray[np.int64]) -> Origin:
+        """Origin of the records at `indices`, in that order."""
+        return Origin(self.files, self.file[indices], self.row[indices])
+
+    def refusal(self, index: int, problem: str, remedy: str) -> BadRecord:
+        """Return (not raise) the error that names the file and row of record `index`."""
+        return BadRecord(self.files[self.file[index]], int(self.row[index]), problem, remedy=remedy)
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """n labelled records.
+
+    `inputs` (n, …): images uint8 or float in [0, 1]; tables float64 in [-1, 1]; features float64.
+    `labels` (n,) int64 in [0, C). `columns`: raw values by column name, for `column:NAME` partitions.
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[np.int64]
+    columns: Mapping[str, NDArray[np.str_]]
+    origin: Origin
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: NDArray[np.int64]) -> Records:
+        """Return the records at `indices`, in that order."""
+        columns = {name: values[indices] for name, values in self.columns.items()}
+        return Records(self.inputs[indices], self.labels[indices], columns, self.origin.take(indices))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test records of one source.
+
+    `bound` is a public L2 bound of one input after scaling (images: √d; tables: √columns, as every
+    column's entries have norm ≤ 1), None for features. `parts` holds, for a folder of tables, each
+    file's name and the indices of its training records.
+    """
+
+    name: str
+    kind: Kind
+    train: Records
+    test: Records | None
+    classes: tuple[str, ...]
+    schema: Schema | None
+    bound: float | None
+    parts: tuple[tuple[str, NDArray[np.int64]], ...] | None
+
+
+def concatenate(groups: Sequence[Records]) -> Records:
+    """Join groups of records in order; keeps the columns that every group has."""
+    shared = [name for name in groups[0].columns if all(name in group.columns for group in groups)]
+    starts = np.cumsum([0, *(len(group.origin.files) for group in groups)])
+    origin = Origin(
+        tuple(file for group in groups for file in group.origin.files),
+        np.concatenate([group.origin.file + start for group, start in zip(groups, starts[:-1], strict=True)]),
+        np.concatenate([group.origin.row for group in groups]),
+    )
+    return Records(
+        np.concatenate([group.inputs for group in groups]),
+        np.concatenate([group.labels for group in groups]),
+        {name: np.concatenate([group.columns[name] for group in groups]) for name in shared},
+        origin,
+    )

@@ -1,0 +1,74 @@
+"""Open a data set by name or path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from secagg.data.arrays import open_arrays
+from secagg.data.derivation import derive_schema
+from secagg.data.encoding import encode_table
+from secagg.data.named import NAMES, open_named
+from secagg.data.records import Dataset, concatenate
+from secagg.data.schema import Schema
+from secagg.data.split import Split, keep_all, split_records
+from secagg.data.table import TABLE_SUFFIXES, is_table, read_table
+from secagg.errors import BadInput
+
+
+def open_dataset(source: str, *, label: str | None = None, schema: Schema | None = None, split: bool = True) -> Dataset:
+    """Open `digits`, `breast-cancer`, `wine`, an `.npz` file, a table, or a folder of tables (one client each).
+
+    `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
+    derived from the pooled records, which only `simulate` may do. A source without a test part is split by
+    `split_records`, a folder within each file; without `split` all its records are for training. Raises BadInput, or BadRecord with file, row and remedy.
+    """
+    path = Path(source)
+    cut = split_records if split else keep_all
+    arrays = path.suffix.lower() == ".npz"
+    if source in NAMES or arrays:
+        if label is not None or schema is not None:
+            raise BadInput(f"{source} brings its own labels", remedy="leave out the label column and the schema")
+        return open_arrays(path, cut) if arrays else open_named(source, cut)
+    if path.is_dir():
+        return _open_tables(path, _tables_in(path), label, schema, cut)
+    if not path.exists():
+        remedy = f"give a path or one of {', '.join(NAMES)}"
+        raise BadInput(f"there is no file or data set {source}", remedy=remedy)
+    if not is_table(path):
+        remedy = f"give .npz or a table ({' '.join(TABLE_SUFFIXES)}, also with .gz)"
+        raise BadInput(f"cannot tell the format of {source} from its name", remedy=remedy)
+    return _open_tables(path, [path], label, schema, cut)
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    files = sorted((file for file in folder.iterdir() if file.is_file() and is_table(file)), key=lambda file: file.name)
+    if not files:
+        raise BadInput(f"the folder {folder} holds no table ({' '.join(TABLE_SUFFIXES)}, also with .gz)")
+    return files
+
+
+def _open_tables(path: Path, files: list[Path], label: str | None, schema: Schema | None, cut: Split) -> Dataset:
+    """Read, encode and split each file on its own, then pool them in order."""
+    if schema is None and label is None:
+        raise BadInput(f"{path}: which column is the label?", remedy="name it with --label, or give --schema")
+    if schema is not None and label is not None and label != schema.label:
+        raise BadInput(f"the label column is {label!r} here and {schema.label!r} in the schema", remedy="give one")
+    tables = [read_table(file, schema) for file in files]
+    chosen = schema if schema is not None else derive_schema(tables, str(label))
+    pairs = [cut(encode_table(table, chosen)) for table in tables]
+    train = concatenate([part for part, _ in pairs])
+    test = concatenate([part for _, part in pairs])
+    starts = np.cumsum([0, *(len(part) for part, _ in pairs)])
+    parts = tuple((file.name, np.arange(starts[i], starts[i + 1])) for i, file in enumerate(files))
+    return Dataset(
+        name=path.name,
+        kind="table",
+        train=train,
+        test=test if len(test) else None,
+        classes=chosen.classes,
+        schema=chosen,
+        bound=chosen.bound,
+        parts=parts if path.is_dir() else None,
+    )

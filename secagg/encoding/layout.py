@@ -1,0 +1,81 @@
+"""Blocks (the named tensors of one sum) and their layout as one flat vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One named tensor of the sum.
+
+    `bound` is the largest absolute value that one record can add to one entry (≥ 1).
+    `multiplier` scales the integers before the sum so that they carry enough grid units of noise.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    bound: int
+    multiplier: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of the blocks inside the flat vector."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def length(self) -> int:
+        """Number of entries of the flat vector."""
+        return sum(block.size for block in self.blocks)
+
+    @property
+    def bound(self) -> int:
+        """Largest absolute value that one record can add to any entry of the flat vector."""
+        return max(block.bound * block.multiplier for block in self.blocks)
+
+    def flatten(self, tensors: Mapping[str, Integers]) -> Integers:
+        """Concatenate the blocks in layout order, each times its multiplier.
+
+        Raises BadInput when a block is missing, unknown, of another shape or not int64.
+        """
+        names = {block.name for block in self.blocks}
+        if set(tensors) != names:
+            raise BadInput(f"the layout holds the blocks {sorted(names)}, got {sorted(tensors)}")
+        flat = np.empty(self.length, dtype=np.int64)
+        start = 0
+        for block in self.blocks:
+            tensor = tensors[block.name]
+            if tensor.dtype != np.int64 or tensor.shape != block.shape:
+                raise BadInput(
+                    f"block {block.name} is int64 of shape {block.shape}, got {tensor.dtype} of shape {tensor.shape}"
+                )
+            np.multiply(tensor.reshape(-1), block.multiplier, out=flat[start : start + block.size])
+            start += block.size
+        return flat
+
+    def split(self, flat: Integers) -> dict[str, Integers]:
+        """Undo `flatten` up to the multipliers: each block still times its multiplier."""
+        if flat.dtype != np.int64 or flat.shape != (self.length,):
+            raise BadInput(f"the layout needs {self.length} int64 entries, got {flat.dtype} of shape {flat.shape}")
+        tensors: dict[str, Integers] = {}
+        start = 0
+        for block in self.blocks:
+            tensors[block.name] = flat[start : start + block.size].reshape(block.shape)
+            start += block.size
+        return tensors

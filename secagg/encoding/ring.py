@@ -1,0 +1,71 @@
+"""Signed integers ⇄ residues modulo 2^bits, and residues ⇄ packed bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.encoding.layout import Integers
+from secagg.errors import BadInput, CapacityExceeded, MalformedMessage
+
+Residues = NDArray[Any]  # uint32 for rings of up to 32 bits, uint64 above
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The integers modulo 2^bits, with bits = 8, 16, …, 64.
+
+    Sums are kept in machine words (uint32 or uint64), whose own wrap-around is a multiple of 2^bits;
+    only packing cuts them to `bits`.
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        if self.bits not in range(8, 65, 8):
+            raise BadInput(f"a ring has 8, 16, …, 64 bits, not {self.bits}")
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one packed entry."""
+        return self.bits // 8
+
+    @property
+    def word(self) -> np.dtype[Any]:
+        """The machine word that holds a residue."""
+        return np.dtype("<u4") if self.bits <= 32 else np.dtype("<u8")
+
+    def encode(self, values: Integers) -> Residues:
+        """Residues of signed integers. Raises CapacityExceeded for one outside −2^(bits−1) … 2^(bits−1) − 1."""
+        if values.dtype != np.int64 or values.ndim != 1:
+            raise BadInput(f"the ring encodes one-dimensional int64, got {values.dtype} of shape {values.shape}")
+        if len(values) and self.bits < 64:
+            low, high = int(values.min()), int(values.max())
+            half = 1 << (self.bits - 1)
+            if low < -half or high >= half:
+                needed = 1 + max(high.bit_length(), (-low - 1).bit_length())
+                raise CapacityExceeded("an entry does not fit the ring", needed, self.bits, remedy="no bits are cut")
+        return values.astype(np.int64, copy=True).view(np.uint64).astype(self.word)
+
+    def decode(self, residues: Residues) -> Integers:
+        """The signed integers −2^(bits−1) ≤ v < 2^(bits−1) that the residues stand for."""
+        shift = np.int64(64 - self.bits)
+        wide = residues.astype(np.uint64).view(np.int64)
+        return np.asarray((wide << shift) >> shift, dtype=np.int64)
+
+    def pack(self, residues: Residues) -> bytes:
+        """`entry_bytes` little-endian bytes for each entry."""
+        octets = np.ascontiguousarray(residues, dtype=self.word).view(np.uint8).reshape(len(residues), -1)
+        return octets[:, : self.entry_bytes].tobytes()
+
+    def unpack(self, packed: bytes | memoryview, length: int) -> Residues:
+        """Undo `pack`. Raises MalformedMessage unless there are exactly `length` entries."""
+        if len(packed) != length * self.entry_bytes:
+            raise MalformedMessage("vector", f"{len(packed)} bytes are not {length} entries of {self.entry_bytes}")
+        octets = np.frombuffer(packed, dtype=np.uint8).reshape(length, self.entry_bytes)
+        words = np.zeros((length, self.word.itemsize), dtype=np.uint8)
+        words[:, : self.entry_bytes] = octets
+        return words.view(self.word).reshape(length)

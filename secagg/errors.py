@@ -1,0 +1,103 @@
+"""One exception per failure, each with its culprit, its values and the exit code of the command line.
+
+Messages are one line, name what was wrong and end with a remedy where there is one.
+No exception carries a secret: only public names, sizes, digests and limits.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SecaggError(Exception):
+    """Root of everything that this package raises on purpose."""
+
+    exit_code: ClassVar[int] = 70
+
+
+class BadInput(SecaggError):
+    """What the user gave cannot be used: a file, a column, a value, an option. Nothing was sent."""
+
+    exit_code = 2
+
+    def __init__(self, problem: str, *, remedy: str = "") -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
+
+
+class BadRecord(BadInput):
+    """One record of a data file cannot be used. `row` counts from 1, as the user's editor does."""
+
+    def __init__(self, source: str, row: int, problem: str, *, remedy: str = "") -> None:
+        self.source = source
+        self.row = row
+        super().__init__(f"{source}, row {row}: {problem}", remedy=remedy)
+
+
+class PlanRefused(BadInput):
+    """The plan breaks this client's policy; `violations` names every line that is broken."""
+
+    def __init__(self, violations: tuple[str, ...]) -> None:
+        self.violations = violations
+        listed = "; ".join(f"({number}) {line}" for number, line in enumerate(violations, start=1))
+        super().__init__(f"the plan is refused: {listed}", remedy="nothing was sent")
+
+
+class CapacityExceeded(BadInput):
+    """An exact integer result would not fit: the sum could wrap, or a float64 product could round."""
+
+    def __init__(self, what: str, needed: int, available: int, *, remedy: str = "") -> None:
+        self.needed = needed
+        self.available = available
+        super().__init__(f"{what}: needs {needed}, has room for {available}", remedy=remedy)
+
+
+class MalformedMessage(SecaggError):
+    """Bytes that are not the one canonical encoding of an allowed message."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, problem: str) -> None:
+        self.message = message
+        self.problem = problem
+        super().__init__(f"malformed {message}: {problem}")
+
+
+class ProtocolViolation(SecaggError):
+    """A party broke the protocol; `culprit` is the member to blame."""
+
+    exit_code = 5
+
+    def __init__(self, culprit: str, problem: str) -> None:
+        self.culprit = culprit
+        self.problem = problem
+        super().__init__(f"{culprit}: {problem}")
+
+
+class SessionAborted(SecaggError):
+    """The session ended without a sum; nothing was revealed."""
+
+    exit_code = 5
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"session aborted: {reason}")
+
+
+class ServerAway(SessionAborted):
+    """The server cannot be reached for now; the session may go on when the same command is run again."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the server has been away for {seconds:.0f} s; run the same command again to go on")
+
+
+class TranscriptInvalid(SecaggError):
+    """A transcript does not verify; `record` is the index of the first record at fault."""
+
+    exit_code = 3
+
+    def __init__(self, record: int, problem: str) -> None:
+        self.record = record
+        self.problem = problem
+        super().__init__(f"transcript record {record}: {problem}")

@@ -1,0 +1,1 @@
+"""Experiments: whole sessions in one process."""

@@ -1,0 +1,48 @@
+"""A backbone, and after it the random expansion where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from secagg.features.backbone import Backbone, Features, digest_of
+from secagg.features.expansion import Expansion
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """Everything between a record's input and its feature vector; itself a `Backbone`."""
+
+    backbone: Backbone
+    expansion: Expansion | None = None
+
+    @property
+    def name(self) -> str:
+        """The backbone's name, with the size of the expansion."""
+        return self.backbone.name if self.expansion is None else f"{self.backbone.name} → {self.expansion.size}"
+
+    @property
+    def digest(self) -> str:
+        """The backbone's digest; with an expansion, SHA-256 over both digests."""
+        if self.expansion is None:
+            return self.backbone.digest
+        return digest_of(f"secagg feature map v1: {self.backbone.digest} {self.expansion.digest}")
+
+    @property
+    def dimension(self) -> int:
+        """Length d of a feature vector."""
+        return self.backbone.dimension if self.expansion is None else self.expansion.size
+
+    def extract(self, inputs: NDArray[Any]) -> Features:
+        """Map inputs (n, …) to features (n, d) float64; row i depends on record i alone."""
+        features = self.backbone.extract(inputs)
+        return features if self.expansion is None else self.expansion.expand(features)
+
+    def bound(self, input_bound: float | None, /) -> float | None:
+        """Public L2 bound of a feature vector; None when the backbone has none."""
+        bound = self.backbone.bound(input_bound)
+        if bound is None or self.expansion is None:
+            return bound
+        return self.expansion.bound(self.backbone.dimension, bound)

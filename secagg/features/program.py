@@ -1,0 +1,160 @@
+"""Exported PyTorch programs (`.pt2`), pinned by the SHA-256 of the file.
+
+A program file is code: its digest is compared with the expected one before torch parses a byte.
+Records run one at a time on one thread, so a feature vector cannot depend on its batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.features.backbone import Features
+
+if TYPE_CHECKING:
+    import torch
+
+Progress = Callable[[int, int], None]
+"""Called with (records done, records in all)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A frozen network as one exported program: float32 (1, …) in, (1, d) out.
+
+    Images enter as float32 in [0, 1], channels first; grey ones are repeated when the program takes three
+    channels. Any normalisation belongs inside the program.
+    """
+
+    name: str
+    digest: str
+    dimension: int
+    module: Callable[..., Any]
+    input_shape: tuple[int, ...]
+    progress: Progress | None = None
+
+    def extract(self, inputs: NDArray[Any]) -> Features:
+        """Map inputs (n, …) to features (n, d) float64. Raises BadInput when the program refuses them."""
+        features = np.empty((len(inputs), self.dimension))
+        with _one_thread():
+            for index, record in enumerate(inputs):
+                features[index] = _run(self.module, _prepare(record, self.input_shape), self.name)
+                if self.progress is not None:
+                    self.progress(index + 1, len(inputs))
+        return features
+
+    def bound(self, _input_bound: float | None, /) -> float | None:
+        """None: nothing public bounds what a network puts out."""
+        return None
+
+
+def open_program(
+    path: Path, input_shape: tuple[int, ...], expected_digest: str | None, progress: Progress | None
+) -> Program:
+    """Load a `.pt2` for inputs of shape (…) per record.
+
+    Raises BadInput, before parsing, when the file's SHA-256 is not `expected_digest`; and when it is no
+    exported program, takes another batch size or shape, or does not put out one vector per record.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read the backbone {path}: {error}") from error
+    digest = hashlib.sha256(content).hexdigest()
+    if expected_digest is not None and digest != expected_digest:
+        remedy = f"expected {expected_digest}; nothing in the file was run"
+        raise BadInput(f"the backbone {path} has SHA-256 {digest}", remedy=remedy)
+    import torch
+
+    try:
+        program = torch.export.load(io.BytesIO(content))
+        module, takes = program.module(), _input_of(program)
+    except Exception as error:
+        remedy = "export it with torch.export.save"
+        raise BadInput(f"the backbone {path} is no exported program: {_first_line(error)}", remedy=remedy) from error
+    if takes is None or takes[0] not in (1, None):
+        problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
+        remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
+        raise BadInput(f"the backbone {path} takes {problem}", remedy=remedy)
+    shape = _matching_shape(path, input_shape, takes[1:])
+    with _one_thread():
+        dimension = len(_run(module, np.zeros(shape, dtype=np.float32), path.name))
+    return Program(path.name, digest, dimension, module, shape, progress)
+
+
+def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] | None:
+    """Return the only input's shape, None for a dynamic size; None when there is not exactly one tensor."""
+    names = program.graph_signature.user_inputs
+    nodes = [node for node in program.graph.nodes if node.name in names and node.op == "placeholder"]
+    if len(nodes) != 1 or len(names) != 1 or not hasattr(nodes[0].meta["val"], "shape"):
+        return None
+    shape = tuple(size if isinstance(size, int) else None for size in nodes[0].meta["val"].shape)
+    return shape or None
+
+
+def _matching_shape(path: Path, shape: tuple[int, ...], takes: tuple[int | None, ...]) -> tuple[int, ...]:
+    """Return the shape of one record as the program takes it. Raises BadInput when none fits."""
+    offers = [shape]
+    if len(takes) == 3 and len(shape) == 2:
+        offers = [(1, *shape), (3, *shape)]
+    elif len(takes) == 3 and len(shape) == 3:
+        offers = [(shape[2], *shape[:2])] if shape[2] != 1 else [(1, *shape[:2]), (3, *shape[:2])]
+    for offer in offers:
+        if len(offer) == len(takes) and all(want in (None, have) for have, want in zip(offer, takes, strict=True)):
+            return offer
+    wanted = tuple("any" if size is None else size for size in takes)
+    remedy = "resize the images or export the program for this size"
+    raise BadInput(f"the backbone {path} takes records of shape {wanted}, the data set has {shape}", remedy=remedy)
+
+
+def _prepare(record: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """One record as float32, images in [0, 1] with channels first."""
+    values = record.astype(np.float32) / np.float32(255) if record.dtype == np.uint8 else record.astype(np.float32)
+    if len(shape) != 3:
+        return values
+    channels_first = values[None] if values.ndim == 2 else np.moveaxis(values, -1, 0)
+    return np.array(np.broadcast_to(channels_first, shape), order="C")
+
+
+def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> Features:
+    import torch
+
+    try:
+        with torch.no_grad():
+            output = module(torch.from_numpy(record[None]))
+        vector = np.asarray(output.detach().numpy(), dtype=np.float64)
+    except Exception as error:
+        remedy = "export it for a batch of 1 or a dynamic batch dimension"
+        raise BadInput(
+            f"the backbone {name} refuses a batch of one record: {_first_line(error)}", remedy=remedy
+        ) from error
+    if vector.ndim < 2 or vector.shape[0] != 1:
+        raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
+    return vector.reshape(-1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run torch on one thread, then give back the number it had."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,40 @@
+"""Accuracy of a head on held-out records, with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from secagg.errors import BadInput
+from secagg.head.linear import LinearHead, predict
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`correct` of `total` records, the fraction `accuracy`, and its 95 % Clopper–Pearson `interval`."""
+
+    correct: int
+    total: int
+    accuracy: float
+    interval: tuple[float, float]
+
+
+def evaluate(head: LinearHead, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
+    """Evaluate on features (n, d) with labels (n,), n ≥ 1. Raises BadInput when there is nothing to evaluate."""
+    if len(labels) == 0 or len(labels) != len(features):
+        raise BadInput(f"cannot evaluate {len(features)} records with {len(labels)} labels")
+    correct = int((predict(head, features) == labels).sum())
+    return Evaluation(correct, len(labels), correct / len(labels), clopper_pearson(correct, len(labels)))
+
+
+def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
+    """Exact 95 % interval of a binomial proportion (Clopper & Pearson 1934), by beta quantiles."""
+    tail = (1 - CONFIDENCE) / 2
+    low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, tail))
+    high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1 - tail))
+    return low, high

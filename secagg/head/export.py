@@ -1,0 +1,66 @@
+"""Heads as files: safetensors (with what the head belongs to) and PyTorch state dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from secagg.errors import BadInput
+from secagg.head.linear import LinearHead
+
+if TYPE_CHECKING:
+    import torch
+
+
+def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write `weight` and `bias` and a text-to-text mapping (classes, backbone digest, …). Raises BadInput."""
+    from safetensors.numpy import save
+
+    tensors = {"weight": np.ascontiguousarray(head.weight), "bias": np.ascontiguousarray(head.bias)}
+    try:
+        path.write_bytes(save(tensors, metadata=dict(metadata)))
+    except OSError as error:
+        raise BadInput(f"cannot write the head {path}: {error}") from error
+
+
+def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
+    """Read what `save_safetensors` wrote. Raises BadInput for other tensors, types, shapes or values."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"cannot read the head {path}: {error}") from error
+    if set(tensors) != {"weight", "bias"}:
+        raise BadInput(f"{path} holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
+    try:
+        return LinearHead(tensors["weight"], tensors["bias"]), metadata
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}") from error
+
+
+def to_linear(head: LinearHead) -> torch.nn.Linear:
+    """Return the head as a `torch.nn.Linear` with the same float32 weights and biases."""
+    import torch
+
+    classes, dimension = head.weight.shape
+    linear = torch.nn.Linear(dimension, classes)
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(head.weight))
+        linear.bias.copy_(torch.from_numpy(head.bias))
+    return linear
+
+
+def save_state_dict(head: LinearHead, path: Path) -> None:
+    """Write the state dictionary of `to_linear(head)`; `torch.load(path, weights_only=True)` reads it."""
+    import torch
+
+    try:
+        torch.save(to_linear(head).state_dict(), path)
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"cannot write the head {path}: {error}") from error

@@ -1,0 +1,56 @@
+"""A linear classifier head: float32 weights and biases, its digest and its predictions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+
+ABSENT_BIAS = np.float32(-1e30)
+"""Bias of a class without records: finite, so that the head can be exported, and never the largest score."""
+ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class LinearHead:
+    """`weight` (C, d) and `bias` (C,), finite float32; score = weight · feature + bias in feature units.
+
+    A class that had no records has zero weights and the bias −10³⁰.
+    """
+
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        good = self.weight.ndim == 2 and self.bias.shape == self.weight.shape[:1]
+        if not good or self.weight.dtype != np.float32 or self.bias.dtype != np.float32:
+            raise BadInput(f"a head is float32 (C, d) and (C,), got {self.weight.shape} and {self.bias.shape}")
+        if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
+            raise BadInput("the head has NaN or infinite entries", remedy="raise the ridge")
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Which classes had records, (C,)."""
+        return self.bias > ABSENT_BIAS
+
+
+def head_digest(head: LinearHead) -> str:
+    """SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else."""
+    return hashlib.sha256(head.weight.astype("<f4").tobytes() + head.bias.astype("<f4").tobytes()).hexdigest()
+
+
+def predict(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the class (n,) with the largest score for features (n, d); ties go to the lower class.
+
+    Raises BadInput for another d.
+    """
+    if features.ndim != 2 or features.shape[1] != head.weight.shape[1]:
+        problem = f"the head takes {head.weight.shape[1]} features, got records of shape {features.shape[1:]}"
+        raise BadInput(problem, remedy="use the backbone and the expansion that the head was made with")
+    weight, bias = head.weight.T.astype(np.float64), head.bias.astype(np.float64)
+    blocks = [features[start : start + ROWS] @ weight + bias for start in range(0, len(features), ROWS)]
+    return np.concatenate([np.argmax(block, axis=1) for block in blocks] or [np.zeros(0)]).astype(np.int64)

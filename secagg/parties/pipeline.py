@@ -1,0 +1,105 @@
+"""From a data source to features, as a plan (or a head made under it) fixes it: nothing here is up to the member
+but the path of the data and of the backbone's file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data import Records, Schema, open_dataset
+from secagg.errors import BadInput
+from secagg.features import Expansion, FeatureMap, open_backbone
+from secagg.plan import Plan
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """How inputs of one kind become feature vectors. `schema` is None unless the data are tables."""
+
+    data_kind: str
+    schema: Schema | None
+    classes: tuple[str, ...]
+    input_shape: tuple[int, ...]
+    backbone: str
+    backbone_digest: str
+    expand: int
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Pipeline:
+        """The pipeline that a plan fixes."""
+        return cls(
+            plan.data_kind,
+            plan.table_schema(),
+            plan.classes,
+            plan.input_shape,
+            plan.backbone,
+            plan.backbone_digest.hex(),
+            plan.expand,
+        )
+
+    def to_metadata(self) -> dict[str, str]:
+        """Text for the head's file; `of_metadata` undoes it."""
+        return {
+            "data_kind": self.data_kind,
+            "schema": self.schema.to_json() if self.schema else "",
+            "classes": json.dumps(self.classes),
+            "input_shape": json.dumps(self.input_shape),
+            "backbone": self.backbone,
+            "backbone_digest": self.backbone_digest,
+            "expand": str(self.expand),
+        }
+
+    @classmethod
+    def of_metadata(cls, metadata: Mapping[str, str]) -> Pipeline:
+        """The pipeline that a head belongs to. Raises BadInput when the file does not say."""
+        try:
+            schema = metadata["schema"]
+            return cls(
+                metadata["data_kind"],
+                Schema.from_json(schema) if schema else None,
+                tuple(json.loads(metadata["classes"])),
+                tuple(json.loads(metadata["input_shape"])),
+                metadata["backbone"],
+                metadata["backbone_digest"],
+                int(metadata["expand"]),
+            )
+        except (KeyError, ValueError, TypeError):
+            raise BadInput(
+                "the head's file does not say which features it takes", remedy="use one that secagg wrote"
+            ) from None
+
+    def records(self, source: str) -> Records:
+        """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's."""
+        dataset = open_dataset(source, schema=self.schema, split=False)
+        records = dataset.train
+        if dataset.kind != self.data_kind or records.inputs.shape[1:] != self.input_shape:
+            raise BadInput(
+                f"{source} holds {dataset.kind} of shape {records.inputs.shape[1:]}",
+                remedy=f"the plan asks for {self.data_kind} of shape {self.input_shape}",
+            )
+        unknown = np.flatnonzero(records.labels >= len(self.classes))
+        if len(unknown):
+            index = int(unknown[0])
+            problem = f"the label {records.labels[index]} is none of the plan's {len(self.classes)} classes"
+            raise records.origin.refusal(index, problem, "labels count from 0")
+        return records
+
+    def feature_map(self, backbone_path: str | None = None, progress: Progress | None = None) -> FeatureMap:
+        """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput."""
+        spec = backbone_path or self.backbone
+        backbone = open_backbone(spec, self.input_shape, expected_digest=self.backbone_digest, progress=progress)
+        return FeatureMap(backbone, Expansion(self.expand) if self.expand else None)
+
+    def features(
+        self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
+    ) -> NDArray[np.float64]:
+        """Feature vectors (n, d) of inputs (n, …); row i depends on record i alone."""
+        return self.feature_map(backbone_path, progress).extract(inputs)

@@ -1,0 +1,120 @@
+"""The server's protocol without disk, network and clock: frames and decisions in, messages out.
+
+The live server and `secagg verify` run this same object: one as things happen, the other from the transcript.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.errors import MalformedMessage, ProtocolViolation
+from secagg.parties.setup import SessionSetup
+from secagg.protection import SumToOpen
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, UploadHeader
+from secagg.protection.seam import ServerState
+from secagg.roster import SERVER_INDEX
+from secagg.transcript import NOT_SEEN, FrameBody, chain, open_frame, payload_of
+
+
+class ServerProtocol:
+    """Where the session stands, who has said what, and which messages are due."""
+
+    def __init__(self, setup: SessionSetup) -> None:
+        self._setup = setup
+        self._step: ServerState | None = setup.protection.begin_server(setup.context)
+        self._taken: dict[tuple[int, str], bytes] = {}
+        self._past: set[str] = set()
+        self._own_heads = {NOT_SEEN}
+        self.client_heads: dict[int, bytes] = {}
+        self.uploads: dict[int, UploadHeader] = {}
+        self.due: dict[str, Mapping[int, Any]] = {}
+        self.sum_to_open: SumToOpen | None = None
+        self.outcome: Outcome | None = None
+
+    @property
+    def awaits(self) -> str:
+        """Name of the message that the clients owe now; "Acknowledgement" after the last step."""
+        return Acknowledgement.__name__ if self._step is None else self._step.awaits.__name__
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the present step can be closed before its deadline."""
+        if self._step is not None:
+            return self._step.complete
+        members = self.outcome.members if self.outcome else ()
+        return all((member, Acknowledgement.__name__) in self._taken for member in members)
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Names of those who have not answered the present step yet."""
+        expected = self._step.expected if self._step is not None else self.outcome.members if self.outcome else ()
+        return tuple(self._setup.roster.name(m) for m in sorted(expected) if (m, self.awaits) not in self._taken)
+
+    def open(self, member: int, frame: bytes) -> FrameBody:
+        """Check a client's frame. Raises MalformedMessage or ProtocolViolation."""
+        body = open_frame(frame, self._setup.roster, self._setup.context.plan, member, SERVER_INDEX)
+        if body.seen not in self._own_heads:
+            raise ProtocolViolation(self._setup.roster.name(member), "has seen another transcript than this server's")
+        return body
+
+    def is_wanted(self, member: int, frame: bytes, body: FrameBody) -> bool:
+        """Whether the frame belongs to the present step and is new.
+
+        False for an exact repetition and for a message of a step that is over (its sender learns at the next one
+        whether it is still part of the session). Raises ProtocolViolation for a second, different frame, or for one
+        of a step that has not begun.
+        """
+        known = self._taken.get((member, body.step))
+        if known is not None:
+            if known != hashlib.sha256(frame).digest():
+                raise ProtocolViolation(self._setup.roster.name(member), f"sent a second, different {body.step}")
+            return False
+        if body.step in self._past:
+            return False
+        if body.step not in (self.awaits, Abort.__name__):
+            raise ProtocolViolation(self._setup.roster.name(member), f"sent {body.step} while {self.awaits} is awaited")
+        return True
+
+    def take(self, member: int, frame: bytes, body: FrameBody) -> None:
+        """Let a wanted frame act. Raises MalformedMessage or ProtocolViolation; then nothing has changed."""
+        if body.step == Acknowledgement.__name__:
+            self._check_acknowledgement(member, payload_of(body, Acknowledgement))
+        elif body.step == Abort.__name__:
+            payload_of(body, Abort)
+        else:
+            assert self._step is not None
+            payload = payload_of(body, self._step.awaits)
+            self._step.accept(member, payload)
+            if isinstance(payload, UploadHeader):
+                self.uploads[member] = payload
+        self._taken[member, body.step] = hashlib.sha256(frame).digest()
+        self.client_heads[member] = chain(body.head, "sent", frame)
+
+    def close(self) -> None:
+        """End the present step. Raises SessionAborted or ProtocolViolation when the session cannot go on."""
+        if self._step is None:
+            raise MalformedMessage("closed", "there is no step left to close")
+        self._past.add(self.awaits)
+        following, messages = self._step.close()
+        if messages:
+            self.due[type(next(iter(messages.values()))).__name__] = messages
+        if hasattr(following, "accept"):
+            self._step = following
+        else:
+            self._step, self.sum_to_open = None, following
+
+    def conclude(self, outcome: Outcome) -> None:
+        """The sum is opened: the outcome is due to everyone in it."""
+        self.outcome = outcome
+        self.due[Outcome.__name__] = dict.fromkeys(outcome.members, outcome)
+
+    def sent(self, head: bytes) -> None:
+        """Remember a head that clients may countersign."""
+        self._own_heads.add(head)
+
+    def _check_acknowledgement(self, member: int, payload: Acknowledgement) -> None:
+        outcome = self.outcome
+        if outcome is None or member not in outcome.members or payload.aggregate_sha256 != outcome.aggregate_sha256:
+            raise ProtocolViolation(self._setup.roster.name(member), "acknowledges another outcome")

@@ -1,0 +1,243 @@
+"""The server's session: protocol, transcript, uploads and deadlines brought together.
+
+The transcript is the server's only memory of the protocol. Every accepted frame is in it before it is acknowledged,
+every decision ("closed") before it is acted on, every frame that goes out before anyone can fetch it. A restart
+feeds the transcript through the same protocol and goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from secagg.crypto.signatures import SigningKey
+from secagg.encoding import Integers
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.parties.protocol import ServerProtocol
+from secagg.parties.setup import SessionSetup
+from secagg.parties.staging import Staging, add_up
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
+from secagg.roster import SERVER_INDEX
+from secagg.transcript import (
+    EVERYONE,
+    NOT_SEEN,
+    FrameBody,
+    Journal,
+    Record,
+    chain,
+    make_body,
+    payload_of,
+    peek,
+    sign_frame,
+)
+from secagg.wire import encode
+
+_log = logging.getLogger("secagg.server")
+Finish = Callable[[tuple[int, ...], Integers], Outcome]
+UPLOADS = "uploads"
+
+
+class ServerSession:
+    """One session, as the endpoint's coordinator. `finish` turns the opened sum into files and the outcome."""
+
+    def __init__(
+        self, setup: SessionSetup, identity: SigningKey, folder: Path, journal: Journal, finish: Finish
+    ) -> None:
+        self._setup = setup
+        self._identity = identity
+        self._journal = journal
+        self._finish = finish
+        self._staging = Staging(folder / UPLOADS, setup.context)
+        self._protocol = ServerProtocol(setup)
+        self._outbox: dict[str, dict[int, bytes]] = {}
+        self._aborted: str | None = None
+        self._failure: BadInput | None = None
+        self._changed = asyncio.Event()
+        self._steps_seconds: dict[str, float] = {}
+        if journal.is_empty:
+            journal.append("plan", encode(setup.plan))
+            journal.append("roster", encode(setup.roster))
+        for record in journal.records():
+            self._relive(record)
+
+    @property
+    def steps_seconds(self) -> Mapping[str, float]:
+        """How long each step took, in seconds, since this process began."""
+        return self._steps_seconds
+
+    async def run(self) -> Outcome:
+        """Carry the session to its outcome and wait for the members to have it.
+
+        Raises SessionAborted, or BadInput when the disk fails (start again to go on).
+        """
+        clock = asyncio.get_running_loop().time
+        while self._protocol.outcome is None:
+            begun, name = clock(), self._protocol.awaits
+            if self._protocol.sum_to_open is None:
+                await self._until_complete()
+                self._close_step()
+            else:
+                name = "opening the sum"
+                await self._open_sum()
+            self._steps_seconds[name] = clock() - begun
+        await self._until_complete()
+        return self._protocol.outcome
+
+    async def submit(self, member: int, frame: bytes) -> bytes:
+        """Take one frame; an Acknowledgement is answered with a receipt."""
+        body = self._protocol.open(member, frame)
+        if body.step == UploadHeader.__name__:
+            raise MalformedMessage(body.step, "an upload header comes with its vector")
+        self._take(member, frame, body)
+        return self._receipt(member) if body.step == Acknowledgement.__name__ else b""
+
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+        """Stage a vector, then take the frame that announced it."""
+        body = self._protocol.open(member, frame)
+        header = payload_of(body, UploadHeader)
+        if self._protocol.is_wanted(member, frame, body):
+            await self._staging.receive(member, header, parts)
+            self._take(member, frame, body)
+
+    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+        """The frame of `step` for `member`, as soon as it is due."""
+        if plan != self._setup.context.plan:
+            raise ProtocolViolation(self._setup.roster.name(member), "asks about another session or plan")
+        deadline = asyncio.get_running_loop().time() + patience
+        while True:
+            if self._aborted is not None:
+                return self._outbox[Abort.__name__][EVERYONE]
+            if step in self._protocol.due:
+                if member not in self._protocol.due[step]:
+                    raise SessionAborted(f"{self._setup.roster.name(member)} answered too late for the step {step}")
+                frames = self._outbox.get(step, {})
+                if frame := frames.get(member) or frames.get(EVERYONE):
+                    return frame
+            remaining = deadline - asyncio.get_running_loop().time()
+            if remaining <= 0 or not await self._change_within(remaining):
+                return None
+
+    def _take(self, member: int, frame: bytes, body: FrameBody) -> None:
+        if not self._protocol.is_wanted(member, frame, body):
+            return
+        self._protocol.take(member, frame, body)
+        self._write("received", frame)
+        if body.step == Abort.__name__:
+            _log.warning("%s left: %s", self._setup.roster.name(member), payload_of(body, Abort).reason)
+        self._wake()
+
+    def _close_step(self) -> None:
+        """Decide that the present step is over, and publish what follows from it."""
+        step = self._protocol.awaits
+        if not self._protocol.is_complete:
+            _log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))
+        self._write("closed", step.encode())
+        try:
+            self._protocol.close()
+        except (SessionAborted, ProtocolViolation) as error:
+            self._abort(error.reason if isinstance(error, SessionAborted) else str(error))
+        self._publish()
+
+    def _abort(self, reason: str) -> None:
+        self._aborted = reason
+        self._write("aborted", reason.encode())
+        self._send(EVERYONE, Abort(reason[:2000]))
+        self._wake()
+        raise SessionAborted(reason)
+
+    async def _open_sum(self) -> None:
+        """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
+        ready = self._protocol.sum_to_open
+        assert ready is not None
+        members = ready.members
+
+        def work() -> Outcome:
+            total = add_up((self._staging.path(member) for member in members), self._setup.context)
+            return self._finish(members, ready.open(self._setup.context, total))
+
+        self._protocol.conclude(await asyncio.to_thread(work))
+        self._publish()
+
+    def _publish(self) -> None:
+        """Sign and record every due frame that is not recorded yet: one to everyone when all say the same."""
+        for step, messages in self._protocol.due.items():
+            known = self._outbox.get(step, {})
+            if EVERYONE in known:
+                continue
+            if len({id(message) for message in messages.values()}) == 1:
+                self._send(EVERYONE, next(iter(messages.values())))
+                continue
+            for member, message in messages.items():
+                if member not in known:
+                    self._send(member, message)
+        self._wake()
+
+    def _send(self, receiver: int, message: Any) -> bytes:
+        seen = self._protocol.client_heads.get(receiver, NOT_SEEN)
+        body = make_body(self._setup.context.plan, SERVER_INDEX, receiver, self._journal.head, seen, message)
+        frame = sign_frame(self._identity, body)
+        self._write("sent", frame)
+        self._keep_sent(body, frame)
+        return frame
+
+    def _keep_sent(self, body: FrameBody, frame: bytes) -> None:
+        self._outbox.setdefault(body.step, {})[body.receiver] = frame
+        self._protocol.sent(chain(body.head, "sent", frame))
+
+    def _receipt(self, member: int) -> bytes:
+        known = self._outbox.get(Receipt.__name__, {}).get(member)
+        return known or self._send(member, Receipt())
+
+    def _write(self, kind: Any, content: bytes) -> None:
+        """Append to the transcript; when the disk refuses, this process ends: what is in memory is then ahead of it."""
+        try:
+            self._journal.append(kind, content)
+        except BadInput as error:
+            self._failure = error
+            self._wake()
+            raise
+
+    def _relive(self, record: Record) -> None:
+        """Take in one record of the transcript. Raises SessionAborted when it holds the session's end."""
+        if record.kind == "received":
+            sender = peek(record.content).sender
+            self._protocol.take(sender, record.content, self._protocol.open(sender, record.content))
+        elif record.kind == "closed":
+            self._protocol.close()
+        elif record.kind == "aborted":
+            raise SessionAborted(record.content.decode(errors="replace"))
+        elif record.kind == "sent":
+            body = peek(record.content)
+            self._keep_sent(body, record.content)
+            if body.step == Outcome.__name__:
+                self._protocol.conclude(payload_of(body, Outcome))
+
+    async def _until_complete(self) -> None:
+        """Wait until the present step is complete or its time is over."""
+        plan = self._setup.plan
+        is_first = not self._protocol.due
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (plan.join_seconds if is_first else plan.step_seconds)
+        self._publish()
+        while not self._protocol.is_complete:
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                return
+            await self._change_within(remaining)
+            if self._failure is not None:
+                raise self._failure
+
+    async def _change_within(self, seconds: float) -> bool:
+        event = self._changed
+        try:
+            await asyncio.wait_for(event.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

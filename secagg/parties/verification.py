@@ -1,0 +1,224 @@
+"""Offline verification of a transcript, by replaying it through the protocol that wrote it.
+
+A server's transcript proves that the published sum is the sum of the accepted uploads: every frame is signed, every
+step follows from the ones before it, and the vectors in `uploads/` are those that their senders signed. A client's
+transcript proves what this client was told and what it gave.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, SessionAborted, TranscriptInvalid
+from secagg.parties.protocol import ServerProtocol
+from secagg.parties.result import conclude
+from secagg.parties.server import UPLOADS
+from secagg.parties.setup import SessionSetup
+from secagg.parties.staging import add_up, digest_matches
+from secagg.plan import Plan
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.roster import SERVER_INDEX, Roster
+from secagg.transcript import (
+    EVERYONE,
+    NOT_SEEN,
+    FrameBody,
+    Record,
+    chain,
+    open_frame,
+    payload_of,
+    peek,
+    read_transcript,
+)
+from secagg.wire import decode, encode
+
+T = TypeVar("T")
+
+
+def verify_transcript(path: Path) -> dict[str, Any]:
+    """What the transcript proves, as plain values.
+
+    Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
+    """
+    records = read_transcript(path)
+    setup = SessionSetup.of(_content(records, 0, "plan", Plan), _content(records, 1, "roster", Roster))
+    frames = [record for record in records if record.kind in ("received", "sent")]
+    is_servers = not frames or (peek(frames[0].content).sender == SERVER_INDEX) == (frames[0].kind == "sent")
+    verifier = _ServerVerifier(setup, path.parent) if is_servers else _ClientVerifier(setup)
+    for record in records[2:]:
+        try:
+            verifier.check(record)
+        except TranscriptInvalid:
+            raise
+        except (MalformedMessage, ProtocolViolation) as error:
+            raise TranscriptInvalid(record.index, str(error)) from None
+    found = {"role": "server" if is_servers else "client", "records": len(records), "head": records[-1].head.hex()}
+    return {**found, "plan_sha256": setup.plan.digest.hex(), **verifier.conclusion(len(records))}
+
+
+def _content(records: Sequence[Record], index: int, kind: str, cls: type[T]) -> T:
+    if len(records) <= index or records[index].kind != kind:
+        raise TranscriptInvalid(index, f"the {kind} is missing")
+    try:
+        return decode(cls, records[index].content)
+    except SecaggError as error:
+        raise TranscriptInvalid(index, str(error)) from None
+
+
+def _require(holds: bool, record: Record, problem: str) -> None:
+    if not holds:
+        raise TranscriptInvalid(record.index, problem)
+
+
+class _ServerVerifier:
+    """Replays a server's transcript."""
+
+    def __init__(self, setup: SessionSetup, folder: Path) -> None:
+        self._setup = setup
+        self._folder = folder
+        self._protocol = ServerProtocol(setup)
+        self._expected_abort: str | None = None
+        self._aborted: str | None = None
+        self._final_head = NOT_SEEN
+        self._countersigned: list[str] = []
+        self._head_agrees = False
+
+    def check(self, record: Record) -> None:
+        if record.kind == "received":
+            self._check_received(record)
+        elif record.kind == "closed":
+            _require(record.content.decode(errors="replace") == self._protocol.awaits, record, "closes another step")
+            self._close()
+        elif record.kind == "aborted":
+            self._aborted = record.content.decode(errors="replace")
+            _require(self._aborted == self._expected_abort, record, "the session was aborted without that reason")
+        else:
+            _require(record.kind == "sent", record, f"a server's transcript holds no {record.kind}")
+            self._check_sent(record)
+
+    def _check_received(self, record: Record) -> None:
+        sender = peek(record.content).sender
+        _require(0 < sender < len(self._setup.roster.members), record, "a frame of nobody in the roster")
+        body = self._protocol.open(sender, record.content)
+        _require(self._protocol.is_wanted(sender, record.content, body), record, "a frame that was not awaited")
+        self._protocol.take(sender, record.content, body)
+        if body.step == Acknowledgement.__name__ and body.seen == self._final_head:
+            self._countersigned.append(self._setup.roster.name(sender))
+
+    def _close(self) -> None:
+        try:
+            self._protocol.close()
+        except SessionAborted as error:
+            self._expected_abort = error.reason
+        except ProtocolViolation as error:
+            self._expected_abort = str(error)
+
+    def _check_sent(self, record: Record) -> None:
+        body = peek(record.content)
+        open_frame(record.content, self._setup.roster, self._setup.context.plan, SERVER_INDEX, body.receiver)
+        _require(body.head == record.previous, record, "a frame states another head than the transcript's")
+        head = chain(body.head, "sent", record.content)
+        self._protocol.sent(head)
+        if body.step == Outcome.__name__:
+            self._check_outcome(record, payload_of(body, Outcome))
+            self._final_head = head
+        elif body.step == Receipt.__name__:
+            _require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
+        elif body.step == Abort.__name__:
+            _require(self._aborted is not None, record, "announces an abort that was not decided")
+        else:
+            self._check_due(record, body)
+
+    def _check_due(self, record: Record, body: FrameBody) -> None:
+        due = self._protocol.due.get(body.step, {})
+        receivers = due if body.receiver == EVERYONE else (body.receiver,)
+        for member in receivers:
+            _require(member in due and encode(due[member]) == body.payload, record, f"the {body.step} does not follow")
+
+    def _check_outcome(self, record: Record, outcome: Outcome) -> None:
+        """The heart: the sum is recomputed from the uploads and the opened shares."""
+        ready = self._protocol.sum_to_open
+        _require(ready is not None and ready.members == outcome.members, record, "the outcome names other clients")
+        assert ready is not None
+        for member in ready.members:
+            path = self._folder / UPLOADS / f"{member}.bin"
+            name = self._setup.roster.name(member)
+            good = digest_matches(path, self._protocol.uploads[member])
+            _require(good, record, f"the vector of {name} ({path}) is missing or not the one that it signed")
+        paths = (self._folder / UPLOADS / f"{member}.bin" for member in ready.members)
+        total = ready.open(self._setup.context, add_up(paths, self._setup.context))
+        result = conclude(self._setup, ready.members, total)
+        _require(
+            result.aggregate_sha256 == outcome.aggregate_sha256, record, "the published sum is not that of the uploads"
+        )
+        self._head_agrees = result.head_sha256 == outcome.head_sha256
+        self._protocol.conclude(outcome)
+
+    def conclusion(self, records: int) -> dict[str, Any]:
+        outcome = self._protocol.outcome
+        if self._aborted is not None:
+            return {"session": f"aborted: {self._aborted}"}
+        if outcome is None:
+            raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
+        return {
+            "session": "the published sum is the sum of the accepted uploads",
+            "members": [self._setup.roster.name(member) for member in outcome.members],
+            "aggregate_sha256": outcome.aggregate_sha256.hex(),
+            "head_sha256": outcome.head_sha256.hex(),
+            "head_recomputed_here": "the same bits"
+            if self._head_agrees
+            else "other bits (another processor or library)",
+            "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
+        }
+
+
+class _ClientVerifier:
+    """Checks a client's transcript."""
+
+    def __init__(self, setup: SessionSetup) -> None:
+        self._setup = setup
+        self._server_heads = {NOT_SEEN}
+        self._own_head = b""
+        self._said: dict[str, str] = {}
+        self._is_countersigned = False
+
+    def check(self, record: Record) -> None:
+        if record.kind in ("policy", "ledger", "aborted"):
+            self._said[record.kind] = (
+                record.content.decode(errors="replace")
+                if record.kind == "aborted"
+                else (hashlib.sha256(record.content).hexdigest() if record.kind == "policy" else record.content.hex())
+            )
+            return
+        _require(record.kind in ("received", "sent"), record, f"a client's transcript holds no {record.kind}")
+        body = peek(record.content)
+        sender, receiver = (body.sender, SERVER_INDEX) if record.kind == "sent" else (SERVER_INDEX, body.receiver)
+        open_frame(record.content, self._setup.roster, self._setup.context.plan, sender, receiver)
+        head = chain(body.head, "sent", record.content)
+        if record.kind == "sent":
+            _require(body.head == record.previous, record, "a frame states another head than the transcript's")
+            _require(body.seen in self._server_heads, record, "has seen another transcript of the server")
+            self._own_head = head
+        else:
+            self._server_heads.add(head)
+            _require(body.seen in (NOT_SEEN, self._own_head), record, "the server has seen another transcript")
+            self._is_countersigned = body.step == Receipt.__name__
+        self._said[body.step] = body.payload.hex() if body.step != Outcome.__name__ else self._outcome(body)
+
+    def _outcome(self, body: FrameBody) -> str:
+        return payload_of(body, Outcome).aggregate_sha256.hex()
+
+    def conclusion(self, records: int) -> dict[str, Any]:
+        if "aborted" in self._said:
+            return {"session": f"aborted: {self._said['aborted']}"}
+        if "Outcome" not in self._said:
+            raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
+        return {
+            "session": "this client's part is complete and every frame is signed",
+            "policy_sha256": self._said.get("policy", "-"),
+            "ledger_row_sha256": self._said.get("ledger", "-"),
+            "aggregate_sha256": self._said["Outcome"],
+            "countersigned_by_server": self._is_countersigned,
+        }

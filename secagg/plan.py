@@ -1,0 +1,120 @@
+"""The plan: everything that one session fixes, agreed by digest before anyone computes anything."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from secagg.data import Schema
+from secagg.errors import BadInput, MalformedMessage
+from secagg.roster import MAX_CLIENTS
+from secagg.statistics import Grid
+from secagg.wire import Items, Length, Range, encode, from_json, message, to_json
+
+PLAN_VERSION = 1
+_CHOICES = {
+    "data_kind": ("features", "images", "table"),
+    "adjacency": ("", "add-remove", "replace-one"),
+    "unit": ("record", "silo"),
+    "result": ("server", "members"),
+}
+
+
+@message("Plan")
+@dataclass(frozen=True)
+class Plan:
+    """One session. Field by field: protos/secagg/v1/plan.proto. Raises BadInput for an unknown choice."""
+
+    version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
+    session: Annotated[bytes, Length(32)]
+    purpose: Annotated[str, Length(0, 200)]
+    method: Annotated[str, Length(1, 40)]
+    parameters: Annotated[str, Length(2, 4096)]
+    data_kind: Annotated[str, Length(1, 40)]
+    schema: Annotated[str, Length(0, 1 << 20)]
+    classes: Annotated[tuple[str, ...], Items(2, 10_000, each=Length(1, 100))]
+    backbone: Annotated[str, Length(1, 200)]
+    backbone_digest: Annotated[bytes, Length(32)]
+    input_shape: Annotated[tuple[int, ...], Items(1, 4, each=Range(1, 1 << 20))]
+    expand: Annotated[int, Range(0, 65_536)]
+    dimension: Annotated[int, Range(1, 65_536)]
+    radius: Annotated[float, Range(math.ulp(0.0), 1e300)]
+    levels: Annotated[int, Range(1, 1 << 24)]
+    centre: Annotated[float, Range(-1e300, 1e300)]
+    max_records: Annotated[int, Range(1, 1 << 31)]
+    protection: Annotated[str, Length(1, 40)]
+    colluders: Annotated[int, Range(0, MAX_CLIENTS - 1)]
+    dropouts: Annotated[int, Range(0, MAX_CLIENTS - 1)]
+    minimum_cohort: Annotated[int, Range(1, MAX_CLIENTS)]
+    epsilon: Annotated[float, Range(math.inf, math.inf)]
+    delta: Annotated[float, Range(0.0, 0.0)]
+    adjacency: Annotated[str, Length(0, 20)]
+    unit: Annotated[str, Length(1, 20)]
+    roster: Annotated[bytes, Length(32)]
+    join_seconds: Annotated[int, Range(1, 2_592_000)]
+    step_seconds: Annotated[int, Range(1, 86_400)]
+    result: Annotated[str, Length(1, 20)]
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise BadInput(
+                    f"the plan's {name} is {value!r}", remedy=f"choose one of {', '.join(filter(None, allowed))}"
+                )
+        if len(set(self.classes)) != len(self.classes):
+            raise BadInput("the plan names a class twice")
+        if (self.data_kind == "table") != bool(self.schema):
+            raise BadInput("a plan has a schema exactly when its data are tables")
+        if canonical_json(self.method_parameters) != self.parameters:
+            raise BadInput("the JSON of the plan's parameters is not canonical")
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes: it stands in every signature and key derivation."""
+        return hashlib.sha256(encode(self)).digest()
+
+    @property
+    def grid(self) -> Grid:
+        """How features become integers."""
+        return Grid(radius=self.radius, levels=self.levels, centre=self.centre)
+
+    def table_schema(self) -> Schema | None:
+        """The schema of table data, else None. Raises BadInput when it is malformed."""
+        return Schema.from_json(self.schema) if self.schema else None
+
+    @property
+    def method_parameters(self) -> dict[str, Any]:
+        """The method's parameters by name."""
+        try:
+            value = json.loads(self.parameters)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise BadInput("the plan's parameters are no JSON object")
+        return value
+
+
+def canonical_json(value: Mapping[str, Any]) -> str:
+    """The one JSON text of a mapping inside a plan: as given in order, no spaces, plain ASCII."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan file. Raises BadInput when it is missing or malformed."""
+    try:
+        return from_json(Plan, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot read the plan {path} ({error.strerror})") from None
+    except (MalformedMessage, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is no plan: {error}") from None
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Write the readable form of a plan."""
+    path.write_text(to_json(plan), encoding="utf-8")

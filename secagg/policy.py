@@ -1,0 +1,138 @@
+"""The policy: what one client accepts, written by its own people in TOML. It decides before anything is computed."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from secagg.errors import BadInput, PlanRefused
+from secagg.plan import Plan
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Every key of the file's `[accept]` table, and `data_name` from `[data]`.
+
+    `roster` and `backbones` are SHA-256 digests (hex). `max_epsilon` must be written "inf" to accept a sum without
+    noise. `minimum_honest` bounds survivors minus colluders from below: with 2, each of two honest survivors learns
+    the other's sum. `repeat_sessions` allows a second session over the same data.
+    """
+
+    data_name: str
+    roster: str
+    backbones: tuple[str, ...]
+    methods: tuple[str, ...] = ("fedcgs",)
+    protections: tuple[str, ...] = ("masked",)
+    results: tuple[str, ...] = ("server", "members")
+    minimum_cohort: int = 3
+    minimum_honest: int = 2
+    max_epsilon: float = 1.0
+    max_delta: float = 1e-5
+    repeat_sessions: bool = False
+
+    def violations(self, plan: Plan, clients: int, survivors: int) -> tuple[str, ...]:
+        """Every line of the policy that the plan breaks, as one sentence each.
+
+        `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened.
+        """
+        honest = survivors - plan.colluders
+        checks = (
+            (plan.roster.hex() == self.roster, "roster: the plan is for another roster than the trusted one"),
+            (plan.backbone_digest.hex() in self.backbones, f"backbones: {plan.backbone} is not among those accepted"),
+            (plan.method in self.methods, f"methods: {plan.method} is not among {', '.join(self.methods)}"),
+            (
+                plan.protection in self.protections,
+                f"protections: {plan.protection} is not among {', '.join(self.protections)}",
+            ),
+            (plan.result in self.results, f"results: the head would go to {plan.result}"),
+            (
+                survivors >= self.minimum_cohort,
+                f"minimum_cohort: the sum of {survivors} of {clients} clients could be opened; at least {self.minimum_cohort} are demanded",
+            ),
+            (
+                honest >= self.minimum_honest,
+                f"minimum_honest: only {honest} honest clients could be in the sum; at least {self.minimum_honest} are demanded",
+            ),
+            (
+                plan.epsilon <= self.max_epsilon,
+                f"max_epsilon: the plan spends {plan.epsilon}; at most {self.max_epsilon} is allowed",
+            ),
+            (
+                plan.delta <= self.max_delta,
+                f"max_delta: the plan spends {plan.delta}; at most {self.max_delta} is allowed",
+            ),
+        )
+        return tuple(sentence for holds, sentence in checks if not holds)
+
+    def check(self, plan: Plan, clients: int, survivors: int, sessions: int) -> None:
+        """Raise PlanRefused with every violated line; `sessions` counts this data set's earlier sessions."""
+        broken = self.violations(plan, clients, survivors)
+        if sessions and not self.repeat_sessions:
+            broken = (*broken, f"repeat_sessions: {self.data_name} was already in {sessions} other session(s)")
+        if broken:
+            raise PlanRefused(broken)
+
+    def to_toml(self) -> str:
+        """The policy as a file that a person can edit."""
+        lines = ["[data]", f"name = {_toml(self.data_name)}", "", "[accept]"]
+        lines += [
+            f"{field.name} = {_toml(getattr(self, field.name))}" for field in fields(self) if field.name != "data_name"
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy strictly. Raises BadInput naming the file and every unknown, missing or mistyped key."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(
+            f"cannot read the policy {path} ({error.strerror})", remedy="write one with plan policy"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not TOML: {error}") from None
+    try:
+        return _parse(content)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+
+
+def _parse(content: Mapping[str, Any]) -> Policy:
+    data, accept = content.get("data", {}), content.get("accept", {})
+    if set(content) - {"data", "accept"} or set(data) != {"name"}:
+        raise BadInput("a policy has the tables [data] (with name) and [accept]")
+    values: dict[str, Any] = {"data_name": data["name"], **accept}
+    types = {field.name: str(field.type) for field in fields(Policy)}
+    if unknown := sorted(set(values) - set(types)):
+        raise BadInput(f"unknown keys: {', '.join(unknown)}")
+    if missing := sorted({"roster", "backbones"} - set(values)):
+        raise BadInput(f"missing keys: {', '.join(missing)}", remedy="write a policy with plan policy")
+    return Policy(**{name: _typed(name, types[name], value) for name, value in values.items()})
+
+
+def _typed(name: str, expected: str, value: Any) -> Any:
+    if expected == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    if expected == "float" and value == "inf":
+        return math.inf
+    if expected == "float" and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    if (expected == "int" and type(value) is int and value >= 0) or expected == type(value).__name__ != "int":
+        return value
+    raise BadInput(f"{name} cannot be {value!r}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, float) and math.isinf(value):
+        return '"inf"'
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)

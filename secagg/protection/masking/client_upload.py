@@ -1,0 +1,233 @@
+"""The client of the masked protocol up to its upload: Advertised → Dealt → Ready → Uploaded.
+
+Bonawitz et al. 2017, Figure 4, rounds 0 to 2. Each step is a frozen type, so that the wrong order does not
+type-check. Every refusal names its culprit: the server for what it chose or relayed wrongly, a dealer (as a
+complaint inside the upload) for shares that are not what it signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from secagg.crypto.agreement import AgreementKey, WeakPublicKey
+from secagg.crypto.sealing import SealBroken, seal, unseal
+from secagg.crypto.sharing import SHARE_BYTES, is_canonical, share
+from secagg.crypto.stream import MaskStream
+from secagg.encoding import Residues
+from secagg.errors import ProtocolViolation
+from secagg.protection.masking import binding as bind
+from secagg.protection.masking.client_opening import Uploaded
+from secagg.protection.masking.graph import NeighbourGraph
+from secagg.protection.masking.messages import (
+    Dealing,
+    Directory,
+    Held,
+    HeldShare,
+    Inbox,
+    Key,
+    KeyAdvertisement,
+    SealedShare,
+    Share,
+)
+from secagg.protection.messages import Complaints, Members, UploadHeader
+from secagg.protection.seam import LocalParty, SessionContext, Transition
+from secagg.wire import message
+
+SERVER = "server"
+
+
+def advertise(context: SessionContext, me: LocalParty) -> Transition:
+    """Round 0: draw the session keys and the self-mask seed, and announce what is public of them."""
+    channel = AgreementKey.generate(me.randomness)
+    mask = AgreementKey.generate(me.randomness)
+    seed = me.randomness.bytes(32)
+    commitment = bind.seed_commitment(seed, me.member, context)
+    nonce = me.randomness.bytes(32)
+    entry = bind.sign_advertisement(
+        context, me.identity, KeyAdvertisement(me.member, channel.public, mask.public, commitment, nonce, bytes(64))
+    )
+    return Transition(Advertised(channel.private_bytes(), mask.private_bytes(), seed, entry), entry)
+
+
+@message("Advertised")
+@dataclass(frozen=True)
+class Advertised:
+    """Keys are announced; the directory is awaited."""
+
+    awaits: ClassVar[type] = Directory
+    channel_secret: Key = field(repr=False)
+    mask_secret: Key = field(repr=False)
+    seed: Key = field(repr=False)
+    advertisement: KeyAdvertisement
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Directory) -> Transition:
+        """Round 1: check the directory, then deal shares of the seed and of the mask key to the neighbourhood."""
+        self._check(context, incoming)
+        directory = bind.directory_digest(incoming)
+        thresholds = bind.thresholds_of(context)
+        holders = NeighbourGraph(incoming.members, directory, thresholds).holders(me.member)
+        if len(holders) < thresholds.shares:
+            raise ProtocolViolation(SERVER, f"{len(holders)} holders cannot hold {thresholds.shares}-of-n shares")
+        seeds = share(self.seed, thresholds.shares, holders, me.randomness)
+        keys = share(self.mask_secret, thresholds.shares, holders, me.randomness)
+        dealing = _deal(context, me, self.channel_secret, incoming, seeds, keys)
+        own = me.member
+        dealt = Dealt(self.channel_secret, self.mask_secret, self.seed, incoming, seeds[own], keys[own])
+        return Transition(dealt, dealing)
+
+    def _check(self, context: SessionContext, directory: Directory) -> None:
+        if self.advertisement not in directory.entries:
+            raise ProtocolViolation(SERVER, "the directory does not hold this client's own keys")
+        if len(directory.entries) < bind.thresholds_of(context).signatures:
+            raise ProtocolViolation(SERVER, f"the directory has only {len(directory.entries)} clients")
+        keys = [key for entry in directory.entries for key in (entry.channel_key, entry.mask_key)]
+        if len(set(keys)) != len(keys):
+            raise ProtocolViolation(SERVER, "the directory holds the same key twice")
+        for entry in directory.entries:
+            if not bind.advertisement_is_signed(context, entry):
+                raise ProtocolViolation(SERVER, f"the directory's keys of member {entry.member} are not signed by it")
+
+
+def _deal(
+    context: SessionContext,
+    me: LocalParty,
+    channel_secret: bytes,
+    directory: Directory,
+    seeds: dict[int, bytes],
+    keys: dict[int, bytes],
+) -> Dealing:
+    binding = bind.session_binding(context, bind.directory_digest(directory))
+    channel = AgreementKey.from_bytes(channel_secret)
+    channel_keys = {entry.member: entry.channel_key for entry in directory.entries}
+    sealed_shares = []
+    for holder in seeds:
+        hashes = (
+            bind.share_hash("seed", seeds[holder], me.member, holder, binding),
+            bind.share_hash("key", keys[holder], me.member, holder, binding),
+        )
+        if holder == me.member:
+            own_hashes = hashes
+            continue
+        try:
+            key = bind.sealing_key(channel, channel_keys[holder], me.member, holder, binding)
+        except WeakPublicKey:
+            raise ProtocolViolation(context.names[holder], "advertised a key of small order") from None
+        sealed = seal(key, seeds[holder] + keys[holder], bind.share_associated(binding, me.member, holder))
+        unsigned = SealedShare(me.member, holder, *hashes, sealed, bytes(64))
+        sealed_shares.append(bind.sign_sealed_share(me.identity, binding, unsigned))
+    return bind.sign_dealing(me.identity, binding, me.member, tuple(sealed_shares), own_hashes)
+
+
+@message("Dealt")
+@dataclass(frozen=True)
+class Dealt:
+    """Shares are dealt; the inbox with everyone else's is awaited."""
+
+    awaits: ClassVar[type] = Inbox
+    channel_secret: Key = field(repr=False)
+    mask_secret: Key = field(repr=False)
+    seed: Key = field(repr=False)
+    directory: Directory
+    own_seed_share: Share = field(repr=False)
+    own_key_share: Share = field(repr=False)
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Inbox) -> Transition:
+        """Round 2, receiving: open what was sealed to this client. A dealer whose share is bad is remembered."""
+        directory = bind.directory_digest(self.directory)
+        thresholds = bind.thresholds_of(context)
+        if me.member not in incoming.dealers or not set(incoming.dealers) <= set(self.directory.members):
+            raise ProtocolViolation(SERVER, "the dealers are not a subset of the directory that holds this client")
+        if len(incoming.dealers) < thresholds.signatures:
+            raise ProtocolViolation(SERVER, f"only {len(incoming.dealers)} clients dealt shares")
+        neighbours = NeighbourGraph(self.directory.members, directory, thresholds).holders(me.member)
+        expected = {dealer for dealer in neighbours if dealer in incoming.dealers} - {me.member}
+        if {envelope.dealer for envelope in incoming.shares} != expected:
+            raise ProtocolViolation(SERVER, "the inbox does not hold exactly one share of every neighbouring dealer")
+        held, complaints = self._open(context, me, incoming, bind.session_binding(context, directory))
+        held.append(HeldShare(me.member, self.own_seed_share, self.own_key_share))
+        held.sort(key=lambda each: each.dealer)
+        ready = Ready(self.mask_secret, self.seed, self.directory, incoming.dealers, tuple(held), tuple(complaints))
+        return Transition(ready)
+
+    def _open(
+        self, context: SessionContext, me: LocalParty, inbox: Inbox, binding: bytes
+    ) -> tuple[list[HeldShare], list[int]]:
+        channel = AgreementKey.from_bytes(self.channel_secret)
+        channel_keys = {entry.member: entry.channel_key for entry in self.directory.entries}
+        held, complaints = [], []
+        for envelope in inbox.shares:
+            dealer = envelope.dealer
+            signed = bind.sealed_share_is_signed(context.identities[dealer], binding, envelope)
+            if not signed or envelope.holder != me.member:
+                raise ProtocolViolation(SERVER, f"relayed shares that member {dealer} did not sign for this client")
+            opened = _open_share(channel, channel_keys[dealer], envelope, binding)
+            if opened is None:
+                complaints.append(dealer)
+            else:
+                held.append(opened)
+        return held, complaints
+
+
+def _open_share(channel: AgreementKey, dealer_key: bytes, envelope: SealedShare, binding: bytes) -> HeldShare | None:
+    """The shares inside an envelope, or None when they are not what the dealer signed."""
+    dealer, holder = envelope.dealer, envelope.holder
+    try:
+        key = bind.sealing_key(channel, dealer_key, dealer, holder, binding)
+        plain = unseal(key, envelope.sealed, bind.share_associated(binding, dealer, holder))
+    except (SealBroken, WeakPublicKey):
+        return None
+    seed_share, key_share = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
+    honest = (
+        is_canonical(seed_share)
+        and is_canonical(key_share)
+        and bind.share_hash("seed", seed_share, dealer, holder, binding) == envelope.seed_hash
+        and bind.share_hash("key", key_share, dealer, holder, binding) == envelope.key_hash
+    )
+    return HeldShare(dealer, seed_share, key_share) if honest else None
+
+
+@message("Ready")
+@dataclass(frozen=True)
+class Ready:
+    """Everything needed to mask is known; the vector itself is never part of a state."""
+
+    awaits: ClassVar[None] = None
+    mask_secret: Key = field(repr=False)
+    seed: Key = field(repr=False)
+    directory: Directory
+    dealers: Members
+    held: Held
+    complaints: Complaints
+
+    def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
+        """Round 2, sending: y = x + PRG(b_u) + Σ_{u<v} PRG(s_uv) − Σ_{v<u} PRG(s_uv), over neighbours v of U2.
+
+        `residues` is overwritten. The next state holds neither seed nor mask key.
+        """
+        directory = bind.directory_digest(self.directory)
+        binding = bind.session_binding(context, directory)
+        thresholds = bind.thresholds_of(context)
+        neighbours = NeighbourGraph(self.directory.members, directory, thresholds).holders(me.member)
+        secret = AgreementKey.from_bytes(self.mask_secret)
+        stream = MaskStream()
+        stream.apply(residues, bind.self_mask_key(self.seed, me.member, binding), 1)
+        for entry in self.directory.entries:
+            peer = entry.member
+            if peer == me.member or peer not in self.dealers or peer not in neighbours:
+                continue
+            try:
+                key = bind.pairwise_key(secret, me.member, peer, entry.mask_key, binding)
+            except WeakPublicKey:
+                raise ProtocolViolation(context.names[peer], "advertised a key of small order") from None
+            stream.apply(residues, key, 1 if me.member < peer else -1)
+        packed = context.ring.pack(residues)
+        header = UploadHeader(
+            length=len(packed),
+            digest=hashlib.sha256(packed).digest(),
+            directory=directory,
+            dealers=bind.members_digest(self.dealers),
+            complaints=self.complaints,
+        )
+        return Transition(Uploaded(directory, self.dealers, self.held), header, packed)

@@ -1,0 +1,121 @@
+"""Thresholds and graph degree, derived from the number of clients n, colluders c and dropouts D alone.
+
+Over all clients: t is the smallest integer with 2t > n + c, and the plan is refused unless t ≤ n − D.
+2t > n + c means that no two survivor sets can both gather t signatures when c clients sign anything (Bonawitz et
+al. 2017, section 6.2, malicious server), and, since shares are opened only with such a quorum, that nobody can
+collect both kinds of shares of one client.
+
+Below `SPARSE_FROM` clients every client deals to every other. From there on a client deals to k neighbours on a
+Harary graph over a random ring (Bell et al. 2020, section 4), and k is the smallest even degree for which, except
+with probability 2⁻⁴⁰ after 2⁶⁴ offline tries of whoever influences the directory,
+no honest client's closed neighbourhood (k + 1 holders) has so many colluders that t_k signatures' worth of both
+kinds of shares exist (2·t_k > k + 1 + c_k), every neighbourhood keeps t_k holders (t_k ≤ k − D_k), and the honest
+survivors stay connected (no run of k/2 neighbours on the ring is gone).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from secagg.errors import BadInput
+
+SPARSE_FROM = 300
+STATISTICAL_BITS = 40
+GRINDING_BITS = 64
+SMALLEST_DEGREE = 64
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What n, c and D lead to.
+
+    `signatures` is t, counted over all clients. `degree` is the number of other holders of a client's shares
+    (n − 1 on the complete graph) and `shares` how many of the degree + 1 holders recover a secret.
+    `survivors` is the smallest |U3| that may be opened.
+    """
+
+    clients: int
+    colluders: int
+    dropouts: int
+    signatures: int
+    degree: int
+    shares: int
+    survivors: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every client deals to every other."""
+        return self.degree == self.clients - 1
+
+    def explain(self) -> str:
+        """Why, in one line each."""
+        n, c, d, t = self.clients, self.colluders, self.dropouts, self.signatures
+        lines = [
+            f"t = {t} of n = {n} clients must sign one survivor set: the least with 2t > n + c = {n + c}",
+            f"t ≤ n − D = {n - d}: up to D = {d} clients may vanish at any moment",
+            f"the sum of fewer than {self.survivors} clients is never opened: at least t, and at least 2 more than c = {c}",
+        ]
+        graph = "complete graph" if self.is_complete else f"{self.degree} neighbours"
+        lines.append(f"{graph}: {self.shares} of {self.degree + 1} holders recover a client's masks")
+        if self.survivors - c == 2:
+            lines.append("with two honest survivors only, each learns the other's sum by subtracting its own")
+        return "\n".join(lines)
+
+
+def most_dropouts(clients: int, colluders: int) -> int:
+    """The largest D that n and c allow: t signatures and c + 2 survivors must remain; 0 when even that is too many."""
+    return max(0, clients - max((clients + colluders) // 2 + 1, colluders + 2))
+
+
+@lru_cache(maxsize=64)
+def derive_thresholds(clients: int, colluders: int, dropouts: int, minimum_cohort: int) -> Thresholds:
+    """Thresholds for n clients. Raises BadInput, with the figures, when n, c and D cannot be served together."""
+    n, c, d = clients, colluders, dropouts
+    if n < 2:
+        raise BadInput("a masked sum needs at least 2 clients", remedy="add clients to the roster")
+    t = (n + c) // 2 + 1
+    if t > n - d:
+        raise BadInput(
+            f"{n} clients cannot tolerate {c} colluders and {d} dropouts: {t} signatures are needed, {n - d} remain",
+            remedy=f"at most {most_dropouts(n, c)} dropouts with {c} colluders",
+        )
+    survivors = max(t, c + 2, minimum_cohort)
+    if survivors > n - d:
+        raise BadInput(
+            f"a minimum of {survivors} survivors cannot be reached when {d} of {n} clients drop out",
+            remedy="lower dropouts or minimum_cohort",
+        )
+    degree, shares = _sparse_degree(n, c, d) if n >= SPARSE_FROM else (n - 1, t)
+    return Thresholds(n, c, d, t, degree, shares, survivors)
+
+
+def _sparse_degree(n: int, c: int, d: int) -> tuple[int, int]:
+    """Smallest even degree k < n − 1 with its share threshold t_k, or the complete graph."""
+    failure_bits = STATISTICAL_BITS + GRINDING_BITS + math.ceil(math.log2(n)) + 2
+    for k in range(SMALLEST_DEGREE, n - 1, 2):
+        gone = (c + d) / n
+        if gone > 0 and math.log2(n) + (k // 2) * math.log2(gone) > -failure_bits:
+            continue
+        colluding = _tail(n - d - 1, c, k, failure_bits)
+        dropped = _tail(n - 1, d, k, failure_bits)
+        threshold = (k + 1 + colluding) // 2 + 1
+        if threshold <= k - dropped:
+            return k, threshold
+    return n - 1, (n + c) // 2 + 1
+
+
+def _tail(population: int, marked: int, drawn: int, bits: int) -> int:
+    """Smallest m with P[more than m of `drawn` are marked] ≤ 2^−bits, drawing without replacement."""
+    from scipy.stats import hypergeom
+
+    law = hypergeom(population, marked, min(drawn, population))
+    low, high = 0, min(marked, drawn)
+    while low < high:
+        middle = (low + high) // 2
+        if law.logsf(middle) <= -bits * math.log(2):
+            high = middle
+        else:
+            low = middle + 1
+    return low

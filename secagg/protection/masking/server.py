@@ -1,0 +1,239 @@
+"""The server of the masked protocol: one class for each step it collects.
+
+    AwaitingKeys → AwaitingDealings → AwaitingUploads → AwaitingEndorsements → AwaitingOpenings → MaskedSum
+
+The server checks everything that it relays, so that what one client does wrong is laid at that client's door
+and does not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from secagg.errors import ProtocolViolation, SessionAborted
+from secagg.protection.masking import binding as bind
+from secagg.protection.masking.graph import NeighbourGraph
+from secagg.protection.masking.messages import (
+    Dealing,
+    Directory,
+    Endorsement,
+    Inbox,
+    KeyAdvertisement,
+    Opening,
+    Quorum,
+    SealedShare,
+    Survivors,
+)
+from secagg.protection.masking.opening import DealtHashes, MaskedSum, OpenedShares
+from secagg.protection.messages import UploadHeader
+from secagg.protection.seam import Collected, ServerState, SessionContext, SumToOpen
+
+
+class AwaitingKeys:
+    """Round 0: U1 gathers."""
+
+    awaits: ClassVar[type] = KeyAdvertisement
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._collected = Collected(context, context.clients)
+        self.expected = self._collected.expected
+        self.enough = bind.thresholds_of(context).signatures
+
+    def accept(self, member: int, incoming: KeyAdvertisement) -> None:
+        """Take signed, fresh keys of their owner."""
+        if self._collected.is_new(member, incoming):
+            if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
+                raise ProtocolViolation(self._context.names[member], "its keys are not signed by its identity")
+            own = {incoming.channel_key, incoming.mask_key}
+            others = self._collected.messages.values()
+            if len(own) == 1 or any(own & {entry.channel_key, entry.mask_key} for entry in others):
+                raise ProtocolViolation(self._context.names[member], "advertised a key twice")
+            self._collected.put(member, incoming)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every client of the roster has joined."""
+        return len(self._collected.messages) == len(self.expected)
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Fix U1 and show everyone the directory."""
+        members = at_least(self.enough, self._collected.members, self._context, "joined")
+        directory = Directory(tuple(self._collected.messages[member] for member in members))
+        return AwaitingDealings(self._context, directory), dict.fromkeys(members, directory)
+
+
+class AwaitingDealings:
+    """Round 1: every client of U1 deals its shares."""
+
+    awaits: ClassVar[type] = Dealing
+
+    def __init__(self, context: SessionContext, directory: Directory) -> None:
+        self._context = context
+        self._directory = directory
+        self._digest = bind.directory_digest(directory)
+        self._binding = bind.session_binding(context, self._digest)
+        self._graph = NeighbourGraph(directory.members, self._digest, bind.thresholds_of(context))
+        self._collected = Collected(context, directory.members)
+        self.expected = self._collected.expected
+        self.enough = bind.thresholds_of(context).signatures
+
+    def accept(self, member: int, incoming: Dealing) -> None:
+        """Take one signed envelope for every other holder of the neighbourhood."""
+        if self._collected.is_new(member, incoming):
+            name, identity = self._context.names[member], self._context.identities[member]
+            others = tuple(holder for holder in self._graph.holders(member) if holder != member)
+            if tuple(envelope.holder for envelope in incoming.shares) != others:
+                raise ProtocolViolation(name, "did not deal exactly one share to each neighbour")
+            for envelope in incoming.shares:
+                signed = bind.sealed_share_is_signed(identity, self._binding, envelope)
+                if envelope.dealer != member or not signed:
+                    raise ProtocolViolation(name, f"dealt an unsigned share to member {envelope.holder}")
+            if not bind.own_share_is_signed(identity, self._binding, member, incoming):
+                raise ProtocolViolation(name, "did not sign the share that it keeps")
+            self._collected.put(member, incoming)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of U1 have dealt."""
+        return len(self._collected.messages) == len(self.expected)
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Fix U2 and give each of its clients the envelopes addressed to it."""
+        dealers = at_least(self.enough, self._collected.members, self._context, "dealt shares")
+        inboxes: dict[int, list[SealedShare]] = {dealer: [] for dealer in dealers}
+        for dealer in dealers:
+            for envelope in self._collected.messages[dealer].shares:
+                if envelope.holder in inboxes:
+                    inboxes[envelope.holder].append(envelope)
+        hashes = DealtHashes(self._collected.messages)
+        following = AwaitingUploads(self._context, self._directory, self._graph, dealers, hashes)
+        return following, {holder: Inbox(dealers, tuple(shares)) for holder, shares in inboxes.items()}
+
+
+class AwaitingUploads:
+    """Round 2: masked vectors. The party has already checked length and digest of the bytes."""
+
+    awaits: ClassVar[type] = UploadHeader
+
+    def __init__(
+        self,
+        context: SessionContext,
+        directory: Directory,
+        graph: NeighbourGraph,
+        dealers: tuple[int, ...],
+        hashes: DealtHashes,
+    ) -> None:
+        self._context = context
+        self._directory = directory
+        self._graph = graph
+        self._dealers = dealers
+        self._hashes = hashes
+        self._collected = Collected(context, dealers)
+        self.expected = self._collected.expected
+        self.enough = bind.thresholds_of(context).survivors
+
+    def accept(self, member: int, incoming: UploadHeader) -> None:
+        """Take an upload that was masked for this directory and this U2."""
+        if self._collected.is_new(member, incoming):
+            name = self._context.names[member]
+            if incoming.length != self._context.packed_bytes:
+                raise ProtocolViolation(name, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
+            masked_for = (incoming.directory, incoming.dealers)
+            if masked_for != (bind.directory_digest(self._directory), bind.members_digest(self._dealers)):
+                raise ProtocolViolation(name, "masked its vector for another directory or other dealers")
+            self._collected.put(member, incoming)
+
+    @property
+    def complaints(self) -> dict[int, tuple[int, ...]]:
+        """Dealers that are said to have dealt bad shares, and who says so."""
+        said: dict[int, tuple[int, ...]] = {}
+        for member in self._collected.members:
+            for dealer in self._collected.messages[member].complaints:
+                said[dealer] = (*said.get(dealer, ()), member)
+        return said
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of U2 have uploaded."""
+        return len(self._collected.messages) == len(self.expected)
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Fix U3, once and for ever."""
+        survivors = at_least(self.enough, self._collected.members, self._context, "uploaded")
+        missing = {member: self._collected.messages[member].complaints for member in survivors}
+        shares = OpenedShares(
+            self._context, self._directory, self._graph, self._dealers, survivors, self._hashes, missing
+        )
+        return AwaitingEndorsements(self._context, shares), dict.fromkeys(survivors, Survivors(survivors))
+
+
+class AwaitingEndorsements:
+    """Round 3: the consistency check. It is complete with t signatures: more change nothing."""
+
+    awaits: ClassVar[type] = Endorsement
+
+    def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
+        self._context = context
+        self._shares = shares
+        self._parts = shares.endorsement_parts()
+        self._collected = Collected(context, shares.survivors)
+        self.expected = self._collected.expected
+        self.enough = bind.thresholds_of(context).signatures
+
+    def accept(self, member: int, incoming: Endorsement) -> None:
+        """Take a valid signature on U3."""
+        if self._collected.is_new(member, incoming):
+            if incoming.member != member or not bind.endorsement_is_signed(self._context, incoming, self._parts):
+                raise ProtocolViolation(self._context.names[member], "did not sign the survivor set that it was shown")
+            self._collected.put(member, incoming)
+
+    @property
+    def complete(self) -> bool:
+        """Whether t clients have signed."""
+        return len(self._collected.messages) >= self.enough
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Show every survivor the signatures."""
+        members = at_least(self.enough, self._collected.members, self._context, "signed the survivor set")
+        quorum = Quorum(tuple(self._collected.messages[member] for member in members[: self.enough]))
+        return AwaitingOpenings(self._context, self._shares), dict.fromkeys(self._shares.survivors, quorum)
+
+
+class AwaitingOpenings:
+    """Round 4: shares. It is complete when every secret can be recovered."""
+
+    awaits: ClassVar[type] = Opening
+
+    def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
+        self._shares = shares
+        self._collected = Collected(context, shares.survivors)
+        self.expected = self._collected.expected
+        self.enough = bind.thresholds_of(context).shares
+
+    def accept(self, member: int, incoming: Opening) -> None:
+        """Take shares that are exactly what their dealers signed; a wrong one names its holder."""
+        if self._collected.is_new(member, incoming):
+            self._shares.add(member, incoming)
+            self._collected.put(member, incoming)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every dealer's secret has enough shares."""
+        return not self._shares.lacking()
+
+    def close(self) -> tuple[SumToOpen, Mapping[int, Any]]:
+        """Recover the secrets. Raises SessionAborted when shares are lacking, ProtocolViolation for a bad dealer."""
+        if lacking := self._shares.lacking():
+            raise SessionAborted(f"too few shares are left to unmask {', '.join(lacking)}; nothing was revealed")
+        return MaskedSum(self._shares.survivors, self._shares.recover()), {}
+
+
+def at_least(enough: int, members: tuple[int, ...], context: SessionContext, done: str) -> tuple[int, ...]:
+    """`members`, or SessionAborted when there are fewer than `enough`."""
+    if len(members) < enough:
+        raise SessionAborted(
+            f"only {len(members)} of {len(context.names)} clients {done}; at least {enough} are needed"
+        )
+    return members

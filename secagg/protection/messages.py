@@ -1,0 +1,60 @@
+"""Messages that every protection shares. Bounds and meaning: protos/secagg/v1/session.proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from secagg.wire import Items, Length, Range, message
+
+Index = Annotated[int, Range(1, 4096)]
+Digest = Annotated[bytes, Length(32)]
+Signature = Annotated[bytes, Length(64)]
+Members = Annotated[tuple[int, ...], Items(1, 4096, each=Range(1, 4096), ascending=True)]
+
+Complaints = Annotated[tuple[int, ...], Items(0, 4096, each=Range(1, 4096), ascending=True)]
+
+
+@message("UploadHeader")
+@dataclass(frozen=True)
+class UploadHeader:
+    """Announces a protected vector. `directory` and `dealers` are zero bytes where a protection has none."""
+
+    length: Annotated[int, Range(1, 2**40)]
+    digest: Digest
+    directory: Digest
+    dealers: Digest
+    complaints: Complaints
+
+
+@message("Outcome")
+@dataclass(frozen=True)
+class Outcome:
+    """Whose vectors are in the sum, and what came of it."""
+
+    members: Members
+    aggregate_sha256: Digest
+    head_sha256: Digest
+    head: Annotated[bytes, Length(0, 63 << 20)]
+
+
+@message("Acknowledgement")
+@dataclass(frozen=True)
+class Acknowledgement:
+    """A client has recorded the outcome."""
+
+    aggregate_sha256: Digest
+
+
+@message("Receipt")
+@dataclass(frozen=True)
+class Receipt:
+    """The server's last word to one client."""
+
+
+@message("Abort")
+@dataclass(frozen=True)
+class Abort:
+    """The sender has left the session for good."""
+
+    reason: Annotated[str, Length(1, 2000)]

@@ -1,0 +1,101 @@
+"""No protection: the server sees every client's vector. For research, and as the auditor's control."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from secagg.encoding import Integers, Residues
+from secagg.errors import ProtocolViolation, SessionAborted
+from secagg.protection.messages import Outcome, UploadHeader
+from secagg.protection.seam import Collected, LocalParty, SessionContext, Transition
+from secagg.wire import message
+
+_ABSENT = bytes(32)
+
+
+def fewest(context: SessionContext) -> int:
+    """All clients but the tolerated dropouts, and never fewer than the minimum cohort."""
+    return max(context.minimum_cohort, len(context.clients) - context.dropouts)
+
+
+def explain(context: SessionContext) -> str:
+    """What is lost."""
+    return f"NO PROTECTION: the server sees every client's vector; it waits for {fewest(context)} of them"
+
+
+def begin(context: SessionContext, me: LocalParty) -> Transition:
+    """There is nothing to agree on."""
+    return Transition(PlainReady())
+
+
+@message("PlainReady")
+@dataclass(frozen=True)
+class PlainReady:
+    """The vector can be sent at once."""
+
+    awaits: ClassVar[None] = None
+
+    def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
+        """Pack the vector as it is."""
+        packed = context.ring.pack(residues)
+        header = UploadHeader(len(packed), hashlib.sha256(packed).digest(), _ABSENT, _ABSENT, ())
+        return Transition(PlainUploaded(), header, packed)
+
+
+@message("PlainUploaded")
+@dataclass(frozen=True)
+class PlainUploaded:
+    """The vector is out; the outcome is awaited."""
+
+    awaits: ClassVar[type] = Outcome
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
+        """Check that this client is among those summed."""
+        if me.member not in incoming.members:
+            raise ProtocolViolation("server", "the outcome leaves this client out")
+        return Transition(self)
+
+
+class AwaitingPlainUploads:
+    """Collects the vectors' headers."""
+
+    awaits: ClassVar[type] = UploadHeader
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._collected = Collected(context, context.clients)
+        self.expected = self._collected.expected
+        self.enough = fewest(context)
+
+    def accept(self, member: int, incoming: UploadHeader) -> None:
+        """Take a vector of the right length."""
+        if self._collected.is_new(member, incoming):
+            if incoming.length != self._context.packed_bytes:
+                raise ProtocolViolation(self._context.names[member], f"uploads {incoming.length} bytes")
+            self._collected.put(member, incoming)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all clients have uploaded."""
+        return len(self._collected.messages) == len(self.expected)
+
+    def close(self) -> tuple[PlainSum, Mapping[int, Any]]:
+        """Fix the set of summed clients."""
+        members = self._collected.members
+        if len(members) < self.enough:
+            raise SessionAborted(f"only {len(members)} clients uploaded; at least {self.enough} are needed")
+        return PlainSum(members), {}
+
+
+@dataclass(frozen=True)
+class PlainSum:
+    """The sum carries no masks."""
+
+    members: tuple[int, ...]
+
+    def open(self, context: SessionContext, total: Residues) -> Integers:
+        """The signed integers of the sum."""
+        return context.ring.decode(total)

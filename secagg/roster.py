@@ -1,0 +1,108 @@
+"""The roster: who may take part, under which identity key. Its digest stands in every plan."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from secagg.errors import BadInput, MalformedMessage
+from secagg.wire import Items, Length, Range, encode, from_json, message, to_json
+
+SERVER_INDEX = 0
+MAX_CLIENTS = 4096
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@message("Member")
+@dataclass(frozen=True)
+class Member:
+    """One party: its DNS-safe name, its role and its Ed25519 identity key (32 bytes)."""
+
+    name: Annotated[str, Length(1, 63)]
+    role: Annotated[str, Length(1, 10)]
+    identity: Annotated[bytes, Length(32)]
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.role not in ("server", "client"):
+            raise BadInput(f"member {self.name} has the role {self.role!r}", remedy="use server or client")
+
+
+@message("Roster")
+@dataclass(frozen=True)
+class Roster:
+    """All members. Index 0 is the server; the clients follow, sorted by name, with indices 1…n."""
+
+    version: Annotated[int, Range(1, 1)]
+    consortium: Annotated[str, Length(1, 100)]
+    members: Annotated[tuple[Member, ...], Items(2, MAX_CLIENTS + 1)]
+
+    def __post_init__(self) -> None:
+        names = [member.name for member in self.members]
+        roles = [member.role for member in self.members]
+        if roles[:1] != ["server"] or "server" in roles[1:]:
+            raise BadInput("a roster needs exactly one server, in the first place")
+        if names[1:] != sorted(set(names[1:])) or names[0] in names[1:]:
+            raise BadInput("the clients of a roster are sorted by name and no two members share one")
+        if len({member.identity for member in self.members}) != len(self.members):
+            raise BadInput("two members of the roster share an identity key")
+
+    @classmethod
+    def of(cls, consortium: str, members: Iterable[Member]) -> Roster:
+        """Put members into roster order. Raises BadInput unless exactly one is a server."""
+        ordered = sorted(members, key=lambda member: (member.role != "server", member.name))
+        if len(ordered) < 2:
+            raise BadInput("a roster needs a server and at least one client")
+        return cls(1, consortium, tuple(ordered))
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """The clients' indices, 1…n."""
+        return tuple(range(1, len(self.members)))
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical bytes."""
+        return hashlib.sha256(encode(self)).digest()
+
+    def name(self, index: int) -> str:
+        """The name of the member with this index."""
+        return self.members[index].name
+
+    def identity(self, index: int) -> bytes:
+        """The Ed25519 public key of the member with this index."""
+        return self.members[index].identity
+
+    def index(self, name: str) -> int:
+        """The index of the member of this name. Raises BadInput when there is none."""
+        for index, member in enumerate(self.members):
+            if member.name == name:
+                return index
+        raise BadInput(f"{name} is not a member of the roster of {self.consortium}")
+
+
+def check_name(name: str) -> None:
+    """Raise BadInput unless `name` is a DNS label: the same text stands in certificates and file names."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{name!r} cannot name a member", remedy="use 1 to 63 of a-z, 0-9 and hyphen, no hyphen at either end"
+        )
+
+
+def read_roster(path: Path) -> Roster:
+    """Read a roster file. Raises BadInput when it is missing or malformed."""
+    try:
+        return from_json(Roster, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot read the roster {path} ({error.strerror})") from None
+    except (MalformedMessage, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is no roster: {error}") from None
+
+
+def write_roster(roster: Roster, path: Path) -> None:
+    """Write the readable form of a roster."""
+    path.write_text(to_json(roster), encoding="utf-8")

@@ -1,0 +1,32 @@
+"""What a party received and sent: signed frames in a hash chain, written as they happen, verified offline."""
+
+from secagg.transcript.chain import START, Record, chain
+from secagg.transcript.frames import (
+    EVERYONE,
+    NOT_SEEN,
+    FrameBody,
+    make_body,
+    open_frame,
+    payload_of,
+    peek,
+    sign_frame,
+)
+from secagg.transcript.journal import FILE_NAME, Journal, read_transcript, sync_folder
+
+__all__ = [
+    "EVERYONE",
+    "FILE_NAME",
+    "NOT_SEEN",
+    "START",
+    "FrameBody",
+    "Journal",
+    "Record",
+    "chain",
+    "make_body",
+    "open_frame",
+    "payload_of",
+    "peek",
+    "read_transcript",
+    "sign_frame",
+    "sync_folder",
+]

@@ -1,0 +1,38 @@
+"""The hash chain: records, and the head that commits to all of them. Format: protos/secagg/v1/transcript.proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from secagg.crypto.labels import digest
+from secagg.wire import Length, Range, message
+
+Kind = Literal["plan", "roster", "policy", "ledger", "received", "sent", "closed", "aborted"]
+MAGIC = b"secagg/records/1"
+START = bytes(32)
+MAX_CONTENT = 64 << 20
+
+
+@message("Record")
+@dataclass(frozen=True)
+class Record:
+    """One thing that a party received, sent or decided."""
+
+    index: Annotated[int, Range(0, 2**40)]
+    previous: Annotated[bytes, Length(32)]
+    kind: Annotated[str, Length(1, 20)]
+    content: Annotated[bytes, Length(0, MAX_CONTENT)]
+
+    @property
+    def head(self) -> bytes:
+        """The head after this record."""
+        return chain(self.previous, self.kind, self.content)
+
+
+def chain(head: bytes, kind: str, content: bytes) -> bytes:
+    """The head after a record of `kind` and `content` that follows `head`.
+
+    Whoever receives a frame that states its sender's head can compute the sender's next head with it.
+    """
+    return digest("record", head, kind.encode(), content)

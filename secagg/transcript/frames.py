@@ -1,0 +1,82 @@
+"""Frames: what one party says to another, signed, with the heads of both transcripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from secagg.crypto.signatures import SigningKey, is_signed
+from secagg.errors import MalformedMessage, ProtocolViolation
+from secagg.roster import SERVER_INDEX, Roster
+from secagg.transcript.chain import MAX_CONTENT
+from secagg.wire import Length, Range, decode, encode, message
+
+EVERYONE = 0
+NOT_SEEN = bytes(32)
+
+
+@message("Frame")
+@dataclass(frozen=True)
+class Frame:
+    """Signed bytes."""
+
+    body: Annotated[bytes, Length(1, MAX_CONTENT)]
+    signature: Annotated[bytes, Length(64)]
+
+
+@message("FrameBody")
+@dataclass(frozen=True)
+class FrameBody:
+    """Who says what to whom in which session. `step` is the name of the payload's message class."""
+
+    plan: Annotated[bytes, Length(32)]
+    sender: Annotated[int, Range(0, 4096)]
+    receiver: Annotated[int, Range(0, 4096)]
+    step: Annotated[str, Length(1, 20)]
+    head: Annotated[bytes, Length(32)]
+    seen: Annotated[bytes, Length(32)]
+    payload: Annotated[bytes, Length(0, MAX_CONTENT)]
+
+
+def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:
+    """The canonical bytes of a signed frame."""
+    content = encode(body)
+    return encode(Frame(content, identity.sign("frame", content)))
+
+
+def make_body(plan: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
+    """A frame body around a payload message."""
+    return FrameBody(plan, sender, receiver, type(payload).__name__, head, seen, encode(payload))
+
+
+def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: int) -> FrameBody:
+    """Check who signed a frame, for which session, and for whom.
+
+    Raises MalformedMessage for bytes that are no frame, ProtocolViolation (culprit: the claimed sender, or
+    whoever delivered it) for a wrong signature, session, sender or receiver.
+    """
+    frame = decode(Frame, data)
+    body = decode(FrameBody, frame.body)
+    name = roster.name(sender)
+    if not is_signed(roster.identity(sender), frame.signature, "frame", frame.body):
+        raise ProtocolViolation(name, f"the frame {body.step} is not signed by its identity")
+    if body.sender != sender:
+        raise ProtocolViolation(name, "signed a frame in another member's name")
+    if body.plan != plan:
+        raise ProtocolViolation(name, f"the frame {body.step} belongs to another session or plan")
+    allowed = (receiver, EVERYONE) if sender == SERVER_INDEX else (receiver,)
+    if body.receiver not in allowed:
+        raise ProtocolViolation(name, f"the frame {body.step} is addressed to another member")
+    return body
+
+
+def payload_of(body: FrameBody, expected: type[Any]) -> Any:
+    """The payload, which must be of the expected message class. Raises MalformedMessage."""
+    if body.step != expected.__name__:
+        raise MalformedMessage(body.step, f"{expected.__name__} is awaited at this step")
+    return decode(expected, body.payload)
+
+
+def peek(data: bytes) -> FrameBody:
+    """The body of a frame without any check of who signed it: for a party's own records, and to find the sender."""
+    return decode(FrameBody, decode(Frame, data).body)

@@ -1,0 +1,136 @@
+"""The transcript file: appended and synced record by record, read back strictly.
+
+The journal is a party's memory too: what is in it survives `kill -9`, and nothing is acknowledged or sent
+before it is in it. A torn last record (a crash in the middle of a write) was never acknowledged and is cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
+from secagg.transcript.chain import MAGIC, MAX_CONTENT, START, Kind, Record
+from secagg.wire import decode, encode
+
+_LENGTH_BYTES = 4
+_MAX_RECORD = MAX_CONTENT + 1024
+FILE_NAME = "transcript.log"
+
+
+class Journal:
+    """Append-only access to one party's transcript. Only the chain's head stays in memory."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file. Raises TranscriptInvalid when its chain is broken, BadInput when it can't be used."""
+        self.path = path
+        self.head = START
+        self._count = 0
+        self._last: tuple[str, bytes] | None = None
+        complete = 0
+        try:
+            if path.exists() and path.stat().st_size > len(MAGIC):
+                for record, complete in _scan(path, torn_tail_allowed=True):
+                    self._remember(record)
+            self._file = path.open("r+b" if path.exists() else "w+b")
+            self._file.truncate(complete)
+            self._file.seek(0, os.SEEK_END)
+            if not self._count:
+                self._file.write(MAGIC)
+                self._sync()
+                sync_folder(path.parent)
+        except OSError as error:
+            raise BadInput(f"cannot write the transcript {path} ({error.strerror})") from None
+
+    def append(self, kind: Kind, content: bytes) -> None:
+        """Write one record and wait until the disk has it. The exact repetition of the last record is not written.
+
+        Raises BadInput when the disk refuses (full, read-only); the record is then not part of the transcript.
+        """
+        if self._last == (kind, hashlib.sha256(content).digest()):
+            return
+        record = Record(self._count, self.head, kind, content)
+        data = encode(record)
+        end = self._file.tell()
+        try:
+            self._file.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+            self._sync()
+        except OSError as error:
+            self._forget_after(end)
+            raise BadInput(
+                f"cannot write the transcript {self.path} ({error.strerror})", remedy="free the disk and start again"
+            ) from None
+        self._remember(record)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been written yet."""
+        return self._count == 0
+
+    def records(self) -> Iterator[Record]:
+        """Everything written so far, from the start."""
+        for record, _ in _scan(self.path, torn_tail_allowed=True):
+            yield record
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _remember(self, record: Record) -> None:
+        self._count += 1
+        self._last = (record.kind, hashlib.sha256(record.content).digest())
+        self.head = record.head
+
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _forget_after(self, end: int) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._file = self.path.open("r+b")
+        self._file.truncate(end)
+        self._file.seek(end)
+
+
+def read_transcript(path: Path) -> list[Record]:
+    """All records of a transcript. Raises TranscriptInvalid naming the first record at fault, BadInput if unreadable."""
+    try:
+        return [record for record, _ in _scan(path, torn_tail_allowed=False)]
+    except OSError as error:
+        raise BadInput(f"cannot read the transcript {path} ({error.strerror})") from None
+
+
+def _scan(path: Path, *, torn_tail_allowed: bool) -> Iterator[tuple[Record, int]]:
+    """Yield each record with the file position behind it."""
+    head, index = START, 0
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise TranscriptInvalid(0, f"{path} does not begin as a transcript")
+        while prefix := file.read(_LENGTH_BYTES):
+            length = int.from_bytes(prefix, "big")
+            data = file.read(length) if length <= _MAX_RECORD else b""
+            if len(prefix) < _LENGTH_BYTES or len(data) < length:
+                if torn_tail_allowed and length <= _MAX_RECORD:
+                    return
+                raise TranscriptInvalid(index, "the file ends inside the record")
+            try:
+                record = decode(Record, data)
+            except MalformedMessage as error:
+                raise TranscriptInvalid(index, error.problem) from None
+            if record.index != index or record.previous != head:
+                raise TranscriptInvalid(index, "does not follow the record before it")
+            head, index = record.head, index + 1
+            yield record, file.tell()
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk knows the folder's entries."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

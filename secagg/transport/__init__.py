@@ -1,0 +1,8 @@
+"""Mutual TLS 1.3 over gRPC: carries bytes between members and knows who they are."""
+
+from secagg.transport.client import Link
+from secagg.transport.credentials import Credentials, read_credentials
+from secagg.transport.greeting import greet
+from secagg.transport.server import Coordinator, serve
+
+__all__ = ["Coordinator", "Credentials", "Link", "greet", "read_credentials", "serve"]

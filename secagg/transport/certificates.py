@@ -1,0 +1,122 @@
+"""X.509 certificates of a consortium: P-256 keys, the member's name as DNS name in the SAN.
+
+gRPC's TLS takes P-256; the Ed25519 identity keys stand in the roster and sign the protocol.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from secagg.errors import BadInput
+
+CA_DAYS = 3650
+MEMBER_DAYS = 398
+_BACKDATE = datetime.timedelta(minutes=5)  # tolerates clocks that run late
+
+
+@dataclass(frozen=True)
+class Authority:
+    """The consortium's certificate authority."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(cls, consortium: str) -> Authority:
+        """A fresh self-signed authority."""
+        key = new_key()
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])])
+        builder = _dated(name, name, key.public_key(), CA_DAYS)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+        return cls(builder.sign(key, hashes.SHA256()), key)
+
+    def issue(self, request: x509.CertificateSigningRequest, name: str, days: int = MEMBER_DAYS) -> x509.Certificate:
+        """A member's certificate for the key of a signing request; `name` alone goes into it."""
+        public = request.public_key()
+        if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
+            raise BadInput(f"the request of {name} has no P-256 key")
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        builder = _dated(subject, self.certificate.subject, public, days)
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+        both = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        return builder.sign(self.key, hashes.SHA256())
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A fresh P-256 key from the operating system's randomness."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Unencrypted PKCS#8 PEM, for a file that only its owner may read."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
+    """PEM request that proves possession of `key`."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def read_request(pem: bytes, name: str) -> x509.CertificateSigningRequest:
+    """Parse a request and check its own signature. Raises BadInput."""
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        valid = request.is_signature_valid
+    except (ValueError, InvalidSignature):
+        valid = False
+    if not valid:
+        raise BadInput(f"the certificate request of {name} is damaged", remedy="ask for a fresh one (pki request)")
+    return request
+
+
+def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:
+    """The DNS names of a certificate's SAN."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(extension.value.get_values_for_type(x509.DNSName))
+
+
+def _dated(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )

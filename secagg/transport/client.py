@@ -1,0 +1,102 @@
+"""The client's side of the gRPC connection: retries while the server is away, and chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+
+from secagg.errors import BadInput, ServerAway, SessionAborted
+from secagg.roster import SERVER_INDEX
+from secagg.transport.credentials import Credentials
+from secagg.transport.limits import (
+    CALL_SECONDS,
+    CHUNK_BYTES,
+    KEEPALIVE,
+    MAX_FRAME_BYTES,
+    POLL_SECONDS,
+    RETRY_SECONDS,
+    UPLOAD_SECONDS,
+)
+from secagg.wire import rpc
+
+T = TypeVar("T")
+_AWAY = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,  # its disk is full: somebody may free it
+)
+
+
+class Link:
+    """One client's connection to the server. Use as an asynchronous context manager.
+
+    Every call is idempotent on the server, so a lost connection is answered by the same call again, for at most
+    `patience` seconds without a sign of life. Raises ServerAway then, SessionAborted when the server refuses.
+    """
+
+    def __init__(self, credentials: Credentials, address: str, patience: float) -> None:
+        options = [*KEEPALIVE, ("grpc.ssl_target_name_override", credentials.roster.name(SERVER_INDEX))]
+        self._channel = grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
+        self._stub = rpc.SessionStub(self._channel)
+        self._patience = patience
+
+    async def __aenter__(self) -> Link:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def submit(self, frame: bytes) -> bytes:
+        """Send a frame; return the frame that answers it, or nothing."""
+        request = rpc.SubmitRequest(frame=frame)
+        reply: rpc.SubmitReply = await self._persist(lambda: self._stub.Submit(request, timeout=CALL_SECONDS))
+        return reply.frame
+
+    async def upload(self, frame: bytes, vector: Path) -> None:
+        """Send a frame and the file that it announces."""
+        await self._persist(lambda: self._stub.Upload(_parts(frame, vector), timeout=UPLOAD_SECONDS))
+
+    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+        """Wait for the server's frame of `step`, for at most `seconds`."""
+        request = rpc.FetchRequest(plan=plan, step=step)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            frame = await self._persist(lambda: self._receive(request))
+            if frame:
+                return frame
+        raise SessionAborted(f"the server did not finish the step {step} within {seconds:.0f} s")
+
+    async def _receive(self, request: rpc.FetchRequest) -> bytes:
+        frame = bytearray()
+        async for chunk in self._stub.Fetch(request, timeout=POLL_SECONDS + CALL_SECONDS):
+            frame += chunk.data
+            if len(frame) > MAX_FRAME_BYTES:
+                raise SessionAborted(f"the server sends more than {MAX_FRAME_BYTES} bytes in one frame")
+        return bytes(frame)
+
+    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return await call()
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                    raise BadInput(f"the server refuses this member: {error.details()}") from None
+                if error.code() not in _AWAY:
+                    raise SessionAborted(f"the server refused: {error.details()}") from None
+                if time.monotonic() > deadline:
+                    raise ServerAway(self._patience) from None
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _parts(frame: bytes, vector: Path) -> AsyncIterator[rpc.UploadPart]:
+    yield rpc.UploadPart(frame=frame)
+    with vector.open("rb") as file:
+        while data := file.read(CHUNK_BYTES):
+            yield rpc.UploadPart(data=data)

@@ -1,0 +1,103 @@
+"""A member's keys and certificates, read from its folder and checked before anything connects."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import BadInput
+from secagg.roster import Roster, read_roster
+from secagg.transport.certificates import certificate_names
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Who this process is. `folder` holds the PEM files; secrets never print."""
+
+    folder: Path
+    roster: Roster
+    index: int
+    identity: SigningKey
+    ca_pem: bytes = field(repr=False)
+    cert_pem: bytes = field(repr=False)
+    key_pem: bytes = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The member's name."""
+        return self.roster.name(self.index)
+
+    def for_server(self) -> grpc.ServerCredentials:
+        """TLS that demands a certificate of the consortium from every client."""
+        return grpc.ssl_server_credentials([(self.key_pem, self.cert_pem)], self.ca_pem, require_client_auth=True)
+
+    def for_channel(self) -> grpc.ChannelCredentials:
+        """TLS that shows this member's certificate and trusts the consortium's authority alone."""
+        return grpc.ssl_channel_credentials(self.ca_pem, self.key_pem, self.cert_pem)
+
+
+def read_credentials(folder: Path) -> Credentials:
+    """Read and cross-check ca.pem, cert.pem, key.pem, identity.key and roster.json.
+
+    Raises BadInput naming the file when one is missing or unreadable, when the certificate is expired, not issued by
+    the authority, or for another key, or when name or identity are not those of the roster.
+    """
+    roster = read_roster(folder / "roster.json")
+    ca_pem, cert_pem, key_pem = (_read(folder / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    try:
+        authority = x509.load_pem_x509_certificate(ca_pem)
+        certificate = x509.load_pem_x509_certificate(cert_pem)
+        key = serialization.load_pem_private_key(key_pem, None)
+    except (ValueError, TypeError):
+        raise BadInput(f"a certificate or key in {folder} is damaged", remedy="enrol again with pki request") from None
+    _check_certificate(folder, authority, certificate)
+    if key.public_key() != certificate.public_key():
+        raise BadInput(f"key.pem and cert.pem in {folder} do not belong together", remedy="copy your own cert.pem")
+    identity = _read_identity(folder / "identity.key")
+    names = certificate_names(certificate)
+    if len(names) != 1:
+        raise BadInput(f"cert.pem in {folder} does not name exactly one member")
+    index = roster.index(names[0])
+    if roster.identity(index) != identity.public:
+        raise BadInput(f"identity.key in {folder} is not the one that the roster has for {names[0]}")
+    return Credentials(folder, roster, index, identity, ca_pem, cert_pem, key_pem)
+
+
+def _check_certificate(folder: Path, authority: x509.Certificate, certificate: x509.Certificate) -> None:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        raise BadInput(
+            f"cert.pem in {folder} was not issued by ca.pem", remedy="copy both from the same pki issue"
+        ) from None
+    now = datetime.datetime.now(datetime.UTC)
+    for what, each in (("ca.pem", authority), ("cert.pem", certificate)):
+        if now > each.not_valid_after_utc:
+            raise BadInput(
+                f"{what} in {folder} expired on {each.not_valid_after_utc:%Y-%m-%d}", remedy="have it issued anew"
+            )
+        if now < each.not_valid_before_utc:
+            raise BadInput(f"{what} in {folder} is valid only from {each.not_valid_before_utc:%Y-%m-%d}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"cannot read {path} ({error.strerror})", remedy="the README shows how a member gets its files (pki)"
+        ) from None
+
+
+def _read_identity(path: Path) -> SigningKey:
+    try:
+        return SigningKey.from_bytes(bytes.fromhex(_read(path).decode().strip()))
+    except ValueError:
+        raise BadInput(f"{path} is no identity key", remedy="enrol again with pki request") from None

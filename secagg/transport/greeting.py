@@ -1,0 +1,64 @@
+"""A look at the server before anything is sent: gRPC says only "unavailable", a person needs the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+
+from secagg.errors import BadInput
+from secagg.roster import SERVER_INDEX
+from secagg.transport.credentials import Credentials
+from secagg.transport.limits import RETRY_SECONDS
+
+_TIMEOUT = 5.0
+
+
+def greet(credentials: Credentials, address: str, wait: float) -> None:
+    """Complete one TLS 1.3 handshake with the server, waiting up to `wait` seconds for it to be there.
+
+    Raises BadInput: not an address, unreachable, no TLS 1.3, a certificate that is expired, of another authority or
+    of another member than the roster's server, or this member's certificate refused.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise BadInput(f"{address!r} is no server address", remedy="write HOST:PORT")
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return _handshake(credentials, host.strip("[]"), int(port))
+        except ssl.SSLCertVerificationError as error:
+            raise BadInput(f"the certificate of the server at {address} is refused: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            reason = error.reason or "no reason given"
+            raise BadInput(f"no TLS 1.3 session with {address} ({reason})", remedy=_remedy(reason)) from None
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise BadInput(
+                    f"cannot reach the server at {address} ({error.strerror or error})", remedy="is it running?"
+                ) from None
+        time.sleep(RETRY_SECONDS)
+
+
+def _handshake(credentials: Credentials, host: str, port: int) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=credentials.ca_pem.decode())
+    context.load_cert_chain(credentials.folder / "cert.pem", credentials.folder / "key.pem")
+    context.set_alpn_protocols(["h2"])
+    name = credentials.roster.name(SERVER_INDEX)
+    with (
+        socket.create_connection((host, port), _TIMEOUT) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secured,
+        contextlib.suppress(TimeoutError),
+    ):
+        secured.recv(1)  # a server that refuses the client's certificate says so only after the handshake
+
+
+def _remedy(reason: str) -> str:
+    if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason:
+        return "the server must speak TLS 1.3"
+    if "CERTIFICATE" in reason or "CA" in reason:
+        return "the server refuses this member's certificate: have it issued anew by the consortium's authority"
+    return "check the address: a secagg server must listen there"

@@ -1,0 +1,19 @@
+"""Bounds on everything that crosses the network, and how long a call may take."""
+
+from __future__ import annotations
+
+CHUNK_BYTES = 1 << 20
+MAX_FRAME_BYTES = 64 << 20
+MAX_MESSAGE_BYTES = 4 << 20  # the largest Dealing, of 4,096 holders, has 1.1 MiB
+POLL_SECONDS = 15.0  # how long the server keeps a Fetch open before it says "not yet"
+CALL_SECONDS = 60.0
+UPLOAD_SECONDS = 3600.0
+RETRY_SECONDS = 0.5
+
+KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+]

@@ -1,0 +1,127 @@
+"""The gRPC endpoint of the server: who is calling, bounds, chunks. What the bytes mean is the coordinator's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
+from secagg.roster import SERVER_INDEX
+from secagg.transport.credentials import Credentials
+from secagg.transport.limits import CHUNK_BYTES, KEEPALIVE, POLL_SECONDS
+from secagg.wire import rpc
+
+_log = logging.getLogger("secagg.server")
+
+
+class Coordinator(Protocol):
+    """What the endpoint hands the bytes to."""
+
+    async def submit(self, member: int, frame: bytes) -> bytes:
+        """Take a frame; return the frame that answers it, or nothing."""
+        ...
+
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+        """Take a frame that announces a vector, and the vector."""
+        ...
+
+    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+        """The frame of that step for that member; None when it is not there after `patience` seconds."""
+        ...
+
+
+class Endpoint(rpc.SessionServicer):
+    """Translates calls. Every refusal reaches the caller as a status with one line, and the log with its name."""
+
+    def __init__(self, credentials: Credentials, coordinator: Coordinator) -> None:
+        self._roster = credentials.roster
+        self._coordinator = coordinator
+
+    async def Submit(self, request: rpc.SubmitRequest, context: Any) -> rpc.SubmitReply:
+        """One frame."""
+        member = await self._caller(context)
+        return rpc.SubmitReply(
+            frame=await self._guard(member, context, self._coordinator.submit(member, request.frame))
+        )
+
+    async def Upload(self, request_iterator: AsyncIterator[rpc.UploadPart], context: Any) -> rpc.SubmitReply:
+        """A frame, then the vector in parts."""
+        member = await self._caller(context)
+        parts = aiter(request_iterator)
+        first = await anext(parts, None)
+        if first is None or first.WhichOneof("part") != "frame":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an upload begins with its frame")
+        await self._guard(member, context, self._coordinator.upload(member, first.frame, _data(parts)))
+        return rpc.SubmitReply()
+
+    async def Fetch(self, request: rpc.FetchRequest, context: Any) -> AsyncIterator[rpc.Chunk]:
+        """The frame that the caller waits for, in chunks; nothing when it must ask again."""
+        member = await self._caller(context)
+        waiting = self._coordinator.fetch(member, request.plan, request.step, POLL_SECONDS)
+        frame = await self._guard(member, context, waiting) or b""
+        for start in range(0, len(frame), CHUNK_BYTES):
+            yield rpc.Chunk(data=frame[start : start + CHUNK_BYTES])
+
+    async def _caller(self, context: Any) -> int:
+        """The roster index behind the client certificate, over TLS 1.3 only."""
+        auth = context.auth_context()
+        if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
+            await self._refuse(context, "TLS 1.3 is required")
+        names = [name.decode(errors="replace") for name in auth.get("x509_subject_alternative_name", [])]
+        try:
+            index = self._roster.index(names[0]) if len(names) == 1 else SERVER_INDEX
+        except BadInput:
+            index = SERVER_INDEX
+        if index == SERVER_INDEX:
+            await self._refuse(
+                context, f"the certificate of {', '.join(names) or 'nobody'} is no client's of this roster"
+            )
+        return index
+
+    async def _refuse(self, context: Any, problem: str) -> None:
+        _log.warning("refused a connection from %s: %s", context.peer(), problem)
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, problem)
+
+    async def _guard(self, member: int, context: Any, work: Any) -> Any:
+        try:
+            return await work
+        except (ProtocolViolation, MalformedMessage) as error:
+            _log.warning("refused %s: %s", self._roster.name(member), error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except BadInput as error:
+            _log.error("%s", error)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the server cannot store this now")
+        except SecaggError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+
+
+async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
+    async for part in parts:
+        if part.WhichOneof("part") != "data" or len(part.data) > CHUNK_BYTES:
+            raise MalformedMessage("UploadPart", f"only data of at most {CHUNK_BYTES} bytes may follow the frame")
+        yield part.data
+
+
+async def serve(credentials: Credentials, coordinator: Coordinator, listen: str) -> tuple[grpc.aio.Server, str]:
+    """Start the endpoint with a health service; return it with the address it listens on. Raises BadInput."""
+    host, _, _ = listen.rpartition(":")
+    server = grpc.aio.server(options=KEEPALIVE, maximum_concurrent_rpcs=4 * len(credentials.roster.members) + 16)
+    rpc.add_SessionServicer_to_server(Endpoint(credentials, coordinator), server)
+    health = health_aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    await health.set("", health_pb2.HealthCheckResponse.SERVING)
+    try:
+        port = server.add_secure_port(listen, credentials.for_server())
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise BadInput(f"cannot listen on {listen}", remedy="give a free HOST:PORT of this machine")
+    await server.start()
+    await asyncio.sleep(0)
+    return server, f"{host}:{port}"

@@ -1,0 +1,138 @@
+"""Strict, canonical conversion between frozen dataclasses and protobuf messages.
+
+A class says `@message("SealedShare")`, has the fields of the protobuf message of that name, and bounds
+each of them by `Annotated[type, Range | Length | Items]`; nested messages and tuples of them are allowed.
+Decoding refuses unknown fields, fields outside their bounds and every encoding but the canonical one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from google.protobuf.message import DecodeError, Message
+
+from secagg.errors import MalformedMessage
+from secagg.wire.bounds import Items, Length, Range
+from secagg.wire.generated import plan_pb2, session_pb2, state_pb2, transcript_pb2
+
+_MODULES = (plan_pb2, session_pb2, state_pb2, transcript_pb2)
+_PLAIN = (bool, int, float, str, bytes)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Field:
+    """How one field of a message class is converted and checked."""
+
+    name: str
+    bound: Range | Length | Items | None
+    item: type | None  # the message class of a nested message, or of a tuple's items
+    plural: bool
+    plain: type | None  # the exact type of a plain field or of plain items
+
+
+_FIELDS: dict[type, tuple[Field, ...]] = {}
+_PROTOS: dict[type, type[Message]] = {}
+
+
+def message(proto_name: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: tie a frozen dataclass to the protobuf message `secagg.v1.<proto_name>`.
+
+    Raises TypeError when a field has no bound or the two do not have the same fields.
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        proto = next(getattr(module, proto_name) for module in _MODULES if hasattr(module, proto_name))
+        declared = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        if declared != [field.name for field in proto.DESCRIPTOR.fields]:
+            raise TypeError(f"{cls.__name__} and secagg.v1.{proto_name} do not have the same fields")
+        hints = get_type_hints(cls, include_extras=True)
+        _FIELDS[cls] = tuple(_field(name, hints[name]) for name in declared)
+        _PROTOS[cls] = proto
+        return cls
+
+    return register
+
+
+def _field(name: str, hint: Any) -> Field:
+    bound: Range | Length | Items | None = None
+    if get_origin(hint) is Annotated:
+        hint, bound = get_args(hint)
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        if not isinstance(bound, Items):
+            raise TypeError(f"field {name} needs an Items bound")
+        if item in _PLAIN:
+            return Field(name, bound, None, True, item)
+        return Field(name, bound, item, True, None)
+    if hint in _PLAIN:
+        if bound is None:
+            raise TypeError(f"field {name} needs a bound")
+        return Field(name, bound, None, False, hint)
+    return Field(name, None, hint, False, None)
+
+
+def fields_of(cls: type) -> tuple[Field, ...]:
+    """The fields of a registered message class, in number order."""
+    return _FIELDS[cls]
+
+
+def encode(value: Any) -> bytes:
+    """The canonical bytes of a message value. Raises MalformedMessage when a field breaks its bound."""
+    return _to_proto(value).SerializeToString(deterministic=True)
+
+
+def decode(cls: type[T], data: bytes) -> T:
+    """Read a message strictly.
+
+    Raises MalformedMessage for bytes that do not parse, fields out of bounds, unknown fields, and bytes
+    that differ from the canonical encoding of what they mean.
+    """
+    proto = _PROTOS[cls]()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError:
+        raise MalformedMessage(cls.__name__, "the bytes do not parse") from None
+    proto.DiscardUnknownFields()  # type: ignore[attr-defined]
+    if proto.SerializeToString(deterministic=True) != data:
+        raise MalformedMessage(cls.__name__, "not the canonical encoding")
+    return _from_proto(cls, proto)
+
+
+def _to_proto(value: Any) -> Message:
+    cls = type(value)
+    values: dict[str, Any] = {}
+    for field in _FIELDS[cls]:
+        content = getattr(value, field.name)
+        _check(cls, field, content)
+        if field.item is None:
+            values[field.name] = content
+        elif field.plural:
+            values[field.name] = [_to_proto(item) for item in content]
+        else:
+            values[field.name] = _to_proto(content)
+    return _PROTOS[cls](**values)
+
+
+def _from_proto(cls: type[T], proto: Message) -> T:
+    values: dict[str, Any] = {}
+    for field in _FIELDS[cls]:
+        content = getattr(proto, field.name)
+        if field.plural:
+            content = tuple(content) if field.item is None else tuple(_from_proto(field.item, each) for each in content)
+        elif field.item is not None:
+            content = _from_proto(field.item, content)
+        _check(cls, field, content)
+        values[field.name] = content
+    return cls(**values)
+
+
+def _check(cls: type, field: Field, content: Any) -> None:
+    expected = field.plain if not field.plural else None
+    if expected is not None and type(content) is not expected:
+        raise MalformedMessage(cls.__name__, f"{field.name} is {type(content).__name__}, not {expected.__name__}")
+    if field.bound is not None and (found := field.bound.problem(content)):
+        raise MalformedMessage(cls.__name__, f"{field.name}: {found}")

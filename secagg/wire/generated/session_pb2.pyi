@@ -1,0 +1,203 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Frame(_message.Message):
+    __slots__ = ("body", "signature")
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    signature: bytes
+    def __init__(self, body: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class FrameBody(_message.Message):
+    __slots__ = ("plan", "sender", "receiver", "step", "head", "seen", "payload")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    RECEIVER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    plan: bytes
+    sender: int
+    receiver: int
+    step: str
+    head: bytes
+    seen: bytes
+    payload: bytes
+    def __init__(self, plan: _Optional[bytes] = ..., sender: _Optional[int] = ..., receiver: _Optional[int] = ..., step: _Optional[str] = ..., head: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class KeyAdvertisement(_message.Message):
+    __slots__ = ("member", "channel_key", "mask_key", "seed_commitment", "nonce", "signature")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_KEY_FIELD_NUMBER: _ClassVar[int]
+    MASK_KEY_FIELD_NUMBER: _ClassVar[int]
+    SEED_COMMITMENT_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    channel_key: bytes
+    mask_key: bytes
+    seed_commitment: bytes
+    nonce: bytes
+    signature: bytes
+    def __init__(self, member: _Optional[int] = ..., channel_key: _Optional[bytes] = ..., mask_key: _Optional[bytes] = ..., seed_commitment: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Directory(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[KeyAdvertisement]
+    def __init__(self, entries: _Optional[_Iterable[_Union[KeyAdvertisement, _Mapping]]] = ...) -> None: ...
+
+class SealedShare(_message.Message):
+    __slots__ = ("dealer", "holder", "seed_hash", "key_hash", "sealed", "signature")
+    DEALER_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SEED_HASH_FIELD_NUMBER: _ClassVar[int]
+    KEY_HASH_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    dealer: int
+    holder: int
+    seed_hash: bytes
+    key_hash: bytes
+    sealed: bytes
+    signature: bytes
+    def __init__(self, dealer: _Optional[int] = ..., holder: _Optional[int] = ..., seed_hash: _Optional[bytes] = ..., key_hash: _Optional[bytes] = ..., sealed: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Dealing(_message.Message):
+    __slots__ = ("shares", "own_seed_hash", "own_key_hash", "signature")
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    OWN_SEED_HASH_FIELD_NUMBER: _ClassVar[int]
+    OWN_KEY_HASH_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    shares: _containers.RepeatedCompositeFieldContainer[SealedShare]
+    own_seed_hash: bytes
+    own_key_hash: bytes
+    signature: bytes
+    def __init__(self, shares: _Optional[_Iterable[_Union[SealedShare, _Mapping]]] = ..., own_seed_hash: _Optional[bytes] = ..., own_key_hash: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Inbox(_message.Message):
+    __slots__ = ("dealers", "shares")
+    DEALERS_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    dealers: _containers.RepeatedScalarFieldContainer[int]
+    shares: _containers.RepeatedCompositeFieldContainer[SealedShare]
+    def __init__(self, dealers: _Optional[_Iterable[int]] = ..., shares: _Optional[_Iterable[_Union[SealedShare, _Mapping]]] = ...) -> None: ...
+
+class UploadHeader(_message.Message):
+    __slots__ = ("length", "digest", "directory", "dealers", "complaints")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    DEALERS_FIELD_NUMBER: _ClassVar[int]
+    COMPLAINTS_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    digest: bytes
+    directory: bytes
+    dealers: bytes
+    complaints: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, length: _Optional[int] = ..., digest: _Optional[bytes] = ..., directory: _Optional[bytes] = ..., dealers: _Optional[bytes] = ..., complaints: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Survivors(_message.Message):
+    __slots__ = ("members",)
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, members: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Endorsement(_message.Message):
+    __slots__ = ("member", "signature")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    signature: bytes
+    def __init__(self, member: _Optional[int] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Quorum(_message.Message):
+    __slots__ = ("endorsements",)
+    ENDORSEMENTS_FIELD_NUMBER: _ClassVar[int]
+    endorsements: _containers.RepeatedCompositeFieldContainer[Endorsement]
+    def __init__(self, endorsements: _Optional[_Iterable[_Union[Endorsement, _Mapping]]] = ...) -> None: ...
+
+class OpenedShare(_message.Message):
+    __slots__ = ("dealer", "share")
+    DEALER_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    dealer: int
+    share: bytes
+    def __init__(self, dealer: _Optional[int] = ..., share: _Optional[bytes] = ...) -> None: ...
+
+class Opening(_message.Message):
+    __slots__ = ("seed_shares", "key_shares")
+    SEED_SHARES_FIELD_NUMBER: _ClassVar[int]
+    KEY_SHARES_FIELD_NUMBER: _ClassVar[int]
+    seed_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
+    key_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
+    def __init__(self, seed_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., key_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("members", "aggregate_sha256", "head_sha256", "head")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedScalarFieldContainer[int]
+    aggregate_sha256: bytes
+    head_sha256: bytes
+    head: bytes
+    def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ..., head_sha256: _Optional[bytes] = ..., head: _Optional[bytes] = ...) -> None: ...
+
+class Acknowledgement(_message.Message):
+    __slots__ = ("aggregate_sha256",)
+    AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    aggregate_sha256: bytes
+    def __init__(self, aggregate_sha256: _Optional[bytes] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Abort(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class UploadPart(_message.Message):
+    __slots__ = ("frame", "data")
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    frame: bytes
+    data: bytes
+    def __init__(self, frame: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("frame",)
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    frame: bytes
+    def __init__(self, frame: _Optional[bytes] = ...) -> None: ...
+
+class SubmitReply(_message.Message):
+    __slots__ = ("frame",)
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    frame: bytes
+    def __init__(self, frame: _Optional[bytes] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("plan", "step")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    plan: bytes
+    step: str
+    def __init__(self, plan: _Optional[bytes] = ..., step: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,108 @@
+from secagg.wire.generated import session_pb2 as _session_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Remembered(_message.Message):
+    __slots__ = ("state", "content", "frame")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    content: bytes
+    frame: bytes
+    def __init__(self, state: _Optional[str] = ..., content: _Optional[bytes] = ..., frame: _Optional[bytes] = ...) -> None: ...
+
+class Advertised(_message.Message):
+    __slots__ = ("channel_secret", "mask_secret", "seed", "advertisement")
+    CHANNEL_SECRET_FIELD_NUMBER: _ClassVar[int]
+    MASK_SECRET_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    ADVERTISEMENT_FIELD_NUMBER: _ClassVar[int]
+    channel_secret: bytes
+    mask_secret: bytes
+    seed: bytes
+    advertisement: _session_pb2.KeyAdvertisement
+    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., advertisement: _Optional[_Union[_session_pb2.KeyAdvertisement, _Mapping]] = ...) -> None: ...
+
+class Dealt(_message.Message):
+    __slots__ = ("channel_secret", "mask_secret", "seed", "directory", "own_seed_share", "own_key_share")
+    CHANNEL_SECRET_FIELD_NUMBER: _ClassVar[int]
+    MASK_SECRET_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    OWN_SEED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    OWN_KEY_SHARE_FIELD_NUMBER: _ClassVar[int]
+    channel_secret: bytes
+    mask_secret: bytes
+    seed: bytes
+    directory: _session_pb2.Directory
+    own_seed_share: bytes
+    own_key_share: bytes
+    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., directory: _Optional[_Union[_session_pb2.Directory, _Mapping]] = ..., own_seed_share: _Optional[bytes] = ..., own_key_share: _Optional[bytes] = ...) -> None: ...
+
+class HeldShare(_message.Message):
+    __slots__ = ("dealer", "seed_share", "key_share")
+    DEALER_FIELD_NUMBER: _ClassVar[int]
+    SEED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    KEY_SHARE_FIELD_NUMBER: _ClassVar[int]
+    dealer: int
+    seed_share: bytes
+    key_share: bytes
+    def __init__(self, dealer: _Optional[int] = ..., seed_share: _Optional[bytes] = ..., key_share: _Optional[bytes] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ("mask_secret", "seed", "directory", "dealers", "held", "complaints")
+    MASK_SECRET_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    DEALERS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    COMPLAINTS_FIELD_NUMBER: _ClassVar[int]
+    mask_secret: bytes
+    seed: bytes
+    directory: _session_pb2.Directory
+    dealers: _containers.RepeatedScalarFieldContainer[int]
+    held: _containers.RepeatedCompositeFieldContainer[HeldShare]
+    complaints: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., directory: _Optional[_Union[_session_pb2.Directory, _Mapping]] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ..., complaints: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Uploaded(_message.Message):
+    __slots__ = ("directory", "dealers", "held")
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    DEALERS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    directory: bytes
+    dealers: _containers.RepeatedScalarFieldContainer[int]
+    held: _containers.RepeatedCompositeFieldContainer[HeldShare]
+    def __init__(self, directory: _Optional[bytes] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ...) -> None: ...
+
+class Endorsed(_message.Message):
+    __slots__ = ("directory", "dealers", "held", "survivors")
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    DEALERS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    directory: bytes
+    dealers: _containers.RepeatedScalarFieldContainer[int]
+    held: _containers.RepeatedCompositeFieldContainer[HeldShare]
+    survivors: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, directory: _Optional[bytes] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ..., survivors: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Opened(_message.Message):
+    __slots__ = ("survivors",)
+    SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    survivors: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, survivors: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PlainReady(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PlainUploaded(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,83 @@
+"""The readable JSON form of a message, for files that people open: bytes as hex, infinity as "inf".
+
+It carries the same value as the canonical bytes, which alone are hashed and signed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, TypeVar
+
+from secagg.errors import MalformedMessage
+from secagg.wire.codec import Field, decode, encode, fields_of
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> str:
+    """Indented JSON with the fields in number order."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n"
+
+
+def from_json(cls: type[T], text: str) -> T:
+    """Read strictly: every field present, none unknown, types and bounds as in the binary form.
+
+    Raises MalformedMessage.
+    """
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
+    return decode(cls, encode(_build(cls, content)))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for field in fields_of(type(value)):
+        content = getattr(value, field.name)
+        if field.plural:
+            result[field.name] = [_scalar(item) if field.item is None else _plain(item) for item in content]
+        else:
+            result[field.name] = _scalar(content) if field.item is None else _plain(content)
+    return result
+
+
+def _scalar(content: Any) -> Any:
+    if isinstance(content, bytes):
+        return content.hex()
+    if isinstance(content, float) and math.isinf(content):
+        return "inf"
+    return content
+
+
+def _build(cls: type, content: Any) -> Any:
+    if not isinstance(content, dict):
+        raise MalformedMessage(cls.__name__, "not a JSON object")
+    fields = fields_of(cls)
+    names = {field.name for field in fields}
+    if set(content) != names:
+        differing = sorted(set(content) ^ names)
+        raise MalformedMessage(cls.__name__, f"fields missing or unknown: {', '.join(differing)}")
+    return cls(**{field.name: _value(cls, field, content[field.name]) for field in fields})
+
+
+def _value(cls: type, field: Field, content: Any) -> Any:
+    if field.plural:
+        if not isinstance(content, list):
+            raise MalformedMessage(cls.__name__, f"{field.name} is not a list")
+        return tuple(_build(field.item, item) if field.item else _parse(cls, field, item) for item in content)
+    return _build(field.item, content) if field.item else _parse(cls, field, content)
+
+
+def _parse(cls: type, field: Field, content: Any) -> Any:
+    if field.plain is bytes:
+        try:
+            return bytes.fromhex(content)
+        except (TypeError, ValueError):
+            raise MalformedMessage(cls.__name__, f"{field.name} is not hexadecimal") from None
+    if field.plain is float and (content == "inf" or type(content) is int):
+        return float(content)
+    if type(content) is not field.plain:
+        raise MalformedMessage(cls.__name__, f"{field.name} has the wrong type")
+    return content

@@ -1,0 +1,1 @@
+"""Tests of secagg, in the order of its packages."""

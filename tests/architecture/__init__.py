@@ -1,0 +1,1 @@
+"""What the source files must look like, and the scripts that write generated files."""

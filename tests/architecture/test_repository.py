@@ -1,0 +1,80 @@
+"""The files around the code: folders, locked versions, generated code."""
+
+import subprocess
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.architecture import lock, regenerate
+from tests.architecture.source import ROOT
+
+FOLDERS = {"protos", "secagg", "methods", "tests", "threat_models"}
+PYPROJECT = """
+[build-system]
+requires = ["build-tool>=1"]
+[project]
+dependencies = ["Some_Library>=2"]
+[project.optional-dependencies]
+dev = ["checker==3.1"]
+"""
+
+
+def strange_folders(paths: list[str]) -> set[str]:
+    """The visible top-level folders of some files that are not among the agreed ones."""
+    tops = {PurePosixPath(path).parts[0] for path in paths if "/" in path}
+    return {top for top in tops - FOLDERS if not top.startswith(".")}
+
+
+def test_top_level_folders_are_the_agreed_ones():
+    """Every file that git holds or would add lies at the top or in an agreed folder."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout")
+    assert strange_folders(listing.stdout.splitlines()) == set()
+
+
+def test_strange_folder_is_found():
+    """A folder outside the agreed ones is named; files at the top and hidden folders are not."""
+    assert strange_folders(["README.md", ".ci/run", "secagg/plan.py", "docs/a/b.md"]) == {"docs"}
+
+
+def test_lock_meets_every_declared_requirement():
+    """The lock file fixes an allowed version of all that pyproject.toml asks for."""
+    requirements = lock.declared((ROOT / "pyproject.toml").read_text())
+    assert lock.unmet(requirements, lock.locked(lock.LOCK.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("pins", "missing"),
+    [
+        ("build-tool==1.0\nsome-library==2.5\nchecker==3.1\n", []),
+        ("some-library==2.5\nchecker==3.1\n", ["build-tool>=1"]),
+        ("build-tool==1.0\nsome-library==1.9\nchecker==3.1\n", ["Some_Library>=2"]),
+        ("# checker==3.1\nbuild-tool==1.0\nsome-library==2.5\n", ["checker==3.1"]),
+    ],
+)
+def test_unmet_requirement_is_found(pins, missing):
+    """A requirement that the lock leaves out or contradicts is named, whether to build, run or develop."""
+    assert lock.unmet(lock.declared(PYPROJECT), lock.locked(pins)) == missing
+
+
+def test_generated_code_is_what_the_protos_give():
+    """Regenerating gives the same bytes as the committed files."""
+    assert regenerate.differences(regenerate.generate(regenerate.PROTOS), regenerate.GENERATED) == []
+
+
+def test_stale_generated_code_is_found_and_mended(tmp_path):
+    """A changed, a missing and a superfluous file are named, and writing puts all three right."""
+    source = tmp_path / "protos" / "secagg" / "v1" / "greeting.proto"
+    source.parent.mkdir(parents=True)
+    source.write_text('syntax = "proto3";\npackage secagg.v1;\nmessage Greeting { bytes text = 1; }\n')
+    expected = regenerate.generate(tmp_path / "protos")
+    folder = tmp_path / "generated"
+    regenerate.write(expected, folder)
+    (folder / "greeting_pb2.py").write_text("changed")
+    (folder / "greeting_pb2.pyi").unlink()
+    (folder / "old_pb2.py").touch()
+    assert regenerate.differences(expected, folder) == ["greeting_pb2.py", "greeting_pb2.pyi", "old_pb2.py"]
+    regenerate.write(expected, folder)
+    assert regenerate.differences(expected, folder) == []

@@ -1,0 +1,149 @@
+"""What one source file looks like: short, documented, and free of what does not belong there."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.source import Documented, Function, Module, installed, modules, within
+
+MODULE_LINES = 300
+FUNCTION_LINES = 40
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+UNFINISHED = re.compile(r"\b(todo|fixme)\b", re.IGNORECASE)
+NO_NUMPY_RANDOM = ("secagg.crypto", "secagg.protection", "secagg.parties", "secagg.transport")
+
+
+def lines_of_code(module: Module, node: ast.Module | Function) -> int:
+    """The lines of a module or function that are neither blank nor in a docstring."""
+    lines = module.text.splitlines()
+    first, last = (1, len(lines)) if isinstance(node, ast.Module) else (node.lineno, node.end_lineno)
+    filled = {number for number in range(first, last + 1) if lines[number - 1].strip()}
+    for inner in ast.walk(node):
+        if isinstance(inner, Documented) and ast.get_docstring(inner) is not None:
+            filled -= set(range(inner.body[0].lineno, inner.body[0].end_lineno + 1))
+    return len(filled)
+
+
+def too_long(module: Module) -> Iterator[str]:
+    """A module or function over its limit."""
+    if (length := lines_of_code(module, module.tree)) > MODULE_LINES:
+        yield f"{module.name} has {length} lines of code, at most {MODULE_LINES}"
+    for function in module.functions():
+        if (length := lines_of_code(module, function)) > FUNCTION_LINES:
+            yield f"{module.name}.{function.name} has {length} lines of code, at most {FUNCTION_LINES}"
+
+
+def vaguely_named(module: Module) -> Iterator[str]:
+    """A module or package whose name says nothing."""
+    for part in VAGUE_NAMES.intersection(module.name.split(".")):
+        yield f"{module.name}: {part} says nothing about what is in it"
+
+
+def undocumented(module: Module) -> Iterator[str]:
+    """A module, public class, function or method without a docstring."""
+    return _undocumented(module.tree, module.name)
+
+
+def _undocumented(node: Documented, name: str) -> Iterator[str]:
+    if ast.get_docstring(node) is None:
+        yield f"{name} has no docstring"
+    if isinstance(node, Function):
+        return
+    for inner in node.body:
+        if isinstance(inner, Documented) and not inner.name.startswith("_") and not _repeats(inner):
+            yield from _undocumented(inner, f"{name}.{inner.name}")
+
+
+def _repeats(node: Documented) -> bool:
+    """Whether a definition is an overload or a setter, documented where the name is first defined."""
+    decorators = {ast.unparse(decorator).split(".")[-1] for decorator in getattr(node, "decorator_list", ())}
+    return not decorators.isdisjoint({"overload", "setter", "deleter"})
+
+
+def forbidden(module: Module) -> Iterator[str]:
+    """Predictable randomness, code from data, and unfinished business."""
+    for imported in module.imports():
+        if within(imported, "random") or within(imported, "pickle"):
+            yield f"{module.name} imports {imported}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"eval", "exec"}:
+            yield f"{module.name}:{node.lineno} calls {ast.unparse(node.func)}"
+        if isinstance(node, ast.keyword) and ast.unparse(node) in {"allow_pickle=True", "weights_only=False"}:
+            yield f"{module.name}:{node.lineno} loads pickles"
+    for found in UNFINISHED.finditer(module.text):
+        yield f"{module.name} says {found[0]}"
+
+
+def numpy_random(module: Module) -> Iterator[str]:
+    """numpy.random where keys, masks or noise are made."""
+    if not any(within(module.name, package) for package in NO_NUMPY_RANDOM):
+        return
+    names = {ast.unparse(node) for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)}
+    for name in {*names, *module.imports()}:
+        if name in {"np.random", "numpy.random"} or name.startswith("numpy.random."):
+            yield f"{module.name} uses {name}"
+
+
+def unstated(module: Module) -> Iterator[str]:
+    """A test without a docstring that states the property."""
+    for function in module.functions():
+        if function.name.startswith("test") and ast.get_docstring(function) is None:
+            yield f"{module.name}.{function.name} does not state its property"
+
+
+@pytest.mark.parametrize("rule", [too_long, vaguely_named, undocumented, forbidden, numpy_random])
+def test_packages_keep_the_rule(rule):
+    """No module of the installed packages breaks the rule."""
+    assert [violation for module in installed() for violation in rule(module)] == []
+
+
+@pytest.mark.parametrize("rule", [unstated, vaguely_named])
+def test_tests_keep_the_rule(rule):
+    """Each test states its property, and no test module has a name that says nothing."""
+    assert [violation for module in modules("tests") for violation in rule(module)] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (too_long, "secagg.data", "x = 1\n" * 301),
+        (too_long, "secagg.data", "def f():\n" + "    x = 1\n" * 40),
+        (vaguely_named, "secagg.data.utils", ""),
+        (vaguely_named, "secagg.common.shapes", ""),
+        (undocumented, "secagg.data", "x = 1"),
+        (undocumented, "secagg.data", '"""Doc."""\ndef f(): ...'),
+        (undocumented, "secagg.data", '"""Doc."""\nclass C:\n    """Doc."""\n    async def f(self): ...'),
+        (forbidden, "secagg.data", "import random"),
+        (forbidden, "secagg.data", "from random import choice"),
+        (forbidden, "secagg.data", "def lazy():\n    import pickle"),
+        (forbidden, "secagg.data", "np.load(path, allow_pickle=True)"),
+        (forbidden, "secagg.data", "eval('1')"),
+        (forbidden, "secagg.data", "# todo: finish"),
+        (numpy_random, "secagg.crypto", "import numpy.random"),
+        (numpy_random, "secagg.parties.client", "from numpy import random"),
+        (numpy_random, "secagg.protection.masking", "from numpy.random import default_rng"),
+        (numpy_random, "secagg.transport", "noise = np.random.default_rng().normal()"),
+        (unstated, "tests.test_data", "def test_f(): ..."),
+        (unstated, "tests.test_data", "class TestF:\n    async def test_f(self): ..."),
+    ],
+)
+def test_rule_finds_the_violation(rule, name, text):
+    """Each rule names exactly the one place that breaks it."""
+    assert len(list(rule(Module(name, text)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "text"),
+    [
+        (too_long, "secagg.data", '"""Doc.\n' + "more\n" * 300 + '"""\n' + "x = 1\n\n" * 300),
+        (too_long, "secagg.data", 'def f():\n    """Doc.\n\n    More.\n    """\n' + "    x = 1\n" * 39),
+        (undocumented, "secagg.data", '"""Doc."""\ndef _f(): ...\nclass _C:\n    def f(self): ...'),
+        (forbidden, "secagg.data", "import secagg.randomness\nmodel.eval()"),
+        (numpy_random, "secagg.data", "np.random.default_rng(0)"),
+    ],
+)
+def test_rule_allows(rule, name, text):
+    """Docstrings and blank lines are free, private names need no docstring, public seeds may shuffle data."""
+    assert list(rule(Module(name, text))) == []

@@ -1,0 +1,20 @@
+"""What all tests share: the way Hypothesis draws, and the folder of larger data sets."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("wide", deadline=None, max_examples=2_000)
+settings.load_profile("fixed")
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of larger data sets beside the checkout; tests that need it are skipped where it is absent."""
+    if not DATA.is_dir():
+        pytest.skip("needs the data sets in ../shared/data")
+    return DATA

@@ -1,0 +1,172 @@
+"""`.npz` layouts, and what in them is refused."""
+
+import math
+import zipfile
+
+import numpy as np
+import pytest
+
+from secagg.data import open_dataset
+from secagg.errors import BadInput, BadRecord
+
+IMAGES = np.arange(40 * 4, dtype=np.uint8).reshape(40, 2, 2)
+FEATURES = np.arange(40 * 3, dtype=np.float64).reshape(40, 3)
+LABELS = np.arange(40) % 4
+
+
+def saved(folder, **arrays):
+    """Write an .npz and return its path as text."""
+    np.savez(folder / "d.npz", **arrays)
+    return str(folder / "d.npz")
+
+
+def test_plain_arrays_are_split(tmp_path):
+    """Features and labels without a test part are split 80/20 in every class."""
+    data = open_dataset(saved(tmp_path, features=FEATURES, labels=LABELS))
+    assert (data.kind, data.bound, len(data.train), len(data.test)) == ("features", None, 32, 8)
+    assert np.bincount(data.test.labels).tolist() == [2, 2, 2, 2]
+    assert (FEATURES[data.train.origin.row - 1] == data.train.inputs).all()
+
+
+def test_pairs_stay_as_they_are(tmp_path):
+    """Train and test pairs keep their records; validation records are left aside; labels may be a column."""
+    data = open_dataset(
+        saved(
+            tmp_path, train_images=IMAGES, train_labels=LABELS[:, None].astype(np.uint8), train_index=LABELS + 100,
+            val_images=IMAGES[:5], val_labels=LABELS[:5], test_images=IMAGES[:7], test_labels=LABELS[:7],
+        )
+    )  # fmt: skip
+    assert (data.kind, data.bound, len(data.train), len(data.test)) == ("images", math.sqrt(4), 40, 7)
+    assert data.train.inputs.dtype == np.uint8
+    assert data.train.labels.tolist() == LABELS.tolist()
+    assert data.train.columns["index"][1] == "101"
+
+
+def test_scale_and_classes(tmp_path):
+    """uint8 features are multiplied by the scale; class names come from the file."""
+    scale = np.array([0.5, 0.25, 2.0], dtype=np.float32)
+    path = saved(
+        tmp_path, train_features=np.full((2, 3), 255, dtype=np.uint8), train_labels=np.array([0, 1]),
+        scale=scale, classes=np.array(["cat", "dog", "owl"]),
+    )  # fmt: skip
+    data = open_dataset(path)
+    assert data.train.inputs.tolist() == [[127.5, 63.75, 510.0]] * 2
+    assert data.classes == ("cat", "dog", "owl")
+    assert data.test is None
+
+
+def test_domains_become_a_column(tmp_path):
+    """Several named groups are pooled, each split on its own, and the column `domain` tells them apart."""
+    path = saved(
+        tmp_path, art_images=IMAGES, art_labels=LABELS, line_art_images=IMAGES[:20], line_art_labels=LABELS[:20]
+    )
+    data = open_dataset(path)
+    assert np.unique(data.train.columns["domain"], return_counts=True)[1].tolist() == [32, 16]
+    assert set(data.test.columns["domain"]) == {"art", "line_art"}
+
+
+@pytest.mark.parametrize(
+    ("label", "image", "words"),
+    [
+        (-1.0, 0.5, "the label is -1"),
+        (math.nan, 0.5, "the label is nan"),
+        (0.5, 0.5, "the label is 0.5"),
+        (70_000, 0.5, "the label is 70000"),
+        (1.0, 1.5, "outside \\[0, 1\\]"),
+        (1.0, math.nan, "NaN"),
+    ],
+)
+def test_bad_record_is_named(tmp_path, label, image, words):
+    """A label or pixel out of range names array and record."""
+    images, labels = np.zeros((5, 2, 2)), np.zeros(5)
+    labels[3], images[3, 1, 0] = label, image
+    with pytest.raises(BadRecord, match=words) as refusal:
+        open_dataset(saved(tmp_path, images=images, labels=labels))
+    assert refusal.value.row == 4
+    assert "d.npz" in refusal.value.source
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_feature_that_is_no_number_is_named(tmp_path, value):
+    """A NaN or infinite feature names its record."""
+    features = FEATURES.copy()
+    features[11, 2] = value
+    with pytest.raises(BadRecord, match="row 12"):
+        open_dataset(saved(tmp_path, features=features, labels=LABELS))
+
+
+def test_label_without_a_name_is_named(tmp_path):
+    """A label beyond the file's class names is refused."""
+    with pytest.raises(BadRecord, match="row 4"):
+        open_dataset(saved(tmp_path, features=FEATURES, labels=LABELS, classes=np.array(["a", "b", "c"])))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"features": FEATURES},
+        {"labels": LABELS},
+        {"features": FEATURES, "images": IMAGES, "labels": LABELS},
+        {"features": FEATURES, "labels": LABELS[:3]},
+        {"features": FEATURES[:0], "labels": LABELS[:0]},
+        {"features": FEATURES[0], "labels": LABELS[:3]},
+        {"features": np.float64(3), "labels": LABELS},
+        {"features": FEATURES, "labels": LABELS.astype(str)},
+        {"features": FEATURES.astype(complex), "labels": LABELS},
+        {"features": FEATURES, "labels": LABELS, "scale": np.ones(2)},
+        {"images": IMAGES.astype(np.uint16), "labels": LABELS},
+        {"train_features": FEATURES, "train_labels": LABELS, "features": FEATURES, "labels": LABELS},
+        {"train_features": FEATURES, "train_labels": LABELS, "test_features": FEATURES[:, :2], "test_labels": LABELS},
+        {"test_features": FEATURES, "test_labels": LABELS},
+        {"features": FEATURES, "labels": LABELS, "art_features": FEATURES, "art_labels": LABELS},
+        {"features": np.array([[None, 1]]), "labels": LABELS[:1]},
+    ],
+)
+def test_unknown_layout_is_refused(tmp_path, arrays):
+    """Anything but the documented layouts, and every pickle, is refused in one line that names the file."""
+    with pytest.raises(BadInput, match=r"d\.npz") as refusal:
+        open_dataset(saved(tmp_path, **arrays))
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text", b"\x93NUMPY"])
+def test_other_bytes_are_refused(tmp_path, content):
+    """A file that is no .npz archive is refused."""
+    (tmp_path / "d.npz").write_bytes(content)
+    with pytest.raises(BadInput, match=r"d\.npz"):
+        open_dataset(str(tmp_path / "d.npz"))
+
+
+def test_single_array_file_is_refused(tmp_path):
+    """A .npy under the name of an .npz is refused."""
+    with (tmp_path / "d.npz").open("wb") as file:
+        np.save(file, FEATURES)
+    with pytest.raises(BadInput, match=r"d\.npz"):
+        open_dataset(str(tmp_path / "d.npz"))
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "classes"),
+    [
+        ("cifar10_images_3k.npz", 2000, 1000, 10),
+        ("cifar10_resnet18_layer3_features.npz", 50_000, 10_000, 10),
+        ("mnist_12k.npz", 10_000, 2_000, 10),
+        ("pacs_32px.npz", 7993, 1998, 7),
+        ("pacs_resnet18_layer3_features_64px.npz", 7993, 1998, 7),
+        ("pneumoniamnist.npz", 4708, 624, 2),
+        ("usps.npz", 7291, 2007, 10),
+    ],
+)
+def test_published_files_open(data_folder, name, train, test, classes):
+    """Each published layout opens with its documented sizes."""
+    data = open_dataset(str(data_folder / name))
+    assert (len(data.train), len(data.test), len(data.classes)) == (train, test, classes)
+
+
+def test_non_array_member_is_refused(tmp_path):
+    """A zip file whose members are no arrays is refused."""
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("labels", "0 1 2")
+        archive.writestr("features", "0 1 2")
+    with pytest.raises(BadInput, match=r"d\.npz"):
+        open_dataset(str(tmp_path / "d.npz"))

@@ -1,0 +1,95 @@
+"""Partitions: every record once, each rule's own promise, refused specifications."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.data import partition
+from secagg.errors import BadInput
+
+labels_of = st.lists(st.integers(0, 4), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
+specs = st.sampled_from(
+    ["iid", "dirichlet:0.001", "dirichlet:0.05", "dirichlet:100", "shards:1", "shards:5", "column:c"]
+)
+
+
+@given(labels_of, specs, st.integers(5, 12), st.integers(0, 2**32))
+def test_every_record_belongs_to_one_client(labels, spec, clients, seed):
+    """Parts are disjoint, cover all records, ascend, and the same seed gives them again."""
+    columns = {"c": np.array([f"v{label % 3}" for label in labels], dtype=np.str_)}
+    if spec == "shards:5" and len(np.unique(labels)) < 5:
+        spec = "shards:1" if len(labels) else "iid"
+    if spec == "shards:1" and not len(labels):
+        spec = "iid"
+    wanted = None if spec.startswith("column") else clients
+    parts = partition(labels, columns, spec, wanted, seed)
+    assert sorted(np.concatenate([*parts, np.zeros(0, np.int64)]).tolist()) == list(range(len(labels)))
+    assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
+    assert len(parts) == (clients if wanted else len(np.unique(columns["c"])))
+    again = partition(labels, columns, spec, wanted, seed)
+    assert [part.tolist() for part in parts] == [part.tolist() for part in again]
+
+
+LABELS = np.repeat(np.arange(10), 30)
+
+
+def test_iid_parts_are_equal():
+    """iid parts differ in size by at most one, and another seed gives other parts."""
+    parts = partition(LABELS, {}, "iid", 7, 0)
+    assert {len(part) for part in parts} == {42, 43}
+    assert parts[0].tolist() != partition(LABELS, {}, "iid", 7, 1)[0].tolist()
+
+
+def test_shards_hold_k_classes():
+    """Every client holds exactly K classes and every class is held."""
+    for clients, each in [(5, 2), (10, 1), (7, 3), (3, 10)]:
+        held = [set(LABELS[part]) for part in partition(LABELS, {}, f"shards:{each}", clients, 3)]
+        assert {len(classes) for classes in held} == {each}
+        assert set.union(*held) == set(range(10))
+
+
+def test_small_alpha_concentrates_classes():
+    """A small ALPHA gives most of a class to one client; a large one spreads it."""
+
+    def largest_share(alpha):
+        parts = partition(LABELS, {}, f"dirichlet:{alpha}", 5, 0)
+        return np.mean([max((LABELS[part] == label).sum() for part in parts) / 30 for label in range(10)])
+
+    assert largest_share(0.05) > 0.8
+    assert largest_share(1000) < 0.3
+
+
+def test_column_gives_one_client_per_value():
+    """Clients follow the sorted values of the column."""
+    columns = {"site": np.where(LABELS < 4, "west", "east")}
+    east, west = partition(LABELS, columns, "column:site", 2, 0)
+    assert set(LABELS[west]) == {0, 1, 2, 3}
+    assert set(LABELS[east]) == {4, 5, 6, 7, 8, 9}
+
+
+@pytest.mark.parametrize(
+    ("spec", "clients", "seed", "words"),
+    [
+        ("random", 5, 0, "unknown partition"),
+        ("iid:3", 5, 0, "unknown partition"),
+        ("iid", 0, 0, "0 clients"),
+        ("iid", None, 0, "None clients"),
+        ("iid", 5, -1, "seed"),
+        ("dirichlet:", 5, 0, "ALPHA"),
+        ("dirichlet:0", 5, 0, "ALPHA"),
+        ("dirichlet:nan", 5, 0, "ALPHA"),
+        ("dirichlet:inf", 5, 0, "ALPHA"),
+        ("shards:0", 5, 0, "K is"),
+        ("shards:2.5", 5, 0, "K is"),
+        ("shards:1", 5, 0, "cannot hold 10 classes"),
+        ("shards:11", 5, 0, "cannot hold 10 classes"),
+        ("column:hospital", None, 0, "no column"),
+        ("column:site", 3, 0, "has 2 values"),
+    ],
+)
+def test_impossible_partition_is_refused(spec, clients, seed, words):
+    """A form, parameter or number of clients that cannot be met is refused with a remedy."""
+    with pytest.raises(BadInput, match=words) as refusal:
+        partition(LABELS, {"site": np.where(LABELS < 4, "west", "east")}, spec, clients, seed)
+    assert refusal.value.remedy

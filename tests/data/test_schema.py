@@ -1,0 +1,118 @@
+"""Schemas: strict forms and refused contradictions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.data import Schema, load_schema
+from secagg.data.schema import Categorical, Numeric, canonical
+from secagg.errors import BadInput
+
+HEART = load_schema("heart-disease")
+texts = st.text(max_size=8)
+distinct = st.lists(texts, min_size=2, max_size=5, unique_by=canonical)
+
+
+@st.composite
+def schemas(draw):
+    """Any valid schema."""
+    names = draw(st.lists(texts, min_size=2, max_size=6, unique=True))
+    low = draw(st.floats(-1e6, 1e6))
+    columns = [
+        Categorical(name, tuple(draw(distinct))) if draw(st.booleans()) else Numeric(name, low, low + 1.0)
+        for name in names[1:]
+    ]
+    values = draw(distinct)
+    classes = tuple(f"class {value}" for value in values)
+    rule = draw(st.sampled_from(["refuse", "midpoint", "indicator"]))
+    fields = draw(st.sampled_from([(), tuple(names)]))
+    pairs = tuple(zip(values, classes, strict=True))
+    return Schema(tuple(columns), names[0], pairs, classes, tuple(draw(st.lists(texts, max_size=2))), rule, fields)
+
+
+@given(schemas())
+def test_forms_are_inverse(schema):
+    """A schema survives its dictionary and its JSON form exactly."""
+    assert Schema.from_dict(schema.to_dict()) == schema
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+def test_packaged_schema_by_name_and_by_path(tmp_path):
+    """A packaged schema loads by name, another file by its path; both keep the declared meaning."""
+    assert HEART.dimension == 6 + 2 + 4 + 2 + 3 + 2 + 3 + 3 + 13
+    assert HEART.classes == ("absent", "present")
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'label = "y"\nclasses = ["a", "b"]\n[label_values]\nno = "a"\nyes = "b"\n'
+        '[[columns]]\nname = "x"\nkind = "numeric"\nlow = 0\nhigh = 1\n'
+    )
+    assert load_schema(str(path)).columns == (Numeric("x", 0.0, 1.0),)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"extra": 1},
+        {"columns": []},
+        {"columns": "age"},
+        {"columns": [{"name": "x", "kind": "numeric", "low": 1.0, "high": 1.0}]},
+        {"columns": [{"name": "x", "kind": "numeric", "low": 0.0, "high": float("inf")}]},
+        {"columns": [{"name": "x", "kind": "numeric", "low": -1.7e308, "high": 1.7e308}]},
+        {"columns": [{"name": "x", "kind": "numeric", "low": "0", "high": 1.0}]},
+        {"columns": [{"name": "x", "kind": "numeric", "low": True, "high": 2.0}]},
+        {"columns": [{"name": "x", "kind": "numeric", "low": 0.0, "high": 1.0, "mean": 0.5}]},
+        {"columns": [{"name": "x", "kind": "categorical", "values": []}]},
+        {"columns": [{"name": "x", "kind": "categorical", "values": ["1", "1.0"]}]},
+        {"columns": [{"name": "x", "kind": "categorical", "values": [1]}]},
+        {"columns": [{"name": "x", "kind": "text"}]},
+        {"columns": [3]},
+        {"label": 3},
+        {"label": "age"},
+        {"classes": ["absent"]},
+        {"classes": ["absent", "present", "unknown"]},
+        {"label_values": {"0": "absent", "1": "elsewhere"}},
+        {"label_values": {"0": "absent", "0.0": "present"}},
+        {"label_values": ["0"]},
+        {"missing_rule": "mean"},
+        {"fields": ["age"]},
+    ],
+)
+def test_contradiction_is_refused(change):
+    """Unknown keys, other types, empty ranges and contradicting parts are refused."""
+    with pytest.raises(BadInput):
+        Schema.from_dict(HEART.to_dict() | change)
+
+
+@pytest.mark.parametrize("key", ["label", "label_values", "classes", "columns"])
+def test_missing_part_is_refused(key):
+    """Every required key must be there."""
+    values = HEART.to_dict()
+    del values[key]
+    with pytest.raises(BadInput, match=key):
+        Schema.from_dict(values)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", HEART.to_json() + " ", "[" * 100_000])
+def test_other_json_is_refused(text):
+    """Only the one canonical JSON text is read."""
+    with pytest.raises(BadInput):
+        Schema.from_json(text)
+
+
+@pytest.mark.parametrize("content", [None, b"label = ", b"\xff", b'label = "x"'])
+def test_unreadable_schema_file_is_named(tmp_path, content):
+    """A schema file that is missing, no TOML, no text or incomplete gives one line with its name."""
+    path = tmp_path / "own.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"own\.toml"):
+        load_schema(str(path))
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [(" 1.0 ", "1"), ("01", "1"), ("-0.0", "0"), ("0.50", "0.5"), ("x ", "x"), ("nan", "nan"), ("", "")],
+)
+def test_canonical_spelling(raw, expected):
+    """Values that read as the same number are spelled the same; text is only stripped."""
+    assert canonical(raw) == expected

@@ -1,0 +1,118 @@
+"""Exported programs: pinned before parsing, batch independent, clear about what they take."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from secagg.errors import BadInput
+from secagg.features import Expansion, FeatureMap, open_backbone
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A function that exports a small network for some input and returns the file."""
+    import torch
+
+    class Network(torch.nn.Module):
+        """Convolution, ReLU, average pool."""
+
+        def __init__(self, channels):
+            super().__init__()
+            self.convolution = torch.nn.Conv2d(channels, 6, 3)
+
+        def forward(self, images):
+            """(n, channels, h, w) → (n, 6)."""
+            return torch.relu(self.convolution(images)).mean(dim=(2, 3))
+
+    def export(name, channels=3, batch=1, dynamic=False, size=8):
+        torch.manual_seed(0)
+        path = tmp_path_factory.mktemp("programs") / name
+        example = (torch.rand(batch, channels, size, size),)
+        shapes = ({0: torch.export.Dim("batch", min=1)},) if dynamic else None
+        torch.export.save(torch.export.export(Network(channels).eval(), example, dynamic_shapes=shapes), path)
+        return path
+
+    return export
+
+
+COLOUR = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
+
+
+def test_program_runs_and_is_pinned_by_its_file(exported):
+    """Features are the network's own, the digest is the file's SHA-256, and progress counts records."""
+    import torch
+
+    path = exported("net.pt2", batch=2, dynamic=True)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    seen = []
+    backbone = open_backbone(
+        str(path), (8, 8, 3), expected_digest=digest, progress=lambda done, total: seen.append((done, total))
+    )
+    threads = torch.get_num_threads()
+    features = backbone.extract(COLOUR)
+    expected = torch.export.load(path).module()(torch.from_numpy(COLOUR).permute(0, 3, 1, 2) / 255.0)
+    assert np.allclose(features, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert (backbone.digest, backbone.dimension, backbone.bound(1.0)) == (digest, 6, None)
+    assert seen == [(index, 5) for index in range(1, 6)]
+    assert torch.get_num_threads() == threads
+    assert FeatureMap(backbone, Expansion(4)).bound(1.0) is None
+
+
+def test_row_depends_on_its_record_alone(exported):
+    """Alone or in a batch, and with any number of threads before, a record gives the same bits."""
+    import torch
+
+    backbone = open_backbone(str(exported("net.pt2")), (8, 8, 3))
+    together = backbone.extract(COLOUR)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        for index in range(5):
+            assert (backbone.extract(COLOUR[index : index + 1])[0] == together[index]).all()
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_images_fit_one_or_three_channels(exported, channels):
+    """Grey images enter a one-channel program as they are and are repeated for a three-channel one."""
+    path = exported("grey.pt2", channels=channels)
+    grey = COLOUR[..., 0]
+    features = open_backbone(str(path), (8, 8)).extract(grey)
+    assert (open_backbone(str(path), (8, 8, 1)).extract(grey[..., None]) == features).all()
+    if channels == 3:
+        assert (open_backbone(str(path), (8, 8, 3)).extract(np.repeat(grey[..., None], 3, axis=3)) == features).all()
+
+
+def test_other_digest_is_refused_before_parsing(tmp_path, monkeypatch):
+    """A file with another digest is not parsed at all."""
+    import torch
+
+    (tmp_path / "evil.pt2").write_bytes(b"anything")
+    monkeypatch.setattr(torch.export, "load", lambda *_: pytest.fail("parsed"))
+    with pytest.raises(BadInput, match="nothing in the file was run"):
+        open_backbone(str(tmp_path / "evil.pt2"), (8, 8, 3), expected_digest="0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "words"),
+    [
+        ({"batch": 4}, (8, 8, 3), "batches of 4 only"),
+        ({"size": 9}, (8, 8, 3), "takes records of shape \\(3, 9, 9\\)"),
+        ({"channels": 1}, (8, 8, 3), "takes records of shape \\(1, 8, 8\\)"),
+        ({}, (192,), "takes records of shape"),
+    ],
+)
+def test_program_that_does_not_fit_is_refused(exported, options, shape, words):
+    """A fixed batch size or another record shape is named."""
+    with pytest.raises(BadInput, match=words):
+        open_backbone(str(exported("net.pt2", **options)), shape)
+
+
+def test_other_file_is_refused(tmp_path):
+    """A file that is no exported program gives one line."""
+    (tmp_path / "net.pt2").write_bytes(b"no program")
+    with pytest.raises(BadInput, match="no exported program") as refusal:
+        open_backbone(str(tmp_path / "net.pt2"), (8, 8, 3))
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,120 @@
+"""FedCGS: its blocks, its parameters, and its accuracy on real data."""
+
+import numpy as np
+import pytest
+
+from methods import METHODS, method_named
+from secagg.data import load_schema, open_dataset, partition
+from secagg.encoding.layout import Layout
+from secagg.errors import BadInput
+from secagg.features import Expansion, FeatureMap, open_backbone, radius_of
+from secagg.head import evaluate, head_digest
+from secagg.statistics import Grid, quantise
+
+
+def federation(data, backbone, parts, expand=None, **parameters):
+    """Accuracy in percent and digest of the head from the sum of the clients' contributions."""
+    features = FeatureMap(open_backbone(backbone, data.train.inputs.shape[1:]), expand and Expansion(expand))
+    train, test = features.extract(data.train.inputs), features.extract(data.test.inputs)
+    grid = Grid(radius_of(train))
+    records = quantise(train, grid, data.train.origin)
+    method = method_named("fedcgs", parameters)
+    labels, classes = data.train.labels, len(data.classes)
+    layout = Layout(method.blocks(features.dimension, classes, grid.levels))
+    flat = sum(
+        layout.flatten(method.contribute(records[part], labels[part], classes, grid.levels)) for part in parts(data)
+    )
+    aggregate = layout.split(flat)
+    assert method.implausibilities(aggregate, grid) == []
+    head = method.head(aggregate, grid)
+    return 100 * evaluate(head, test, data.test.labels).accuracy, head_digest(head)
+
+
+def pooled(data):
+    """One client with every record."""
+    return (np.arange(len(data.train)),)
+
+
+def divided(spec, clients):
+    """A partition rule for `federation`."""
+    return lambda data: partition(data.train.labels, data.train.columns, spec, clients, 7)
+
+
+def test_digits_reach_the_goal_and_ignore_the_partition():
+    """Digits with 512 random features: at least 97 %, and one digest however the records are divided."""
+    digits = open_dataset("digits")
+    accuracy, digest = federation(digits, "pixels", pooled, 512)
+    assert accuracy >= 97
+    for spec, clients in [("iid", 3), ("dirichlet:0.05", 10), ("dirichlet:0.05", 50), ("shards:2", 5)]:
+        assert federation(digits, "pixels", divided(spec, clients), 512) == (accuracy, digest)
+    assert federation(digits, "random-features:512", pooled) == (accuracy, digest)
+
+
+@pytest.mark.parametrize(("name", "least"), [("breast-cancer", 94), ("wine", 94)])
+def test_tables_are_learnt(name, least):
+    """The named tables are classified well by both covariances."""
+    for covariance in ("within", "total"):
+        accuracy, _ = federation(open_dataset(name), "features", divided("iid", 5), covariance=covariance)
+        assert accuracy >= least - 3 * (covariance == "total")
+
+
+@pytest.mark.parametrize(("covariance", "expected"), [("within", 68.38), ("total", 67.75)])
+def test_published_accuracy(data_folder, covariance, expected):
+    """CIFAR-10 features over ten unequal clients with the defaults: the reference accuracy within 0.05."""
+    data = open_dataset(str(data_folder / "cifar10_resnet18_layer3_features.npz"))
+    accuracy, _ = federation(data, "features", divided("dirichlet:0.05", 10), covariance=covariance)
+    assert accuracy == pytest.approx(expected, abs=0.05)
+
+
+def test_hospitals_together(data_folder):
+    """Four hospitals' tables as four clients give a useful head."""
+    data = open_dataset(str(data_folder / "tabular" / "heart"), schema=load_schema("heart-disease"))
+    accuracy, digest = federation(data, "features", lambda data: [indices for _, indices in data.parts])
+    assert accuracy > 78
+    assert digest == federation(data, "features", pooled)[1]
+
+
+def test_blocks_are_what_is_contributed():
+    """Shapes, bounds and length: C + C·d + d(d+1)/2 numbers, and no record exceeds a block's bound."""
+    method = method_named("fedcgs")
+    layout = Layout(method.blocks(512, 10, 2**16))
+    assert layout.length == 136_458
+    blocks = method.blocks(2, 3, 5)
+    for record in ([5, 0], [0, -5], [3, 4], [-3, 4]):
+        one = method.contribute(np.array([record]), np.array([1]), 3, 5)
+        assert Layout(blocks).flatten(one).shape == (12,)
+        assert all(np.abs(one[block.name]).max() <= block.bound for block in blocks)
+
+
+def test_empty_client_contributes_zeros():
+    """A client without records adds nothing."""
+    blocks = method_named("fedcgs").contribute(np.zeros((0, 4), np.int64), np.zeros(0, np.int64), 3, 2**16)
+    assert [block.shape for block in blocks.values()] == [(3,), (3, 4), (10,)]
+    assert not any(block.any() for block in blocks.values())
+
+
+def test_parameters_make_the_method_again():
+    """Every registered method is reproduced by its name and parameters."""
+    for name in METHODS:
+        method = method_named(name)
+        assert method_named(method.name, method.parameters) == method
+    assert method_named("fedcgs", {"covariance": "total", "ridge": 1}).parameters == {"covariance": "total", "ridge": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "words"),
+    [
+        ("fedavg", {}, "the methods are fedcgs"),
+        ("fedcgs", {"rounds": 3}, "it has covariance, ridge"),
+        ("fedcgs", {"covariance": "diagonal"}, "within or total"),
+        ("fedcgs", {"covariance": 1}, "its default is 'within'"),
+        ("fedcgs", {"ridge": "0.1"}, "its default is"),
+        ("fedcgs", {"ridge": True}, "its default is"),
+        ("fedcgs", {"ridge": -0.1}, "0 or more"),
+        ("fedcgs", {"ridge": float("inf")}, "0 or more"),
+    ],
+)
+def test_unknown_method_or_parameter_is_refused(name, parameters, words):
+    """Names, parameters and values that do not exist are refused with those that do."""
+    with pytest.raises(BadInput, match=words):
+        method_named(name, parameters)
