@@ -1,5 +1,6 @@
-"""The ledger: a client's own record of what it has released from which data set. Append-only, written before the
-upload leaves, so that a crash can only overstate what was released.
+"""The ledger: a client's own record of what it has released from which data set.
+
+Append-only, and written before the upload leaves, so that a crash can only overstate what was released.
 """
 
 from __future__ import annotations

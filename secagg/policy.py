@@ -40,33 +40,21 @@ class Policy:
         `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened.
         """
         honest = survivors - plan.colluders
-        checks = (
-            (plan.roster.hex() == self.roster, "roster: the plan is for another roster than the trusted one"),
-            (plan.backbone_digest.hex() in self.backbones, f"backbones: {plan.backbone} is not among those accepted"),
-            (plan.method in self.methods, f"methods: {plan.method} is not among {', '.join(self.methods)}"),
-            (
-                plan.protection in self.protections,
-                f"protections: {plan.protection} is not among {', '.join(self.protections)}",
-            ),
-            (plan.result in self.results, f"results: the head would go to {plan.result}"),
-            (
-                survivors >= self.minimum_cohort,
-                f"minimum_cohort: the sum of {survivors} of {clients} clients could be opened; at least {self.minimum_cohort} are demanded",
-            ),
-            (
-                honest >= self.minimum_honest,
-                f"minimum_honest: only {honest} honest clients could be in the sum; at least {self.minimum_honest} are demanded",
-            ),
-            (
-                plan.epsilon <= self.max_epsilon,
-                f"max_epsilon: the plan spends {plan.epsilon}; at most {self.max_epsilon} is allowed",
-            ),
-            (
-                plan.delta <= self.max_delta,
-                f"max_delta: the plan spends {plan.delta}; at most {self.max_delta} is allowed",
-            ),
-        )
-        return tuple(sentence for holds, sentence in checks if not holds)
+        checks = {
+            f"roster: the plan is for the roster {plan.roster.hex()}": plan.roster.hex() == self.roster,
+            f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
+            f"methods: {plan.method}": plan.method in self.methods,
+            f"protections: {plan.protection}": plan.protection in self.protections,
+            f"results: the head would go to {plan.result}": plan.result in self.results,
+            f"minimum_cohort: the sum of {survivors} of {clients} clients could be opened, fewer than "
+            f"{self.minimum_cohort}": survivors >= self.minimum_cohort,
+            f"minimum_honest: {honest} honest clients could be alone in the sum, fewer than "
+            f"{self.minimum_honest}": honest >= self.minimum_honest,
+            f"max_epsilon: the plan spends {plan.epsilon}, more than {self.max_epsilon}": plan.epsilon
+            <= self.max_epsilon,
+            f"max_delta: the plan spends {plan.delta}, more than {self.max_delta}": plan.delta <= self.max_delta,
+        }
+        return tuple(sentence for sentence, holds in checks.items() if not holds)
 
     def check(self, plan: Plan, clients: int, survivors: int, sessions: int) -> None:
         """Raise PlanRefused with every violated line; `sessions` counts this data set's earlier sessions."""

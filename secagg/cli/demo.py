@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
-from secagg.data import Dataset, open_dataset, partition
+from secagg.data import Records, open_dataset, partition
 from secagg.errors import BadInput, SessionAborted
 from secagg.head import Evaluation, evaluate, load_safetensors
 from secagg.parties import Pipeline, SessionSetup, conclude, contribution_of
@@ -39,7 +39,7 @@ class Stage:
     members: tuple[str, ...]
     roster: Roster
     plan: Plan
-    dataset: Dataset
+    test: Records
 
     def data(self, name: str) -> str:
         """A member's records."""
@@ -110,7 +110,7 @@ def _set_the_stage(out: Path, clients: int, expand: int, protection: str) -> Sta
     )
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
-    stage = Stage(out, members, roster, plan, dataset)
+    stage = Stage(out, members, roster, plan, dataset.test or dataset.train)
     rows = partition(dataset.train.labels, {}, "iid", clients, seed=0)
     for name, chosen in zip(members, rows, strict=True):
         np.savez(
@@ -166,7 +166,8 @@ async def _start(stage: Stage, name: str, arguments: list[str]) -> asyncio.subpr
 
 
 async def _relay(name: str, process: asyncio.subprocess.Process, speaker: Speaker) -> None:
-    assert process.stderr is not None
+    if process.stderr is None:
+        return
     async for line in process.stderr:
         speaker.say(f"{name} (process {process.pid}): {line.decode(errors='replace').rstrip()}")
 
@@ -184,9 +185,7 @@ async def _address(stage: Stage, server: asyncio.subprocess.Process) -> str:
 
 def _accuracy(stage: Stage, head: Path) -> Evaluation:
     linear, metadata = load_safetensors(head)
-    test = stage.dataset.test
-    assert test is not None
-    return evaluate(linear, Pipeline.of_metadata(metadata).features(test.inputs), test.labels)
+    return evaluate(linear, Pipeline.of_metadata(metadata).features(stage.test.inputs), stage.test.labels)
 
 
 def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
@@ -194,10 +193,8 @@ def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
     setup = SessionSetup.of(stage.plan, stage.roster)
     vectors = [contribution_of(setup, stage.data(name)).vector for name in stage.members]
     result = conclude(setup, setup.context.clients, np.sum(vectors, axis=0))
-    test = stage.dataset.test
-    assert test is not None
-    features = Pipeline.of_plan(stage.plan).features(test.inputs)
-    return evaluate(result.head, features, test.labels), [int(value) for value in vectors[0][:4]]
+    features = Pipeline.of_plan(stage.plan).features(stage.test.inputs)
+    return evaluate(result.head, features, stage.test.labels), [int(value) for value in vectors[0][:4]]
 
 
 def _report(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.plan import PlanOption, explain
+from secagg.cli.plan import PlanOption
 from secagg.errors import BadInput, SessionAborted
 from secagg.ledger import Ledger, Release
 from secagg.parties import (
@@ -23,6 +23,7 @@ from secagg.parties import (
     contribution_of,
     write_result,
 )
+from secagg.parties.explanation import explain
 from secagg.parties.memory import write_synced
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
 from secagg.plan import read_plan
@@ -214,7 +215,7 @@ def _client_content(setup: SessionSetup, outcome: Outcome, folder: Path) -> dict
 
 
 def session_folder(state: Path, setup: SessionSetup) -> Path:
-    """This session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
+    """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
     folder = state / setup.plan.session.hex()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.parties import SessionSetup, contribution_of
+from secagg.parties.explanation import explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan, read_plan, write_plan
 from secagg.policy import Policy, read_policy
@@ -146,37 +147,6 @@ def policy_for(
     )
     out.write_text(policy.to_toml(), encoding="utf-8")
     Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
-
-
-def explain(setup: SessionSetup) -> list[tuple[str, str]]:
-    """A plan in plain words, a name and a sentence each."""
-    plan, layout = setup.plan, setup.layout
-    blocks = ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in layout.blocks)
-    sent = setup.context.packed_bytes
-    expansion = f", then {plan.expand} random features" if plan.expand else ""
-    privacy = "none: the exact sum is opened (ε = ∞)"
-    return [
-        ("purpose", plan.purpose or "-"),
-        ("method", f"{plan.method} {plan.parameters}"),
-        (
-            "records",
-            f"{plan.data_kind} of shape {plan.input_shape}, {len(plan.classes)} classes, at most {plan.max_records} per client",
-        ),
-        (
-            "features",
-            f"{plan.backbone}{expansion}: {plan.dimension} numbers of joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps",
-        ),
-        ("what is summed", f"{blocks}: {layout.length} integers"),
-        ("what leaves a client", f"{sent} bytes, whatever its records, and a few kB of keys and shares"),
-        ("ring", setup.capacity.proof()),
-        ("protection", plan.protection),
-        ("who must agree", setup.protection.explain(setup.context)),
-        ("noise", privacy),
-        ("who gets the head", plan.result),
-        ("waiting", f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"),
-        ("session", plan.session.hex()),
-        ("plan SHA-256", plan.digest.hex()),
-    ]
 
 
 def _explain(speaker: Speaker, setup: SessionSetup) -> None:

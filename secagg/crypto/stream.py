@@ -38,5 +38,5 @@ class MaskStream:
         for start in range(0, len(vector), per_chunk):
             part = vector[start : start + per_chunk]
             size = part.nbytes
-            encryptor.update_into(memoryview(_ZEROS)[:size], memoryview(self._buffer)[: size + _BLOCK_BYTES])
+            encryptor.update_into(memoryview(_ZEROS)[:size], self._buffer.data[: size + _BLOCK_BYTES])
             combine(part, words[: len(part)], out=part)

@@ -17,7 +17,10 @@ NAMES = ("breast-cancer", "digits", "wine")
 
 
 def open_named(name: str, cut: Split) -> Dataset:
-    """Open one of `NAMES`, divided by `cut`. The tables' schemas are derived from the data sets themselves, which are public."""
+    """Open one of `NAMES`, divided by `cut`.
+
+    The tables' schemas are derived from the data sets themselves, which are public.
+    """
     if name == "digits":
         return _digits(cut)
     from sklearn import datasets

@@ -22,7 +22,8 @@ def open_dataset(source: str, *, label: str | None = None, schema: Schema | None
 
     `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
     derived from the pooled records, which only `simulate` may do. A source without a test part is split by
-    `split_records`, a folder within each file; without `split` all its records are for training. Raises BadInput, or BadRecord with file, row and remedy.
+    `split_records`, a folder within each file; without `split` all records
+    are for training. Raises BadInput, or BadRecord with file, row and remedy.
     """
     path = Path(source)
     cut = split_records if split else keep_all

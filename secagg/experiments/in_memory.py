@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.protection import LocalParty, Protection, SessionContext, SumToOpen
 from secagg.protection.messages import UploadHeader
-from secagg.protection.seam import Transition
+from secagg.protection.seam import ReadyState, ServerState, Transition
 from secagg.randomness import RandomSource
 from secagg.wire import decode, encode
 
@@ -66,16 +67,16 @@ class InMemorySession:
     def run(self) -> SessionResult:
         """Carry the session to its end. Raises SessionAborted below a threshold."""
         for member, me in self._parties.items():
-            self._work(member, lambda me=me: self._protection.begin_client(self._context, me))
+            self._work(member, partial(self._protection.begin_client, self._context, me))
         step: Any = self._protection.begin_server(self._context)
-        while hasattr(step, "accept"):
+        while isinstance(step, ServerState):
             step = self._collect(step)
         return self._open(step)
 
     def _work(self, member: int, action: Callable[[], Transition]) -> None:
         start = time.process_time()
         transition = action()
-        while transition.outgoing is None and transition.state.awaits is None:
+        if isinstance(transition.state, ReadyState):
             residues = self._context.ring.encode(self._vector_of(member))
             transition = transition.state.protect(self._context, self._parties[member], residues)
         spent = self.measured.client_cpu.get(member, 0.0)

@@ -33,7 +33,8 @@ from secagg.statistics import quantise
 class SimulationSettings:
     """Everything that `simulate` can vary; the names are those of the command line.
 
-    `epsilon` is math.inf: a finite one is refused, as there is no noise yet. `seed` moves the partition and the choice of dropouts, nothing else.
+    `epsilon` is math.inf: a finite one is refused, as there is no noise yet. `seed` moves the partition and the choice
+    of dropouts, nothing else.
     """
 
     method: str = "fedcgs"
@@ -139,16 +140,13 @@ def simulate_dataset(dataset: Dataset, settings: SimulationSettings) -> Simulati
     result = conclude(setup, opened.members, opened.total)
     clock.lap("head")
     pooled = conclude(setup, opened.members, contribution(slice(None)))
-    assessed = [
-        evaluate(each.head, test, dataset.test.labels) if dataset.test is not None else None
-        for each in (result, pooled)
-    ]  # type: ignore[arg-type]
+    held_out = None if dataset.test is None or test is None else (test, dataset.test.labels)
     return SimulationResult(
         settings=settings,
         dataset=dataset.name,
         result=result,
-        evaluation=assessed[0],
-        reference=assessed[1],
+        evaluation=evaluate(result.head, *held_out) if held_out else None,
+        reference=evaluate(pooled.head, *held_out) if held_out else None,
         ring_bits=setup.context.ring.bits,
         upload_bytes=max(opened.measured.client_bytes[member] for member in opened.members),
         radius=radius,

@@ -19,7 +19,7 @@ from secagg.parties.memory import Memory, write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
-from secagg.protection.seam import Transition
+from secagg.protection.seam import ReadyState, Transition
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, sign_frame
 
@@ -45,8 +45,10 @@ class Connection(Protocol):
 
 @dataclass(frozen=True)
 class ClientHooks:
-    """`vector` computes the flat vector when it is needed; `before_upload` runs when its bytes are fixed and
-    before the first of them leaves; `progress` is told what happens.
+    """What the session asks of its surroundings.
+
+    `vector` computes the flat vector when it is needed; `before_upload` runs when its bytes are fixed and before the
+    first of them leaves; `progress` is told what happens.
     """
 
     vector: Callable[[], Integers]
@@ -83,9 +85,8 @@ class ClientSession:
         Raises SessionAborted when it ends without one (for ever), ServerAway when it may go on later.
         """
         try:
-            if self._outcome is None:
-                await self._steps(connection)
-            await self._acknowledge(connection)
+            outcome = self._outcome or await self._steps(connection)
+            await self._acknowledge(connection, outcome)
         except ServerAway:
             raise
         except (ProtocolViolation, MalformedMessage) as error:
@@ -95,24 +96,24 @@ class ClientSession:
             self._end(error)
             raise
         self._forget()
-        assert self._outcome is not None
-        return self._outcome
+        return outcome
 
-    async def _steps(self, connection: Connection) -> None:
+    async def _steps(self, connection: Connection) -> Outcome:
         recalled = self._memory.recall()
         state, frame = recalled or self._keep(self._setup.protection.begin_client(self._context, self._me))
-        while self._outcome is None:
+        while True:
             if frame:
                 self._journal.append("sent", frame)
                 await self._send(connection, frame)
             incoming = await self._receive(connection, state.awaits)
             transition = state.advance(self._context, self._me, incoming)
-            if self._outcome is None:
-                state, frame = self._keep(transition)
+            if self._outcome is not None:
+                return self._outcome
+            state, frame = self._keep(transition)
 
     def _keep(self, transition: Transition) -> tuple[Any, bytes]:
         """Remember the next state and the frame that leaves from it; the protected vector first."""
-        if transition.state.awaits is None:
+        if isinstance(transition.state, ReadyState):
             self._hooks.progress("protecting the statistics")
             residues = self._context.ring.encode(self._hooks.vector())
             transition = transition.state.protect(self._context, self._me, residues)
@@ -164,13 +165,12 @@ class ClientSession:
             if body.step == Abort.__name__:
                 raise SessionAborted(payload_of(body, Abort).reason)
 
-    async def _acknowledge(self, connection: Connection) -> None:
+    async def _acknowledge(self, connection: Connection, outcome: Outcome) -> None:
         """Countersign the server's transcript and have one's own countersigned."""
-        assert self._outcome is not None
         if self._is_received:
             return
         if not self._acknowledgement:
-            self._acknowledgement = self._sign(Acknowledgement(self._outcome.aggregate_sha256))
+            self._acknowledgement = self._sign(Acknowledgement(outcome.aggregate_sha256))
             self._journal.append("sent", self._acknowledgement)
         expected_head = self._journal.head
         receipt = await connection.submit(self._acknowledgement)

@@ -1,5 +1,6 @@
-"""From a data source to features, as a plan (or a head made under it) fixes it: nothing here is up to the member
-but the path of the data and of the backbone's file.
+"""From a data source to features, as a plan (or a head made under it) fixes it.
+
+Nothing here is up to the member but the path of the data and of the backbone's file.
 """
 
 from __future__ import annotations

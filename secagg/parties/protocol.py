@@ -79,14 +79,14 @@ class ServerProtocol:
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
         """Let a wanted frame act. Raises MalformedMessage or ProtocolViolation; then nothing has changed."""
-        if body.step == Acknowledgement.__name__:
-            self._check_acknowledgement(member, payload_of(body, Acknowledgement))
-        elif body.step == Abort.__name__:
+        step = self._step
+        if body.step == Abort.__name__:
             payload_of(body, Abort)
+        elif step is None:
+            self._check_acknowledgement(member, payload_of(body, Acknowledgement))
         else:
-            assert self._step is not None
-            payload = payload_of(body, self._step.awaits)
-            self._step.accept(member, payload)
+            payload = payload_of(body, step.awaits)
+            step.accept(member, payload)
             if isinstance(payload, UploadHeader):
                 self.uploads[member] = payload
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
@@ -100,7 +100,7 @@ class ServerProtocol:
         following, messages = self._step.close()
         if messages:
             self.due[type(next(iter(messages.values()))).__name__] = messages
-        if hasattr(following, "accept"):
+        if isinstance(following, ServerState):
             self._step = following
         else:
             self._step, self.sum_to_open = None, following

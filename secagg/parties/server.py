@@ -19,6 +19,7 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, add_up
+from secagg.protection import SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import (
@@ -76,12 +77,12 @@ class ServerSession:
         clock = asyncio.get_running_loop().time
         while self._protocol.outcome is None:
             begun, name = clock(), self._protocol.awaits
-            if self._protocol.sum_to_open is None:
+            if ready := self._protocol.sum_to_open:
+                name = "opening the sum"
+                await self._open_sum(ready)
+            else:
                 await self._until_complete()
                 self._close_step()
-            else:
-                name = "opening the sum"
-                await self._open_sum()
             self._steps_seconds[name] = clock() - begun
         await self._until_complete()
         return self._protocol.outcome
@@ -148,10 +149,8 @@ class ServerSession:
         self._wake()
         raise SessionAborted(reason)
 
-    async def _open_sum(self) -> None:
+    async def _open_sum(self, ready: SumToOpen) -> None:
         """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
-        ready = self._protocol.sum_to_open
-        assert ready is not None
         members = ready.members
 
         def work() -> Outcome:

@@ -140,8 +140,8 @@ class _ServerVerifier:
     def _check_outcome(self, record: Record, outcome: Outcome) -> None:
         """The heart: the sum is recomputed from the uploads and the opened shares."""
         ready = self._protocol.sum_to_open
-        _require(ready is not None and ready.members == outcome.members, record, "the outcome names other clients")
-        assert ready is not None
+        if ready is None or ready.members != outcome.members:
+            raise TranscriptInvalid(record.index, "the outcome does not follow, or names other clients")
         for member in ready.members:
             path = self._folder / UPLOADS / f"{member}.bin"
             name = self._setup.roster.name(member)
@@ -208,7 +208,8 @@ class _ClientVerifier:
         self._said[body.step] = body.payload.hex() if body.step != Outcome.__name__ else self._outcome(body)
 
     def _outcome(self, body: FrameBody) -> str:
-        return payload_of(body, Outcome).aggregate_sha256.hex()
+        outcome: Outcome = payload_of(body, Outcome)
+        return outcome.aggregate_sha256.hex()
 
     def conclusion(self, records: int) -> dict[str, Any]:
         if "aborted" in self._said:

@@ -9,7 +9,7 @@ from secagg.errors import BadInput
 from secagg.protection import none
 from secagg.protection.masking.binding import thresholds_of
 from secagg.protection.masking.client_opening import Endorsed, Opened, Uploaded
-from secagg.protection.masking.client_upload import Advertised, Dealt, Ready, advertise
+from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
 from secagg.protection.masking.server import AwaitingKeys
 from secagg.protection.seam import LocalParty, ServerState, SessionContext, SumToOpen, Transition
 
@@ -35,13 +35,11 @@ PROTECTIONS = {
     "masked": Protection(
         advertise,
         AwaitingKeys,
-        (Advertised, Dealt, Ready, Uploaded, Endorsed, Opened),
+        (Advertised, Dealt, Uploaded, Endorsed, Opened),
         lambda context: thresholds_of(context).survivors,
         lambda context: thresholds_of(context).explain(),
     ),
-    "none": Protection(
-        none.begin, none.AwaitingPlainUploads, (none.PlainReady, none.PlainUploaded), none.fewest, none.explain
-    ),
+    "none": Protection(none.begin, none.AwaitingPlainUploads, (none.PlainUploaded,), none.fewest, none.explain),
 }
 
 

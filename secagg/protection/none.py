@@ -31,12 +31,9 @@ def begin(context: SessionContext, me: LocalParty) -> Transition:
     return Transition(PlainReady())
 
 
-@message("PlainReady")
 @dataclass(frozen=True)
 class PlainReady:
     """The vector can be sent at once."""
-
-    awaits: ClassVar[None] = None
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
         """Pack the vector as it is."""

@@ -1,15 +1,16 @@
 """What a protection must offer: a client and a server as sans-I/O state machines over the same integers.
 
-A party holds one state at a time. A state says which message it waits for (`awaits`) and turns it into a
-`Transition`: the next state, the message to send and, once, the protected vector. Nothing here knows of sockets,
-clocks, files or threads; deadlines reach the server as a call of `close`.
+A client holds one state at a time: a `WaitingState` says which message it waits for and turns it into a
+`Transition` (the next state, the message to send and, once, the protected vector); the `ReadyState` protects the
+vector. The server holds a `ServerState` until a `SumToOpen` remains. Nothing here knows of sockets, clocks, files or
+threads; deadlines reach the server as a call of `close`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Residues, Ring
@@ -59,35 +60,41 @@ class LocalParty:
 class Transition:
     """The next state, the message that goes out, and the packed vector that goes with an UploadHeader."""
 
-    state: ClientState
+    state: WaitingState | ReadyState
     outgoing: Any = None
     vector: bytes | None = field(default=None, repr=False)
 
 
-class ClientState(Protocol):
-    """One step of a client. `awaits` is the server's next message, or None while the vector is to be protected."""
+@runtime_checkable
+class WaitingState(Protocol):
+    """A step of a client at which it waits for the server's next message."""
 
-    awaits: ClassVar[type | None]
+    awaits: ClassVar[type]
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Any) -> Transition:
         """Take the awaited message. Raises ProtocolViolation (culprit: the server) for one that breaks the protocol."""
         ...
 
 
-class ReadyState(ClientState, Protocol):
-    """The step at which the vector is protected."""
+@runtime_checkable
+class ReadyState(Protocol):
+    """The step of a client at which the vector is protected; nothing is awaited."""
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
         """Protect the vector; the next state can no longer reveal it."""
         ...
 
 
+@runtime_checkable
 class ServerState(Protocol):
     """One step of the server: it collects `awaits` from `expected`, then is closed."""
 
     awaits: ClassVar[type]
-    expected: frozenset[int]
-    enough: int
+
+    @property
+    def expected(self) -> frozenset[int]:
+        """Who may answer."""
+        ...
 
     def accept(self, member: int, incoming: Any) -> None:
         """Take one client's message. Raises ProtocolViolation; the same message twice changes nothing."""
@@ -99,14 +106,17 @@ class ServerState(Protocol):
         ...
 
     def close(self) -> tuple[ServerState | SumToOpen, Mapping[int, Any]]:
-        """End the step: what follows, and the message for each client. Raises SessionAborted below `enough`."""
+        """End the step: what follows, and the message for each client. Raises SessionAborted when too few answered."""
         ...
 
 
 class SumToOpen(Protocol):
     """The end of the collection: whose vectors to add, and how to take the masks off their sum."""
 
-    members: tuple[int, ...]
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Whose vectors are in the sum."""
+        ...
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """The signed integers of the sum, from the ring sum of the members' vectors (which is overwritten)."""

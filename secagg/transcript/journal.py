@@ -25,7 +25,7 @@ class Journal:
     """Append-only access to one party's transcript. Only the chain's head stays in memory."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file. Raises TranscriptInvalid when its chain is broken, BadInput when it can't be used."""
+        """Open or create the file. Raises TranscriptInvalid for a broken chain, BadInput when it cannot be used."""
         self.path = path
         self.head = START
         self._count = 0
@@ -33,8 +33,9 @@ class Journal:
         complete = 0
         try:
             if path.exists() and path.stat().st_size > len(MAGIC):
-                for record, complete in _scan(path, torn_tail_allowed=True):
+                for record, end in _scan(path, torn_tail_allowed=True):
                     self._remember(record)
+                    complete = end
             self._file = path.open("r+b" if path.exists() else "w+b")
             self._file.truncate(complete)
             self._file.seek(0, os.SEEK_END)
@@ -97,7 +98,7 @@ class Journal:
 
 
 def read_transcript(path: Path) -> list[Record]:
-    """All records of a transcript. Raises TranscriptInvalid naming the first record at fault, BadInput if unreadable."""
+    """All records. Raises TranscriptInvalid naming the first one at fault, BadInput for an unreadable file."""
     try:
         return [record for record, _ in _scan(path, torn_tail_allowed=False)]
     except OSError as error:

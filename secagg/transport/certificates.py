@@ -76,12 +76,11 @@ def read_request(pem: bytes, name: str) -> x509.CertificateSigningRequest:
     """Parse a request and check its own signature. Raises BadInput."""
     try:
         request = x509.load_pem_x509_csr(pem)
-        valid = request.is_signature_valid
+        if request.is_signature_valid:
+            return request
     except (ValueError, InvalidSignature):
-        valid = False
-    if not valid:
-        raise BadInput(f"the certificate request of {name} is damaged", remedy="ask for a fresh one (pki request)")
-    return request
+        pass
+    raise BadInput(f"the certificate request of {name} is damaged", remedy="ask for a fresh one (pki request)")
 
 
 def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:

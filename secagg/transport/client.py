@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import grpc
 
@@ -46,7 +46,7 @@ class Link:
         self._stub = rpc.SessionStub(self._channel)
         self._patience = patience
 
-    async def __aenter__(self) -> Link:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -55,9 +55,8 @@ class Endpoint(rpc.SessionServicer):
         member = await self._caller(context)
         parts = aiter(request_iterator)
         first = await anext(parts, None)
-        if first is None or first.WhichOneof("part") != "frame":
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "an upload begins with its frame")
-        await self._guard(member, context, self._coordinator.upload(member, first.frame, _data(parts)))
+        frame = first.frame if first is not None else b""
+        await self._guard(member, context, self._coordinator.upload(member, frame, _data(parts)))
         return rpc.SubmitReply()
 
     async def Fetch(self, request: rpc.FetchRequest, context: Any) -> AsyncIterator[rpc.Chunk]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,6 @@ class Items:
                     return found
         if self.ascending:
             keys = [getattr(item, self.ascending) for item in values] if isinstance(self.ascending, str) else values
-            if any(later <= earlier for earlier, later in zip(keys, keys[1:], strict=False)):  # type: ignore[operator]
+            if any(later <= earlier for earlier, later in pairwise(keys)):
                 return "items are not in strictly ascending order"
         return None

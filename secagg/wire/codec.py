@@ -96,7 +96,7 @@ def decode(cls: type[T], data: bytes) -> T:
         proto.ParseFromString(data)
     except DecodeError:
         raise MalformedMessage(cls.__name__, "the bytes do not parse") from None
-    proto.DiscardUnknownFields()  # type: ignore[attr-defined]
+    proto.DiscardUnknownFields()
     if proto.SerializeToString(deterministic=True) != data:
         raise MalformedMessage(cls.__name__, "not the canonical encoding")
     return _from_proto(cls, proto)

@@ -101,23 +101,23 @@ def _deal(
     binding = bind.session_binding(context, bind.directory_digest(directory))
     channel = AgreementKey.from_bytes(channel_secret)
     channel_keys = {entry.member: entry.channel_key for entry in directory.entries}
-    sealed_shares = []
-    for holder in seeds:
-        hashes = (
+    hashes = {
+        holder: (
             bind.share_hash("seed", seeds[holder], me.member, holder, binding),
             bind.share_hash("key", keys[holder], me.member, holder, binding),
         )
-        if holder == me.member:
-            own_hashes = hashes
-            continue
+        for holder in seeds
+    }
+    sealed_shares = []
+    for holder in sorted(seeds.keys() - {me.member}):
         try:
             key = bind.sealing_key(channel, channel_keys[holder], me.member, holder, binding)
         except WeakPublicKey:
             raise ProtocolViolation(context.names[holder], "advertised a key of small order") from None
         sealed = seal(key, seeds[holder] + keys[holder], bind.share_associated(binding, me.member, holder))
-        unsigned = SealedShare(me.member, holder, *hashes, sealed, bytes(64))
+        unsigned = SealedShare(me.member, holder, *hashes[holder], sealed, bytes(64))
         sealed_shares.append(bind.sign_sealed_share(me.identity, binding, unsigned))
-    return bind.sign_dealing(me.identity, binding, me.member, tuple(sealed_shares), own_hashes)
+    return bind.sign_dealing(me.identity, binding, me.member, tuple(sealed_shares), hashes[me.member])
 
 
 @message("Dealt")
@@ -188,12 +188,10 @@ def _open_share(channel: AgreementKey, dealer_key: bytes, envelope: SealedShare,
     return HeldShare(dealer, seed_share, key_share) if honest else None
 
 
-@message("Ready")
 @dataclass(frozen=True)
 class Ready:
     """Everything needed to mask is known; the vector itself is never part of a state."""
 
-    awaits: ClassVar[None] = None
     mask_secret: Key = field(repr=False)
     seed: Key = field(repr=False)
     directory: Directory

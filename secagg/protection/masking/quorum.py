@@ -55,7 +55,7 @@ class Thresholds:
         lines = [
             f"t = {t} of n = {n} clients must sign one survivor set: the least with 2t > n + c = {n + c}",
             f"t ≤ n − D = {n - d}: up to D = {d} clients may vanish at any moment",
-            f"the sum of fewer than {self.survivors} clients is never opened: at least t, and at least 2 more than c = {c}",
+            f"the sum of fewer than {self.survivors} clients is never opened: at least t, and 2 more than c = {c}",
         ]
         graph = "complete graph" if self.is_complete else f"{self.degree} neighbours"
         lines.append(f"{graph}: {self.shares} of {self.degree + 1} holders recover a client's masks")

@@ -55,22 +55,6 @@ class HeldShare(_message.Message):
     key_share: bytes
     def __init__(self, dealer: _Optional[int] = ..., seed_share: _Optional[bytes] = ..., key_share: _Optional[bytes] = ...) -> None: ...
 
-class Ready(_message.Message):
-    __slots__ = ("mask_secret", "seed", "directory", "dealers", "held", "complaints")
-    MASK_SECRET_FIELD_NUMBER: _ClassVar[int]
-    SEED_FIELD_NUMBER: _ClassVar[int]
-    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
-    DEALERS_FIELD_NUMBER: _ClassVar[int]
-    HELD_FIELD_NUMBER: _ClassVar[int]
-    COMPLAINTS_FIELD_NUMBER: _ClassVar[int]
-    mask_secret: bytes
-    seed: bytes
-    directory: _session_pb2.Directory
-    dealers: _containers.RepeatedScalarFieldContainer[int]
-    held: _containers.RepeatedCompositeFieldContainer[HeldShare]
-    complaints: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., directory: _Optional[_Union[_session_pb2.Directory, _Mapping]] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ..., complaints: _Optional[_Iterable[int]] = ...) -> None: ...
-
 class Uploaded(_message.Message):
     __slots__ = ("directory", "dealers", "held")
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
@@ -98,10 +82,6 @@ class Opened(_message.Message):
     SURVIVORS_FIELD_NUMBER: _ClassVar[int]
     survivors: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, survivors: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class PlainReady(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
 
 class PlainUploaded(_message.Message):
     __slots__ = ()
