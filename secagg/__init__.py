@@ -1,7 +1,24 @@
 """secagg: build a classifier head from many members' records in one secure sum.
 
->>> from secagg import simulate
->>> simulate(features, labels, clients=10, partition="dirichlet:0.1")  # doctest: +SKIP
+>>> import secagg
+>>> secagg.simulate(features, labels, clients=10, partition="dirichlet:0.1")  # doctest: +SKIP
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from secagg.experiments.simulation import simulate
+
 __version__ = "0.1.0"
+__all__ = ["simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `simulate` when it is first used: a server or client process does not need it."""
+    if name == "simulate":
+        from secagg.experiments.simulation import simulate
+
+        return simulate
+    raise AttributeError(f"module 'secagg' has no attribute {name!r}")

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
-from secagg.data import Records, open_dataset, partition
+from secagg.data import Dataset, Records, open_dataset, partition
 from secagg.errors import BadInput, SessionAborted
 from secagg.head import Evaluation, evaluate, load_safetensors
 from secagg.parties import Pipeline, SessionSetup, conclude, contribution_of
@@ -75,7 +75,7 @@ def demo(
         "accuracy_pooled": pooled.accuracy,
         "clients": clients,
         "survivors": results[SERVER]["survivors"],
-        "upload_bytes_per_client": results[stage.members[0]]["upload_bytes"],
+        "upload_bytes_per_client": results[stage.members[0]]["sent_bytes"],
         "seconds": {**results[SERVER]["seconds"], "all processes": seconds},
         "aggregate_sha256": results[SERVER]["aggregate_sha256"],
         "verified": verified["session"],
@@ -92,13 +92,7 @@ def _set_the_stage(out: Path, clients: int, expand: int, protection: str) -> Sta
         shutil.rmtree(out)
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
-    create_authority(out / "authority", "demo consortium")
-    requests = [create_request(out / SERVER / "tls", SERVER, "server")]
-    requests += [create_request(out / name / "tls", name, "client") for name in members]
-    roster = issue(out / "authority", requests)
-    for name in (SERVER, *members):
-        for file in (out / "authority" / "issued" / name).iterdir():
-            shutil.copy(file, out / name / "tls")
+    roster = _enrol(out, members)
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     choices = PlanChoices(
         purpose="recognise handwritten digits",
@@ -111,8 +105,27 @@ def _set_the_stage(out: Path, clients: int, expand: int, protection: str) -> Sta
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
     stage = Stage(out, members, roster, plan, dataset.test or dataset.train)
-    rows = partition(dataset.train.labels, {}, "iid", clients, seed=0)
-    for name, chosen in zip(members, rows, strict=True):
+    _hand_out(stage, dataset)
+    return stage
+
+
+def _enrol(out: Path, members: tuple[str, ...]) -> Roster:
+    """What `pki init`, `pki request` and `pki issue` do, for everyone."""
+    create_authority(out / "authority", "demo consortium")
+    requests = [create_request(out / SERVER / "tls", SERVER, "server")]
+    requests += [create_request(out / name / "tls", name, "client") for name in members]
+    roster = issue(out / "authority", requests)
+    for name in (SERVER, *members):
+        for file in (out / "authority" / "issued" / name).iterdir():
+            shutil.copy(file, out / name / "tls")
+    return roster
+
+
+def _hand_out(stage: Stage, dataset: Dataset) -> None:
+    """Give every member its own records and its policy."""
+    plan = stage.plan
+    rows = partition(dataset.train.labels, {}, "iid", len(stage.members), seed=0)
+    for name, chosen in zip(stage.members, rows, strict=True):
         np.savez(
             stage.data(name),
             images=dataset.train.inputs[chosen],
@@ -121,14 +134,13 @@ def _set_the_stage(out: Path, clients: int, expand: int, protection: str) -> Sta
         )
         policy = Policy(
             data_name=f"digits of {name}",
-            roster=roster.digest.hex(),
+            roster=plan.roster.hex(),
             backbones=(plan.backbone_digest.hex(),),
-            protections=(protection,),
-            minimum_cohort=min(3, clients),
+            protections=(plan.protection,),
+            minimum_cohort=min(3, len(rows)),
             max_epsilon=plan.epsilon,
         )
-        (out / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
-    return stage
+        (stage.folder / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
 
 
 async def _run(stage: Stage, speaker: Speaker) -> dict[str, dict[str, Any]]:

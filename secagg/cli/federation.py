@@ -32,8 +32,9 @@ from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
-from secagg.transcript import FILE_NAME, Journal
+from secagg.transcript import FILE_NAME, Journal, read_transcript
 from secagg.transport import Credentials, Link, greet, read_credentials, serve
+from secagg.wire import encode
 
 StateOption = Annotated[Path, typer.Option("--state", help="This party's folder: sessions, transcripts, ledger.")]
 TlsOption = Annotated[Path, typer.Option("--tls", help="This party's keys and certificates (secagg pki).")]
@@ -170,8 +171,8 @@ def _client_session(
     plan = setup.plan
     release = Release(policy.data_name, plan.session, plan.digest, plan.unit, plan.adjacency, plan.epsilon, plan.delta)
     if journal.is_empty:
-        journal.append("plan", _encoded(plan))
-        journal.append("roster", _encoded(setup.roster))
+        journal.append("plan", encode(plan))
+        journal.append("roster", encode(setup.roster))
         journal.append("policy", policy.to_toml().encode())
 
     def before_upload() -> None:
@@ -181,12 +182,6 @@ def _client_session(
     hooks = ClientHooks(lambda: contribution.vector, before_upload, speaker.say)
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     return ClientSession(setup, me, folder, journal, hooks)
-
-
-def _encoded(value: Any) -> bytes:
-    from secagg.wire import encode
-
-    return encode(value)
 
 
 def _explain_dry_run(
@@ -203,10 +198,12 @@ def _explain_dry_run(
 
 
 def _client_content(setup: SessionSetup, outcome: Outcome, folder: Path) -> dict[str, Any]:
+    records = read_transcript(folder / FILE_NAME)
     return {
         "members": [setup.roster.name(member) for member in outcome.members],
         "survivors": len(outcome.members),
         "upload_bytes": setup.context.packed_bytes,
+        "sent_bytes": setup.context.packed_bytes + sum(len(r.content) for r in records if r.kind == "sent"),
         "aggregate_sha256": outcome.aggregate_sha256.hex(),
         "head_sha256": outcome.head_sha256.hex(),
         "head": str(folder / HEAD_FILE) if outcome.head else None,

@@ -70,14 +70,6 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
     backbone = open_backbone(spec, data.input_shape)
     features = FeatureMap(backbone, Expansion(choices.expand) if choices.expand else None)
-    radius = choices.radius
-    if radius is None:
-        bound = features.bound(data.bound)
-        if bound is None:
-            raise BadInput(
-                "these features have no public bound", remedy="give --radius, a length that no record exceeds"
-            )
-        radius = round_up(bound + abs(choices.centre) * math.sqrt(features.dimension))
     clients = len(roster.clients)
     plan = Plan(
         version=PLAN_VERSION,
@@ -93,7 +85,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         input_shape=data.input_shape,
         expand=choices.expand,
         dimension=features.dimension,
-        radius=radius,
+        radius=_radius(data, features, choices),
         levels=choices.levels,
         centre=choices.centre,
         max_records=choices.max_records,
@@ -112,3 +104,13 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     )
     SessionSetup.of(plan, roster)
     return plan
+
+
+def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:
+    """The chosen radius, or the public bound: ‖f − c‖ ≤ ‖f‖ + |c|·√d."""
+    if choices.radius is not None:
+        return choices.radius
+    bound = features.bound(data.bound)
+    if bound is None:
+        raise BadInput("these features have no public bound", remedy="give --radius, a length that no record exceeds")
+    return round_up(bound + abs(choices.centre) * math.sqrt(features.dimension))

@@ -126,8 +126,11 @@ class ServerSession:
             return
         self._protocol.take(member, frame, body)
         self._write("received", frame)
+        name = self._setup.roster.name(member)
         if body.step == Abort.__name__:
-            _log.warning("%s left: %s", self._setup.roster.name(member), payload_of(body, Abort).reason)
+            _log.warning("%s left: %s", name, payload_of(body, Abort).reason)
+        else:
+            _log.info("%s from %s", body.step, name)
         self._wake()
 
     def _close_step(self) -> None:

@@ -50,7 +50,7 @@ def read_credentials(folder: Path) -> Credentials:
     the authority, or for another key, or when name or identity are not those of the roster.
     """
     roster = read_roster(folder / "roster.json")
-    ca_pem, cert_pem, key_pem = (_read(folder / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    ca_pem, cert_pem, key_pem = _read(folder / "ca.pem"), _read(folder / "cert.pem"), _read_secret(folder / "key.pem")
     try:
         authority = x509.load_pem_x509_certificate(ca_pem)
         certificate = x509.load_pem_x509_certificate(cert_pem)
@@ -96,8 +96,15 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
+def _read_secret(path: Path) -> bytes:
+    content = _read(path)
+    if path.stat().st_mode & 0o077:
+        raise BadInput(f"{path} can be read by others", remedy=f"chmod 600 {path}")
+    return content
+
+
 def _read_identity(path: Path) -> SigningKey:
     try:
-        return SigningKey.from_bytes(bytes.fromhex(_read(path).decode().strip()))
+        return SigningKey.from_bytes(bytes.fromhex(_read_secret(path).decode().strip()))
     except ValueError:
         raise BadInput(f"{path} is no identity key", remedy="enrol again with pki request") from None

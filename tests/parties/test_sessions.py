@@ -1,0 +1,117 @@
+"""Whole sessions: who finishes with what when everybody stays, and when clients vanish."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.errors import SessionAborted
+from secagg.parties.verification import verify_transcript
+from secagg.protection.messages import Outcome
+from tests.parties.federation import Federation, Left, Stage, make_stage
+
+STEPS = ("KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening", "Acknowledgement")
+
+
+async def test_everyone_finishes_with_the_same_outcome(stage: Stage) -> None:
+    """All parties end with one outcome, whose sum is the exact sum of the vectors."""
+    ending = await Federation(stage).run()
+    assert isinstance(ending.server, Outcome)
+    assert ending.server.members == (1, 2, 3)
+    assert all(outcome == ending.server for outcome in ending.clients.values())
+    assert np.array_equal(ending.total, stage.total((1, 2, 3)))
+
+
+async def test_head_goes_to_members_only_when_the_plan_says_so(tmp_path: Path) -> None:
+    """The outcome carries the head exactly when the plan's result is for the members."""
+    private = await Federation(make_stage(tmp_path / "a", result="server")).run()
+    shared = await Federation(make_stage(tmp_path / "b", result="members")).run()
+    assert private.server.head == b""
+    assert shared.server.head != b""
+
+
+async def test_unprotected_session_gives_the_same_sum(tmp_path: Path) -> None:
+    """Without protection the same vectors give the same sum, over the same parties."""
+    stage = make_stage(tmp_path, protection="none")
+    ending = await Federation(stage).run()
+    assert np.array_equal(ending.total, stage.total((1, 2, 3)))
+    assert all(outcome == ending.server for outcome in ending.clients.values())
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_session_goes_on_without_a_client_that_vanishes(tmp_path: Path, step: str) -> None:
+    """Whoever vanishes before a frame is left out before its upload and counted after it; the others finish."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    ending = await Federation(stage).run(leaving={3: step})
+    survivors = (1, 2, 4) if step in STEPS[:3] else (1, 2, 3, 4)
+    assert ending.server.members == survivors
+    assert isinstance(ending.clients.pop(3), Left)
+    assert all(outcome == ending.server for outcome in ending.clients.values())
+    assert np.array_equal(ending.total, stage.total(survivors))
+
+
+async def test_two_clients_vanish_at_different_steps(tmp_path: Path) -> None:
+    """Clients may vanish at several steps of one session, down to the threshold."""
+    stage = make_stage(tmp_path, clients=5, dropouts=2)
+    ending = await Federation(stage).run(leaving={1: "UploadHeader", 4: "Opening"})
+    assert ending.server.members == (2, 3, 4, 5)
+    assert np.array_equal(ending.total, stage.total((2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize("step", STEPS[:5])
+async def test_below_the_threshold_nobody_gets_a_sum(tmp_path: Path, step: str) -> None:
+    """When too many vanish the session is aborted, everybody left is told why, and no sum exists anywhere."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    ending = await Federation(stage).run(leaving={2: step, 3: step})
+    assert isinstance(ending.server, SessionAborted)
+    assert ending.total is None
+    for member in (1, 4):
+        assert isinstance(ending.clients[member], SessionAborted)
+        assert ending.server.reason in ending.clients[member].reason
+        assert ending.server.reason in verify_transcript(stage.transcript(member))["session"]
+    assert ending.server.reason in verify_transcript(stage.transcript(0))["session"]
+    assert not (stage.home(0) / "aggregate.npz").exists()
+
+
+async def test_member_that_never_joins_is_left_out(tmp_path: Path) -> None:
+    """A client that is not there when the time to join is over does not stop the others."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    ending = await Federation(stage).run(absent=(2,))
+    assert ending.server.members == (1, 3, 4)
+    assert np.array_equal(ending.total, stage.total((1, 3, 4)))
+
+
+async def test_member_that_comes_too_late_is_told(tmp_path: Path) -> None:
+    """A client that joins after the session is over learns that it was too late, and nothing of its vector leaves."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    federation = Federation(stage)
+    ending = await federation.run(absent=(2,))
+    assert ending.server.members == (1, 3, 4)
+    with pytest.raises(SessionAborted, match="too late"):
+        await federation.client(2)
+    assert not federation.uploaded[2]
+
+
+async def test_nothing_secret_stays_when_the_session_is_over(stage: Stage) -> None:
+    """After the end a client's folder holds neither session key, nor state, nor its protected vector."""
+    await Federation(stage).run()
+    for member in (1, 2, 3):
+        assert sorted(path.name for path in stage.home(member).iterdir()) == ["transcript.log"]
+
+
+async def test_nothing_secret_stays_after_an_abort(tmp_path: Path) -> None:
+    """An aborted session leaves no session key, state or vector behind either."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    await Federation(stage).run(leaving={2: "Endorsement", 3: "Endorsement"})
+    for member in (1, 4):
+        assert sorted(path.name for path in stage.home(member).iterdir()) == ["transcript.log"]
+
+
+async def test_second_run_of_a_finished_session_changes_nothing(stage: Stage) -> None:
+    """Started again after the end, every party gives the same outcome and writes not one byte more."""
+    first = await Federation(stage).run()
+    before = {member: stage.transcript(member).read_bytes() for member in range(4)}
+    second = await Federation(stage).run()
+    assert second.server == first.server
+    assert second.clients == first.clients
+    assert {member: stage.transcript(member).read_bytes() for member in range(4)} == before
