@@ -1,0 +1,116 @@
+"""A party is killed at every point of its session, started again from its folder, and nothing is lost or changed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.parties.verification import verify_transcript
+from secagg.protection.messages import Outcome
+from secagg.transcript import Journal
+from tests.parties.federation import Federation, Fuse, Stage, make_stage
+
+CLIENT, SERVER = 2, 0
+EVERYONE = (1, 2, 3)
+
+
+async def fuse_points(folder: Path, party: int) -> list[str]:
+    """The names of all points at which the party could die in a session without a crash."""
+    fuse = Fuse()
+    await Federation(make_stage(folder / "counted", dropouts=0), {party: fuse}).run()
+    return fuse.points
+
+
+async def check_point(folder: Path, party: int, point: int) -> None:
+    """Kill the party at one point and hold the session to what it promises."""
+    stage = make_stage(folder / str(point), dropouts=0)
+    federation = Federation(stage, {party: Fuse(point)})
+    ending = await federation.run()
+    assert isinstance(ending.server, Outcome), ending.server
+    assert ending.server.members == EVERYONE
+    assert all(outcome == ending.server for outcome in ending.clients.values()), ending.clients
+    assert np.array_equal(ending.total, stage.total(EVERYONE))
+    assert all(np.array_equal(total, ending.total) for total in federation.totals)
+    check_bytes(federation)
+    for member in (SERVER, *EVERYONE):
+        found = verify_transcript(stage.transcript(member))
+        assert found["aggregate_sha256"] == ending.server.aggregate_sha256.hex()
+
+
+def check_bytes(federation: Federation) -> None:
+    """No client ever sent two different frames for one step, or two different vectors."""
+    assert [key for key, frames in federation.sent.items() if len(frames) != 1] == []
+    assert [member for member, vectors in federation.uploaded.items() if len(vectors) != 1] == []
+
+
+def numbered(names: list[str], *, only: str = "") -> Iterator[tuple[int, str]]:
+    """The points whose name contains `only`, with their numbers."""
+    return ((number, name) for number, name in enumerate(names) if only in name)
+
+
+@pytest.mark.parametrize("only", ["record", "memory", "sending", "part", "vector", "ing"])
+async def test_client_killed_at_every_point_goes_on(tmp_path: Path, subtests: pytest.Subtests, only: str) -> None:
+    """Wherever a client is killed, it resumes with the same bytes, all finish, and every transcript verifies."""
+    names = await fuse_points(tmp_path, CLIENT)
+    for number, name in numbered(names, only=only):
+        with subtests.test(point=f"{number}: {name}"):
+            await check_point(tmp_path, CLIENT, number)
+
+
+@pytest.mark.parametrize("only", ["before record", "after record", "part", "result"])
+async def test_server_killed_at_every_point_goes_on(tmp_path: Path, subtests: pytest.Subtests, only: str) -> None:
+    """Wherever the server is killed, its transcript alone brings it back to the same outcome."""
+    names = await fuse_points(tmp_path, SERVER)
+    for number, name in numbered(names, only=only):
+        with subtests.test(point=f"{number}: {name}"):
+            await check_point(tmp_path, SERVER, number)
+
+
+async def test_client_killed_and_server_killed(tmp_path: Path) -> None:
+    """Both may die in one session, in the middle of the upload."""
+    names = await fuse_points(tmp_path, CLIENT)
+    stage = make_stage(tmp_path / "both", dropouts=0)
+    middle = names.index("before a part") + 1
+    federation = Federation(stage, {CLIENT: Fuse(middle), SERVER: Fuse(middle)})
+    ending = await federation.run()
+    assert np.array_equal(ending.total, stage.total(EVERYONE))
+    check_bytes(federation)
+
+
+async def test_lost_vector_counts_as_dropped(tmp_path: Path) -> None:
+    """A client whose protected bytes are lost never makes others: it fails, and the rest go on without it."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    fuse = Fuse()
+    federation = Federation(stage, {CLIENT: fuse})
+
+    def lose(name: str) -> None:
+        fuse.points.append(name)
+        if name == "uploading":
+            (stage.home(CLIENT) / "protected.bin").unlink(missing_ok=True)
+
+    fuse.burn = lose  # type: ignore[method-assign]
+    try:
+        ending = await federation.run()
+    except OSError as error:
+        pytest.fail(f"the loss ends in {type(error).__name__} instead of one line")
+    assert ending.server.members == (1, 3, 4)
+    assert not federation.uploaded[CLIENT]
+
+
+async def test_torn_transcript_of_a_killed_server(stage: Stage) -> None:
+    """A record that the kill tore in half was never acknowledged: it is cut off, and the session goes on."""
+    fuse = Fuse()
+    await Federation(stage, {SERVER: fuse}).run()
+    whole = stage.transcript(SERVER).read_bytes()
+    torn = whole[: len(whole) - 7]
+    stage.transcript(SERVER).write_bytes(torn)
+    journal = Journal(stage.transcript(SERVER))
+    try:
+        federation = Federation(stage)
+        server = federation.new_server(journal)
+        outcome = await server.run()
+    finally:
+        journal.close()
+    assert outcome.members == EVERYONE
+    assert verify_transcript(stage.transcript(SERVER))["aggregate_sha256"] == outcome.aggregate_sha256.hex()
