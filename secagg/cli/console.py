@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
 from secagg.errors import BadInput
 from secagg.head import Evaluation
@@ -53,6 +54,17 @@ class Speaker:
         else:
             with self._stderr.status(text):
                 yield
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar for work that counts its records; the yielded function takes (done, in all)."""
+        if self._quiet or not self._stderr.is_terminal:
+            self.say(text)
+            yield lambda done, total: None
+            return
+        with Progress(console=self._stderr, transient=True) as bar:
+            task = bar.add_task(text, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
 
     def result(self, content: dict[str, Any], *lines: str) -> None:
         """The result: lines for people, and the same as JSON where it was asked for."""

@@ -26,9 +26,9 @@ def predict(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     linear, metadata = load_safetensors(head)
     pipeline = Pipeline.of_metadata(metadata)
-    with speaker.busy(f"predicting {data}"):
+    with speaker.progress(f"predicting {data}") as progress:
         records = pipeline.records(data)
-        features = pipeline.features(records.inputs, backbone)
+        features = pipeline.features(records.inputs, backbone, progress)
         assessed = evaluate(linear, features, records.labels)
     if out is not None:
         names = [pipeline.classes[label] for label in classes_of(linear, features)]

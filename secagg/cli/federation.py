@@ -136,8 +136,8 @@ def client(
     ledger = Ledger(state)
     sessions = ledger.other_sessions(chosen.data_name, setup.plan.session)
     chosen.check(setup.plan, len(setup.context.clients), setup.fewest, sessions)
-    with speaker.busy("computing the statistics"):
-        contribution = contribution_of(setup, data, backbone)
+    with speaker.progress("computing the statistics") as progress:
+        contribution = contribution_of(setup, data, backbone, progress)
     if dry_run:
         _explain_dry_run(speaker, setup, chosen, contribution, credentials.name)
         return

@@ -19,7 +19,7 @@ def simulate(
     ] = "digits",
     method: Annotated[str, typer.Option(help="The method.")] = "fedcgs",
     clients: Annotated[
-        int | None, typer.Option(min=1, help="Number of clients; default 5, or one per table of a folder.")
+        int | None, typer.Option(min=1, help="Default 5; one per table of a folder, one per value of column:NAME.")
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME.")] = "iid",
     protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
@@ -44,11 +44,11 @@ def simulate(
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
     data = open_dataset(dataset, label=label, schema=load_schema(schema) if schema else None)
-    if data.parts is None and data.schema is not None and schema is None and data.name == dataset.rsplit("/", 1)[-1]:
+    if data.schema is not None and schema is None and label is not None:
         speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
     settings = SimulationSettings(
         method=method,
-        clients=clients or (len(data.parts) if data.parts else 5),
+        clients=clients,
         partition=partition,
         protection=protection,
         epsilon=_epsilon(epsilon),
@@ -67,8 +67,8 @@ def simulate(
     )
     if protection == "none":
         speaker.say("WARNING: --protection none: the server would see every client's vector")
-    with speaker.busy(f"simulating {settings.clients} clients on {data.name}"):
-        result = simulate_dataset(data, settings)
+    with speaker.progress(f"simulating a federation on {data.name}") as progress:
+        result = simulate_dataset(data, settings, progress)
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))

@@ -21,24 +21,28 @@ from secagg.errors import BadInput
 from secagg.experiments.in_memory import STEPS, InMemorySession
 from secagg.features import Expansion, FeatureMap, open_backbone, radius_of, round_up
 from secagg.head import Evaluation, LinearHead, evaluate
-from secagg.parties import SessionSetup, SumResult, conclude
+from secagg.parties import Progress, SessionSetup, SumResult, conclude
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics import quantise
 
+DEFAULT_CLIENTS = 5
+
 
 @dataclass(frozen=True)
 class SimulationSettings:
     """Everything that `simulate` can vary; the names are those of the command line.
+
+    `clients` None: one per table of a folder, one per value of column:NAME, else 5.
 
     `epsilon` is math.inf: a finite one is refused, as there is no noise yet. `seed` moves the partition and the choice
     of dropouts, nothing else.
     """
 
     method: str = "fedcgs"
-    clients: int = 5
+    clients: int | None = None
     partition: str = "iid"
     protection: str = "masked"
     epsilon: float = math.inf
@@ -58,8 +62,8 @@ class SimulationSettings:
     def __post_init__(self) -> None:
         if self.epsilon != math.inf:
             raise BadInput(f"epsilon {self.epsilon} asks for noise, which this version cannot add", remedy="use inf")
-        if self.clients < 1 or self.dropouts < 0 or self.colluders < 0 or self.dropouts >= self.clients:
-            raise BadInput("give at least one client, and fewer dropouts than clients")
+        if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
+            raise BadInput("give at least one client, and no negative number of dropouts or colluders")
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class SimulationResult:
 
     settings: SimulationSettings
     dataset: str
+    clients: int
     result: SumResult
     evaluation: Evaluation | None
     reference: Evaluation | None
@@ -88,7 +93,7 @@ class SimulationResult:
         return {
             "method": s.method,
             "dataset": self.dataset,
-            "clients": s.clients,
+            "clients": self.clients,
             "survivors": len(self.result.members),
             "partition": s.partition,
             "seed": s.seed,
@@ -113,16 +118,21 @@ class SimulationResult:
         }
 
 
-def simulate_dataset(dataset: Dataset, settings: SimulationSettings) -> SimulationResult:
-    """Run one simulated session over a data set. Raises BadInput, or SessionAborted below a threshold."""
+def simulate_dataset(
+    dataset: Dataset, settings: SimulationSettings, progress: Progress | None = None
+) -> SimulationResult:
+    """Run one simulated session over a data set. Raises BadInput, or SessionAborted below a threshold.
+
+    `progress` is called while a backbone's program extracts features.
+    """
     clock = _Clock()
-    features = _feature_map(dataset, settings)
+    features = _feature_map(dataset, settings, progress)
     train = features.extract(dataset.train.inputs)
     test = features.extract(dataset.test.inputs) if dataset.test is not None else None
     clock.lap("features")
     radius, notes = _radius(dataset, settings, features, train)
     split = _split(dataset, settings)
-    setup, keys = _set_up(dataset, settings, radius, max(map(len, split)))
+    setup, keys = _set_up(dataset, settings, radius, [len(rows) for rows in split])
     integers = quantise(train, setup.plan.grid, dataset.train.origin)
     labels = dataset.train.labels
     clock.lap("quantise")
@@ -133,7 +143,7 @@ def simulate_dataset(dataset: Dataset, settings: SimulationSettings) -> Simulati
 
     vectors = {member: contribution(rows) for member, rows in enumerate(split, start=1)}
     clock.lap("statistics")
-    leaves = _leaves(settings, setup.plan.protection)
+    leaves = _leaves(settings, len(split))
     session = InMemorySession(setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem(), leaves)
     opened = session.run()
     clock.lap("secure_sum")
@@ -144,6 +154,7 @@ def simulate_dataset(dataset: Dataset, settings: SimulationSettings) -> Simulati
     return SimulationResult(
         settings=settings,
         dataset=dataset.name,
+        clients=len(split),
         result=result,
         evaluation=evaluate(result.head, *held_out) if held_out else None,
         reference=evaluate(pooled.head, *held_out) if held_out else None,
@@ -191,9 +202,9 @@ def _records(name: str, inputs: NDArray[Any], labels: NDArray[Any] | None) -> Re
     return Records(inputs, given.astype(np.int64), {}, Origin.of(name, np.arange(1, len(inputs) + 1)))
 
 
-def _feature_map(dataset: Dataset, settings: SimulationSettings) -> FeatureMap:
+def _feature_map(dataset: Dataset, settings: SimulationSettings, progress: Progress | None) -> FeatureMap:
     spec = settings.backbone or ("pixels" if dataset.kind == "images" else "features")
-    backbone = open_backbone(spec, dataset.train.inputs.shape[1:])
+    backbone = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress)
     return FeatureMap(backbone, Expansion(settings.expand) if settings.expand else None)
 
 
@@ -211,22 +222,27 @@ def _radius(
 
 
 def _split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
+    """Each client's training rows. Raises BadInput unless there are more clients than dropouts."""
+    train, clients = dataset.train, settings.clients
     if dataset.parts is not None:
-        if settings.clients != len(dataset.parts):
+        if clients not in (None, len(dataset.parts)):
             raise BadInput(
-                f"{dataset.name} holds {len(dataset.parts)} tables, one client each",
-                remedy=f"--clients {len(dataset.parts)}",
+                f"{dataset.name} holds {len(dataset.parts)} tables, one client each", remedy="leave out --clients"
             )
-        return tuple(rows for _, rows in dataset.parts)
-    train = dataset.train
-    return partition(train.labels, train.columns, settings.partition, settings.clients, settings.seed)
+        split = tuple(rows for _, rows in dataset.parts)
+    else:
+        wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
+        split = partition(train.labels, train.columns, settings.partition, wanted, settings.seed)
+    if settings.dropouts >= len(split):
+        raise BadInput(f"{settings.dropouts} of {len(split)} clients cannot drop out", remedy="lower --dropouts")
+    return split
 
 
 def _set_up(
-    dataset: Dataset, settings: SimulationSettings, radius: float, most: int
+    dataset: Dataset, settings: SimulationSettings, radius: float, sizes: Sequence[int]
 ) -> tuple[SessionSetup, dict[int, SigningKey]]:
-    """A plan and a roster of throw-away identities."""
-    keys = {member: SigningKey.generate(OperatingSystem()) for member in range(1, settings.clients + 1)}
+    """A plan and a roster of throw-away identities, for clients with these numbers of records."""
+    keys = {member: SigningKey.generate(OperatingSystem()) for member in range(1, len(sizes) + 1)}
     server = SigningKey.generate(OperatingSystem())
     members = [Member("server", "server", server.public)]
     members += [Member(f"client-{member:04}", "client", key.public) for member, key in keys.items()]
@@ -242,20 +258,19 @@ def _set_up(
         expand=settings.expand,
         radius=radius,
         centre=settings.centre,
-        max_records=1 << max(0, (most - 1).bit_length()),
+        max_records=1 << max(0, (max(sizes) - 1).bit_length()),
         protection=settings.protection,
         colluders=settings.colluders,
-        dropouts=min(settings.dropouts, most_dropouts(settings.clients, settings.colluders)),
+        dropouts=min(settings.dropouts, most_dropouts(len(sizes), settings.colluders)),
         result="server",
     )
-    plan = make_plan(data, roster, choices, OperatingSystem())
-    return SessionSetup.of(plan, roster), keys
+    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster), keys
 
 
-def _leaves(settings: SimulationSettings, protection: str) -> dict[int, str]:
+def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
     """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
-    chosen = np.random.default_rng(settings.seed).permutation(settings.clients)[: settings.dropouts] + 1
-    steps = STEPS if protection == "masked" else ("UploadHeader",)
+    chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
+    steps = STEPS if settings.protection == "masked" else ("UploadHeader",)
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}
 
 

@@ -2,7 +2,7 @@
 
 from secagg.parties.client import ClientHooks, ClientSession
 from secagg.parties.contribution import Contribution, contribution_of
-from secagg.parties.pipeline import Pipeline
+from secagg.parties.pipeline import Pipeline, Progress
 from secagg.parties.result import SumResult, conclude, write_result
 from secagg.parties.server import ServerSession
 from secagg.parties.setup import SessionSetup
@@ -12,6 +12,7 @@ __all__ = [
     "ClientSession",
     "Contribution",
     "Pipeline",
+    "Progress",
     "ServerSession",
     "SessionSetup",
     "SumResult",

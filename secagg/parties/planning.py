@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from methods import method_named
@@ -80,7 +81,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
-        backbone=spec,
+        backbone=Path(spec).name if spec.endswith(".pt2") else spec,
         backbone_digest=bytes.fromhex(backbone.digest),
         input_shape=data.input_shape,
         expand=choices.expand,
@@ -91,7 +92,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         max_records=choices.max_records,
         protection=choices.protection,
         colluders=choices.colluders,
-        dropouts=most_dropouts(clients, choices.colluders) if choices.dropouts is None else choices.dropouts,
+        dropouts=_dropouts(clients, choices),
         minimum_cohort=choices.minimum_cohort,
         epsilon=math.inf,
         delta=0.0,
@@ -104,6 +105,13 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     )
     SessionSetup.of(plan, roster)
     return plan
+
+
+def _dropouts(clients: int, choices: PlanChoices) -> int:
+    """The chosen number, or all that colluders and minimum cohort allow."""
+    if choices.dropouts is not None:
+        return choices.dropouts
+    return max(0, min(most_dropouts(clients, choices.colluders), clients - choices.minimum_cohort))
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -54,6 +55,11 @@ def sealing_key(secret: AgreementKey, peer_key: bytes, dealer: int, holder: int,
 def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
     """Commitment to a uniform 32-byte self-mask seed."""
     return digest("seed commitment", context.plan, number(member), seed)
+
+
+def same(left: bytes, right: bytes) -> bool:
+    """Equality in constant time, for what is derived from a secret."""
+    return hmac.compare_digest(left, right)
 
 
 def share_hash(kind: str, share: bytes, dealer: int, holder: int, binding: bytes) -> bytes:

@@ -81,10 +81,12 @@ class OpenedShares:
         if set(seeds) != {dealer for dealer in owed if dealer in alive} or set(keys) != set(owed) - alive:
             raise ProtocolViolation(name, "did not open exactly one share for every dealer that it holds shares of")
         for dealer, share in seeds.items():
-            if bind.share_hash("seed", share, dealer, holder, self._binding) != self._hashes.seed(dealer, holder):
+            computed = bind.share_hash("seed", share, dealer, holder, self._binding)
+            if not bind.same(computed, self._hashes.seed(dealer, holder)):
                 raise ProtocolViolation(name, f"opened a wrong share of member {dealer}'s seed")
         for dealer, share in keys.items():
-            if bind.share_hash("key", share, dealer, holder, self._binding) != self._hashes.key(dealer, holder):
+            computed = bind.share_hash("key", share, dealer, holder, self._binding)
+            if not bind.same(computed, self._hashes.key(dealer, holder)):
                 raise ProtocolViolation(name, f"opened a wrong share of member {dealer}'s mask key")
         for dealer, share in (seeds | keys).items():
             self._shares[dealer][holder] = share
@@ -109,7 +111,7 @@ class OpenedShares:
         return tuple(masks)
 
     def _self_mask(self, dealer: int, seed: bytes) -> Iterator[Mask]:
-        if bind.seed_commitment(seed, dealer, self._context) != self._entries[dealer].seed_commitment:
+        if not bind.same(bind.seed_commitment(seed, dealer, self._context), self._entries[dealer].seed_commitment):
             raise ProtocolViolation(self._context.names[dealer], "dealt shares of another seed than it committed to")
         yield Mask(bind.self_mask_key(seed, dealer, self._binding), -1)
 
