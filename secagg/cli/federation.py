@@ -170,10 +170,9 @@ def _client_session(
 ) -> ClientSession:
     plan = setup.plan
     release = Release(policy.data_name, plan.session, plan.digest, plan.unit, plan.adjacency, plan.epsilon, plan.delta)
-    if journal.is_empty:
-        journal.append("plan", encode(plan))
-        journal.append("roster", encode(setup.roster))
-        journal.append("policy", policy.to_toml().encode())
+    journal.append("plan", encode(plan))
+    journal.append("roster", encode(setup.roster))
+    journal.append("policy", policy.to_toml().encode())
 
     def before_upload() -> None:
         ledger.record(release)

@@ -53,10 +53,10 @@ def is_canonical(value: bytes) -> bool:
 def combine(shares: Mapping[int, bytes]) -> bytes:
     """Recover the 32-byte secret from exactly `threshold` shares, by Lagrange interpolation at zero.
 
-    Raises SharesInconsistent when a share is not canonical or the value at zero is no 32-byte string.
+    Raises SharesInconsistent when there is none, one is not canonical, or the value at zero is no 32-byte string.
     """
-    if not all(is_canonical(value) for value in shares.values()):
-        raise SharesInconsistent("a share is not canonical")
+    if not shares or not all(is_canonical(value) for value in shares.values()):
+        raise SharesInconsistent("there are no shares, or one is not canonical")
     holders = tuple(sorted(shares))
     weights = _lagrange_at_zero(holders)
     secret = sum(w * int.from_bytes(shares[x], "big") for x, w in zip(holders, weights, strict=True)) % PRIME

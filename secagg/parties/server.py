@@ -58,9 +58,8 @@ class ServerSession:
         self._failure: BadInput | None = None
         self._changed = asyncio.Event()
         self._steps_seconds: dict[str, float] = {}
-        if journal.is_empty:
-            journal.append("plan", encode(setup.plan))
-            journal.append("roster", encode(setup.roster))
+        journal.append("plan", encode(setup.plan))
+        journal.append("roster", encode(setup.roster))
         for record in journal.records():
             self._relive(record)
 

@@ -7,11 +7,11 @@ before it is in it. A torn last record (a crash in the middle of a write) was ne
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
 from secagg.transcript.chain import MAGIC, MAX_CONTENT, START, Kind, Record
 from secagg.wire import decode, encode
@@ -29,7 +29,7 @@ class Journal:
         self.path = path
         self.head = START
         self._count = 0
-        self._last: tuple[str, bytes] | None = None
+        self._known: set[bytes] = set()
         complete = 0
         try:
             if path.exists() and path.stat().st_size > len(MAGIC):
@@ -47,11 +47,12 @@ class Journal:
             raise BadInput(f"cannot write the transcript {path} ({error.strerror})") from None
 
     def append(self, kind: Kind, content: bytes) -> None:
-        """Write one record and wait until the disk has it. The exact repetition of the last record is not written.
+        """Write one record and wait until the disk has it.
 
+        What the transcript holds already is not written again: after a crash a party repeats its last steps.
         Raises BadInput when the disk refuses (full, read-only); the record is then not part of the transcript.
         """
-        if self._last == (kind, hashlib.sha256(content).digest()):
+        if digest(kind, content) in self._known:
             return
         record = Record(self._count, self.head, kind, content)
         data = encode(record)
@@ -66,11 +67,6 @@ class Journal:
             ) from None
         self._remember(record)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has been written yet."""
-        return self._count == 0
-
     def records(self) -> Iterator[Record]:
         """Everything written so far, from the start."""
         for record, _ in _scan(self.path, torn_tail_allowed=True):
@@ -82,7 +78,7 @@ class Journal:
 
     def _remember(self, record: Record) -> None:
         self._count += 1
-        self._last = (record.kind, hashlib.sha256(record.content).digest())
+        self._known.add(digest(record.kind, record.content))
         self.head = record.head
 
     def _sync(self) -> None:

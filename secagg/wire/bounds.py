@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
 
 @dataclass(frozen=True)
 class Range:
-    """An integer or a float with low ≤ value ≤ high. NaN is outside every range."""
+    """An integer or a float with low ≤ value ≤ high. NaN and minus zero are outside every range."""
 
     low: float
     high: float
 
     def problem(self, value: float) -> str | None:
         """Why `value` is refused, or None."""
+        if value == 0 and math.copysign(1.0, value) < 0:
+            return "minus zero is not canonical"
         return None if self.low <= value <= self.high else f"{value} is outside {self.low}..{self.high}"
 
 

@@ -66,6 +66,8 @@ def _field(name: str, hint: Any) -> Field:
         if not isinstance(bound, Items):
             raise TypeError(f"field {name} needs an Items bound")
         if item in _PLAIN:
+            if bound.each is None:
+                raise TypeError(f"the items of field {name} need a bound")
             return Field(name, bound, None, True, item)
         return Field(name, bound, item, True, None)
     if hint in _PLAIN:
@@ -114,7 +116,10 @@ def _to_proto(value: Any) -> Message:
             values[field.name] = [_to_proto(item) for item in content]
         else:
             values[field.name] = _to_proto(content)
-    return _PROTOS[cls](**values)
+    try:
+        return _PROTOS[cls](**values)
+    except ValueError:  # text that is no Unicode, numbers outside the protobuf type
+        raise MalformedMessage(cls.__name__, "a field does not fit its protobuf type") from None
 
 
 def _from_proto(cls: type[T], proto: Message) -> T:

@@ -26,10 +26,16 @@ def from_json(cls: type[T], text: str) -> T:
     Raises MalformedMessage.
     """
     try:
-        content = json.loads(text)
-    except ValueError as error:
+        content = json.loads(text, object_pairs_hook=_each_field_once)
+    except (ValueError, RecursionError) as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
     return decode(cls, encode(_build(cls, content)))
+
+
+def _each_field_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a field stands twice")
+    return dict(pairs)
 
 
 def _plain(value: Any) -> dict[str, Any]:
@@ -77,7 +83,10 @@ def _parse(cls: type, field: Field, content: Any) -> Any:
         except (TypeError, ValueError):
             raise MalformedMessage(cls.__name__, f"{field.name} is not hexadecimal") from None
     if field.plain is float and (content == "inf" or type(content) is int):
-        return float(content)
+        try:
+            return float(content)
+        except OverflowError:
+            raise MalformedMessage(cls.__name__, f"{field.name} is too large") from None
     if type(content) is not field.plain:
         raise MalformedMessage(cls.__name__, f"{field.name} has the wrong type")
     return content
