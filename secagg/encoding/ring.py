@@ -46,7 +46,7 @@ class Ring:
             low, high = int(values.min()), int(values.max())
             half = 1 << (self.bits - 1)
             if low < -half or high >= half:
-                needed = 1 + max(high.bit_length(), (-low - 1).bit_length())
+                needed = 1 + max(high.bit_length(), max(-low - 1, 0).bit_length())
                 raise CapacityExceeded("an entry does not fit the ring", needed, self.bits, remedy="no bits are cut")
         return values.astype(np.int64, copy=True).view(np.uint64).astype(self.word)
 
@@ -58,7 +58,9 @@ class Ring:
 
     def pack(self, residues: Residues) -> bytes:
         """`entry_bytes` little-endian bytes for each entry."""
-        octets = np.ascontiguousarray(residues, dtype=self.word).view(np.uint8).reshape(len(residues), -1)
+        octets = (
+            np.ascontiguousarray(residues, dtype=self.word).view(np.uint8).reshape(len(residues), self.word.itemsize)
+        )
         return octets[:, : self.entry_bytes].tobytes()
 
     def unpack(self, packed: bytes | memoryview, length: int) -> Residues:

@@ -135,6 +135,8 @@ class ClientSession:
             await connection.submit(frame)
             return
         self._hooks.progress("uploading")
+        if not self._vector_file.exists():
+            raise SessionAborted("the protected vector is lost and no other is ever made; this client has dropped out")
         await connection.upload(frame, self._vector_file)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:

@@ -1,0 +1,150 @@
+"""How far one neighbouring step can move a joint release, in grid units.
+
+Blocks bear different noise, so what counts is the worst step *under the noise of each block*:
+
+    sup Σ_b w_b·‖Δ_b‖²    over all neighbouring data sets, with w_b = 1/σ_b²,
+
+which is μ² of the joint release. With one σ for all blocks this is the usual squared L2 sensitivity over σ². The
+worst step depends on the weights, so a sensitivity is a function of them and never one number to be scaled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from secagg.errors import BadInput
+
+
+class Adjacency(StrEnum):
+    """Which two data sets are neighbours."""
+
+    ADD_REMOVE = "add-remove"
+    """One unit is there or contributes zero (dp_accounting: ADD_OR_REMOVE_ONE; for a silo, its data are zeroed out)."""
+    REPLACE_ONE = "replace-one"
+    """One unit is exchanged for another (dp_accounting: REPLACE_ONE)."""
+
+
+class Unit(StrEnum):
+    """Whose contribution is hidden."""
+
+    RECORD = "record"
+    """One labelled record."""
+    SILO = "silo"
+    """All records of one client: its whole contribution, clipped; its noise stays."""
+
+
+@dataclass(frozen=True)
+class BlockSensitivity:
+    """One block of the release: `size` ≥ 1 integers of which one unit adds at most L2 length `l2` > 0, in grid units.
+
+    `triangle`: the block is the upper triangle of a symmetric matrix, row by row; `l2` is then the Frobenius norm of
+    the full matrix, off-diagonal entries counting twice. `scalable`: the block is not on the grid of the features
+    (counts), so that an integer multiplier may give it finer units.
+    """
+
+    name: str
+    l2: float
+    size: int
+    triangle: bool = False
+    scalable: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 < self.l2 < math.inf and self.size >= 1):
+            raise BadInput(f"block {self.name} has L2 sensitivity {self.l2} and {self.size} entries")
+        if self.triangle and self.dimension * (self.dimension + 1) // 2 != self.size:
+            raise BadInput(f"block {self.name} has {self.size} entries, which is no triangle d(d + 1)/2")
+
+    @property
+    def dimension(self) -> int:
+        """Rows of the matrix whose upper triangle this is."""
+        return (math.isqrt(8 * self.size + 1) - 1) // 2
+
+
+class Sensitivity(Protocol):
+    """The joint sensitivity of a release, for one unit and one adjacency."""
+
+    @property
+    def unit(self) -> Unit:
+        """Whose contribution is hidden."""
+        ...
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which two data sets are neighbours."""
+        ...
+
+    @property
+    def blocks(self) -> tuple[BlockSensitivity, ...]:
+        """The blocks in layout order, each with the length of one unit's contribution."""
+        ...
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """Return sup Σ_b w_b·‖Δ_b‖² over neighbouring data sets; `weights` names every block, each > 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class BlockwiseSensitivity:
+    """Blocks about whose joint behaviour nothing more is known; right for every method and both units.
+
+    Add/remove moves each block by at most its `l2`; replacing moves it by at most twice that (triangle inequality).
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+    blocks: tuple[BlockSensitivity, ...]
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """Return Σ w_b·l2_b² for add/remove and four times that for replace-one."""
+        factor = 1 if self.adjacency is Adjacency.ADD_REMOVE else 4
+        return factor * math.fsum(weights[block.name] * block.l2**2 for block in self.blocks)
+
+
+@dataclass(frozen=True)
+class MomentSensitivity:
+    """Counts N, class sums A and second moment B of records (q, y) with ‖q‖₂ ≤ R_q = `levels`, y one of `classes`."""
+
+    adjacency: Adjacency
+    classes: int
+    dimension: int
+    levels: int
+
+    @property
+    def unit(self) -> Unit:
+        """One record."""
+        return Unit.RECORD
+
+    @property
+    def blocks(self) -> tuple[BlockSensitivity, ...]:
+        """One record adds 1 to N, q to A and q·qᵀ to B: lengths 1, R_q and R_q²."""
+        classes, dimension, levels = self.classes, self.dimension, self.levels
+        return (
+            BlockSensitivity("counts", 1.0, classes, scalable=True),
+            BlockSensitivity("class_sums", float(levels), classes * dimension),
+            BlockSensitivity("second_moment", float(levels**2), dimension * (dimension + 1) // 2, triangle=True),
+        )
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """Return the sup for weights w of N, A and B; with n = w_N, a = w_A·R_q², b = w_B·R_q⁴:
+
+        - add/remove: n + a + b, reached by every record of full length;
+        - replace-one: the larger of the two cases below.
+          Another class: 2n + 2a + b·(2 − 2c²) ≤ 2(n + a + b), c the cosine of the two records; reached at c = 0.
+          The same class: N does not move, A by ‖q − q'‖² = (2 − 2c)·R_q², B by (2 − 2c²)·R_q⁴; with t = −c this is
+          2a + 2b + 2t·a − 2t²·b, largest at t = min(1, a/2b): 2a + 2b + a²/2b, or 4a when a > 2b.
+
+        Shorter records do not do worse: with lengths x, y ≤ 1 and s = −c·x·y ≤ x·y the same-class case is
+        a(x² + y² + 2s) + b(x⁴ + y⁴ − 2s²), which grows with x and y at fixed s. For equal noise (w the same for all)
+        replace-one is exactly twice add/remove; for other weights it can be more, up to four times.
+        """
+        n = weights["counts"]
+        a = weights["class_sums"] * self.levels**2
+        b = weights["second_moment"] * self.levels**4
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            return n + a + b
+        same_class = 4 * a if a > 2 * b else 2 * a + 2 * b + a * a / (2 * b)
+        return max(2 * (n + a + b), same_class) if self.classes > 1 else same_class
