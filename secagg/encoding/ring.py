@@ -46,7 +46,7 @@ class Ring:
             low, high = int(values.min()), int(values.max())
             half = 1 << (self.bits - 1)
             if low < -half or high >= half:
-                needed = 1 + max(high.bit_length(), max(-low - 1, 0).bit_length())
+                needed = 1 + max(max(high, 0).bit_length(), max(-low - 1, 0).bit_length())
                 raise CapacityExceeded("an entry does not fit the ring", needed, self.bits, remedy="no bits are cut")
         return values.astype(np.int64, copy=True).view(np.uint64).astype(self.word)
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from secagg.cli.federation import session_folder
 from secagg.parties import SessionSetup
 from secagg.plan import write_plan
+from secagg.protection.messages import Acknowledgement
 from secagg.statistics import accumulate
 from secagg.statistics.moments import Integers
+from secagg.transcript import peek
 from secagg.transport import Credentials, Link
 from tests.benchmarks.scenario import CLASSES, DIMENSION, Members, client_session, enrol, say
 
@@ -29,7 +33,8 @@ _PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Peak:
-    """Peak resident memory in MiB: when the server listens, when the last client is done, when the process ends."""
+    """Peak resident memory in MiB: when the server listens, while it serves, and until the process ends (it then
+    loads torch to write the head)."""
 
     start: float = 0.0
     serving: float = 0.0
@@ -63,23 +68,56 @@ async def _serve(folder: Path, members: Members) -> Peak:
     try:
         address = await _address(session_folder(state, members.setup) / "address", process)
         peak.start = peak_mib(process.pid)
-        await asyncio.gather(*(_take_part(members.setup, each, folder, address) for each in members.clients))
-        peak.serving = peak_mib(process.pid)
-        code = await process.wait()
+        await _unless_ended(process, _everyone(members, folder, address, process.pid, peak))
+        await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
         await watching
-    if code != 0:
-        raise RuntimeError(f"the server ended with exit code {code}")
     return peak
 
 
-async def _take_part(setup: SessionSetup, credentials: Credentials, folder: Path, address: str) -> None:
-    home = folder / credentials.name / "session"
-    session = client_session(setup, credentials, home, lambda: contribution(setup, credentials.index))
-    async with Link(credentials, address, _PATIENCE_SECONDS) as link:
-        await session.run(link)
+async def _unless_ended(process: asyncio.subprocess.Process, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work. Raises RuntimeError as soon as the process has failed."""
+    working, ending = asyncio.create_task(work), asyncio.create_task(process.wait())
+    await asyncio.wait({working, ending}, return_when=asyncio.FIRST_COMPLETED)
+    if process.returncode:
+        working.cancel()
+        raise RuntimeError(f"the server ended with exit code {process.returncode}")
+    await working
+
+
+class _LastToAcknowledge(Link):
+    """Holds its acknowledgement back until told; the server serves until it has it."""
+
+    def __init__(self, credentials: Credentials, address: str, everyone_else: Awaitable[None]) -> None:
+        super().__init__(credentials, address, _PATIENCE_SECONDS)
+        self._everyone_else = everyone_else
+
+    async def submit(self, frame: bytes) -> bytes:
+        """Send a frame; return the frame that answers it, or nothing."""
+        if peek(frame).step == Acknowledgement.__name__:
+            await self._everyone_else
+        return await super().submit(frame)
+
+
+async def _everyone(members: Members, folder: Path, address: str, server: int, peak: Peak) -> None:
+    """Let every client take part; the server's peak is read when only one acknowledgement is outstanding."""
+
+    async def take_part(credentials: Credentials, link: Link) -> None:
+        session = client_session(
+            setup, credentials, folder / credentials.name / "session", lambda: contribution(setup, credentials.index)
+        )
+        async with link:
+            await session.run(link)
+
+    async def all_but_one() -> None:
+        await asyncio.gather(*(take_part(each, Link(each, address, _PATIENCE_SECONDS)) for each in others))
+        peak.serving = peak_mib(server)
+
+    setup, (last, *others) = members.setup, members.clients
+    waiting = asyncio.create_task(all_but_one())
+    await asyncio.gather(waiting, take_part(last, _LastToAcknowledge(last, address, waiting)))
 
 
 def contribution(setup: SessionSetup, member: int) -> Integers:

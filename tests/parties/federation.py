@@ -57,12 +57,20 @@ class FusedJournal(Journal):
     def __init__(self, path: Path, fuse: Fuse) -> None:
         super().__init__(path)
         self._fuse = fuse
+        self._is_dead = False
 
     def append(self, kind: Kind, content: bytes) -> None:
-        """Write one record between two points."""
+        """Write one record between two points. The dead write nothing."""
+        if self._is_dead:
+            raise Crash(kind)
         self._fuse.burn(f"before record {kind}")
         super().append(kind, content)
         self._fuse.burn(f"after record {kind}")
+
+    def close(self) -> None:
+        """Close the file, as the end of the process does."""
+        self._is_dead = True
+        super().close()
 
     def __enter__(self) -> Self:
         return self
@@ -149,6 +157,7 @@ class Federation:
         self.fuses: defaultdict[int, Fuse] = defaultdict(Fuse, fuses or {})
         self.server: ServerSession | None = None
         self.is_over = False
+        self.is_stopped = False
         self.totals: list[Integers] = []
         self.sent: defaultdict[tuple[int, str], set[bytes]] = defaultdict(set)
         self.uploaded: defaultdict[int, set[bytes]] = defaultdict(set)
@@ -161,15 +170,33 @@ class Federation:
         present = [member for member in self.stage.setup.roster.clients if member not in absent]
         leaves = leaving or {}
         everyone = [self.serve(), *(self.client(member, leaves.get(member)) for member in present)]
-        async with asyncio.timeout(PATIENCE):
-            ends = await asyncio.gather(*map(_ending_of, everyone))
-        self.close()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                ends = await asyncio.gather(*map(_ending_of, everyone))
+        finally:
+            self.is_stopped = True
+            self.close()
         total = self.totals[-1] if self.totals else None
         return Ending(ends[0], dict(zip(present, ends[1:], strict=True)), total)
+
+    async def run_only_until(self, member: int) -> Outcome:
+        """Everyone takes part until this client's session has ended; the others are then given up."""
+        parties = [self.serve(), *(self.client(each) for each in self.stage.setup.roster.clients if each != member)]
+        others = [asyncio.ensure_future(_ending_of(party)) for party in parties]
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self.client(member)
+        finally:
+            self.is_stopped = True
+            await self.kill_server()
+            for other in others:
+                other.cancel()
+            await asyncio.wait(others)
 
     async def serve(self) -> Outcome:
         """The server, started again whenever it was killed."""
         while True:
+            self.is_over = False
             try:
                 self._journal = FusedJournal(self.stage.transcript(SERVER_INDEX), self.fuses[SERVER_INDEX])
                 self.server = self.new_server(self._journal)
@@ -177,8 +204,10 @@ class Federation:
                 return await self._running
             except (Crash, asyncio.CancelledError):
                 self._bury()
+                if self.is_stopped:
+                    raise
             finally:
-                self.is_over = self.server is not None
+                self.is_over = True
 
     def new_server(self, journal: Journal) -> ServerSession:
         """A server's session from its folder."""
@@ -206,9 +235,8 @@ class Federation:
     def new_client(self, member: int, journal: Journal) -> ClientSession:
         """A client's session from its folder."""
         fuse, stage = self.fuses[member], self.stage
-        if journal.is_empty:
-            Journal.append(journal, "plan", encode(stage.setup.plan))
-            Journal.append(journal, "roster", encode(stage.setup.roster))
+        Journal.append(journal, "plan", encode(stage.setup.plan))
+        Journal.append(journal, "roster", encode(stage.setup.roster))
 
         def vector() -> Integers:
             fuse.burn("before the vector")
@@ -226,13 +254,13 @@ class Federation:
         """Ask the server as the transport would: again when it died, and refusals end the session."""
         while True:
             while self.server is None:
-                await asyncio.sleep(0)
+                await (self.serve() if self.is_over else asyncio.sleep(0))
             call = asyncio.ensure_future(make(self.server))
             self._calls.add(call)
             try:
                 return await call
             except Crash:
-                self.kill_server()
+                await self.kill_server()
             except asyncio.CancelledError:
                 if not call.cancelled():
                     raise
@@ -243,11 +271,12 @@ class Federation:
             finally:
                 self._calls.discard(call)
 
-    def kill_server(self) -> None:
+    async def kill_server(self) -> None:
         """The server's process is gone, with every call that it was answering."""
         self._bury()
-        if self._running is not None and not self._running.done():
+        while self._running is not None and not self._running.done():
             self._running.cancel()
+            await asyncio.sleep(0)
 
     def _bury(self) -> None:
         self.server = None
@@ -316,7 +345,7 @@ class Wire:
             )
             if frame:
                 return frame
-            if self._federation.is_over:
+            if self._federation.is_over and self._federation.server is not None:
                 raise ServerAway(0)
 
     def _send(self, frame: bytes) -> None:
