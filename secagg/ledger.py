@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.crypto.labels import digest
-from secagg.errors import BadInput
+from secagg.errors import BadInput, PlanRefused
 
 FILE_NAME = "ledger.sqlite"
 _TABLE = """
@@ -22,6 +22,7 @@ CREATE TABLE IF NOT EXISTS releases (
     PRIMARY KEY (data_name, session)
 ) WITHOUT ROWID
 """
+_OTHERS = "SELECT COUNT(*) FROM releases WHERE data_name = ? AND session != ?"
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,21 @@ class Ledger:
 
     def other_sessions(self, data_name: str, session: bytes) -> int:
         """How many sessions other than `session` have had this data set."""
-        query = "SELECT COUNT(*) FROM releases WHERE data_name = ? AND session != ?"
         with self._connection() as connection:
-            return int(connection.execute(query, (data_name, session)).fetchone()[0])
+            return int(connection.execute(_OTHERS, (data_name, session)).fetchone()[0])
 
-    def record(self, release: Release) -> None:
+    def record(self, release: Release, *, may_repeat: bool) -> None:
         """Write the release and wait until the disk has it; the same session again changes nothing.
 
-        Raises BadInput when the disk refuses, or when the session stands there under another plan.
+        Raises PlanRefused when another session has had the data meanwhile and that may not be, BadInput when the disk
+        refuses or the session stands there under another plan.
         """
         values = (release.data_name, release.session, release.plan, release.unit, release.adjacency)
         with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            others = int(connection.execute(_OTHERS, values[:2]).fetchone()[0])
+            if others and not may_repeat:
+                raise PlanRefused((f"repeat_sessions: {release.data_name} was in {others} other session(s) meanwhile",))
             known = connection.execute(
                 "SELECT plan FROM releases WHERE data_name = ? AND session = ?", values[:2]
             ).fetchone()
@@ -79,7 +84,7 @@ class Ledger:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
-            connection = sqlite3.connect(self._path, timeout=10)
+            connection = sqlite3.connect(self._path, timeout=10, isolation_level=None)
             try:
                 connection.execute("PRAGMA synchronous = FULL")
                 with connection:

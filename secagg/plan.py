@@ -92,12 +92,16 @@ class Plan:
     def method_parameters(self) -> dict[str, Any]:
         """The method's parameters by name."""
         try:
-            value = json.loads(self.parameters)
-        except ValueError:
+            value = json.loads(self.parameters, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise BadInput("the plan's parameters are no JSON object")
         return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
 
 
 def canonical_json(value: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ class Policy:
 
     `roster` and `backbones` are SHA-256 digests (hex). `max_epsilon` must be written "inf" to accept a sum without
     noise. `minimum_honest` bounds survivors minus colluders from below: with 2, each of two honest survivors learns
-    the other's sum. `repeat_sessions` allows a second session over the same data.
+    the other's sum. `minimum_colluders` is the least number of colluding clients that the thresholds must withstand.
+    `repeat_sessions` allows a second session over the same data.
     """
 
     data_name: str
@@ -30,14 +32,17 @@ class Policy:
     results: tuple[str, ...] = ("server", "members")
     minimum_cohort: int = 3
     minimum_honest: int = 2
+    minimum_colluders: int = 1
+    max_upload_mib: int = 256
     max_epsilon: float = 1.0
     max_delta: float = 1e-5
     repeat_sessions: bool = False
 
-    def violations(self, plan: Plan, clients: int, survivors: int) -> tuple[str, ...]:
+    def violations(self, plan: Plan, clients: int, survivors: int, upload_bytes: int) -> tuple[str, ...]:
         """Every line of the policy that the plan breaks, as one sentence each.
 
-        `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened.
+        `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened,
+        `upload_bytes` the size of one protected vector.
         """
         honest = survivors - plan.colluders
         checks = {
@@ -50,15 +55,19 @@ class Policy:
             f"{self.minimum_cohort}": survivors >= self.minimum_cohort,
             f"minimum_honest: {honest} honest clients could be alone in the sum, fewer than "
             f"{self.minimum_honest}": honest >= self.minimum_honest,
+            f"minimum_colluders: the plan withstands {plan.colluders}, fewer than "
+            f"{self.minimum_colluders}": plan.colluders >= self.minimum_colluders,
+            f"max_upload_mib: {upload_bytes} bytes would leave, more than {self.max_upload_mib} MiB": upload_bytes
+            <= self.max_upload_mib << 20,
             f"max_epsilon: the plan spends {plan.epsilon}, more than {self.max_epsilon}": plan.epsilon
             <= self.max_epsilon,
             f"max_delta: the plan spends {plan.delta}, more than {self.max_delta}": plan.delta <= self.max_delta,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 
-    def check(self, plan: Plan, clients: int, survivors: int, sessions: int) -> None:
+    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int, sessions: int) -> None:
         """Raise PlanRefused with every violated line; `sessions` counts this data set's earlier sessions."""
-        broken = self.violations(plan, clients, survivors)
+        broken = self.violations(plan, clients, survivors, upload_bytes)
         if sessions and not self.repeat_sessions:
             broken = (*broken, f"repeat_sessions: {self.data_name} was already in {sessions} other session(s)")
         if broken:
@@ -91,11 +100,12 @@ def read_policy(path: Path) -> Policy:
 
 def _parse(content: Mapping[str, Any]) -> Policy:
     data, accept = content.get("data", {}), content.get("accept", {})
-    if set(content) - {"data", "accept"} or set(data) != {"name"}:
+    tables = isinstance(data, dict) and isinstance(accept, dict)
+    if set(content) - {"data", "accept"} or not tables or set(data) != {"name"}:
         raise BadInput("a policy has the tables [data] (with name) and [accept]")
-    values: dict[str, Any] = {"data_name": data["name"], **accept}
+    values: dict[str, Any] = {**accept, "data_name": data["name"]}
     types = {field.name: str(field.type) for field in fields(Policy)}
-    if unknown := sorted(set(values) - set(types)):
+    if unknown := sorted((set(values) - set(types)) | (set(accept) & {"data_name"})):
         raise BadInput(f"unknown keys: {', '.join(unknown)}")
     if missing := sorted({"roster", "backbones"} - set(values)):
         raise BadInput(f"missing keys: {', '.join(missing)}", remedy="write a policy with plan policy")
@@ -109,7 +119,9 @@ def _typed(name: str, expected: str, value: Any) -> Any:
         return math.inf
     if expected == "float" and isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return float(value)
-    if (expected == "int" and type(value) is int and value >= 0) or expected == type(value).__name__ != "int":
+    if expected == type(value).__name__ == "int" and value >= 0:
+        return value
+    if expected == type(value).__name__ and expected in ("str", "bool"):
         return value
     raise BadInput(f"{name} cannot be {value!r}")
 
@@ -122,5 +134,5 @@ def _toml(value: Any) -> str:
     if isinstance(value, float) and math.isinf(value):
         return '"inf"'
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value).replace("\x7f", "\\u007f")
     return repr(value)

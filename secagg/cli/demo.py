@@ -47,7 +47,7 @@ class Stage:
 
     def session(self, name: str) -> Path:
         """A party's folder of this session."""
-        return self.folder / name / "state" / self.plan.session.hex()[:16]
+        return self.folder / name / "state" / self.plan.digest.hex()[:16]
 
 
 def demo(
@@ -138,6 +138,7 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
             backbones=(plan.backbone_digest.hex(),),
             protections=(plan.protection,),
             minimum_cohort=min(3, len(rows)),
+            minimum_colluders=plan.colluders,
             max_epsilon=plan.epsilon,
         )
         (stage.folder / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")

@@ -19,7 +19,7 @@ from secagg.parties import (
     Contribution,
     ServerSession,
     SessionSetup,
-    conclude,
+    SumResult,
     contribution_of,
     write_result,
 )
@@ -58,8 +58,7 @@ def server(
     folder = session_folder(state, setup)
     journal = Journal(folder / FILE_NAME)
 
-    def finish(members: tuple[int, ...], total: Any) -> Outcome:
-        result = conclude(setup, members, total)
+    def finish(result: SumResult) -> Outcome:
         for doubt in result.doubts:
             speaker.say(f"warning: the sum is implausible: {doubt}")
         return write_result(setup, result, folder)
@@ -135,7 +134,7 @@ def client(
     folder = session_folder(state, setup)
     ledger = Ledger(state)
     sessions = ledger.other_sessions(chosen.data_name, setup.plan.session)
-    chosen.check(setup.plan, len(setup.context.clients), setup.fewest, sessions)
+    setup.check(chosen, sessions)
     with speaker.progress("computing the statistics") as progress:
         contribution = contribution_of(setup, data, backbone, progress)
     if dry_run:
@@ -175,7 +174,7 @@ def _client_session(
     journal.append("policy", policy.to_toml().encode())
 
     def before_upload() -> None:
-        ledger.record(release)
+        ledger.record(release, may_repeat=policy.repeat_sessions)
         journal.append("ledger", release.digest)
 
     hooks = ClientHooks(lambda: contribution.vector, before_upload, speaker.say)
@@ -212,7 +211,7 @@ def _client_content(setup: SessionSetup, outcome: Outcome, folder: Path) -> dict
 
 def session_folder(state: Path, setup: SessionSetup) -> Path:
     """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
-    folder = state / setup.plan.session.hex()[:16]
+    folder = state / setup.plan.digest.hex()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

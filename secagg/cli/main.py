@@ -54,5 +54,6 @@ def main() -> None:
 def _complain(text: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print("secagg: " + " ".join(text.split()), file=sys.stderr)
+    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    print(f"secagg: {line}", file=sys.stderr)
     return code

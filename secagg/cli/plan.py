@@ -46,7 +46,7 @@ def new(
     centre: Annotated[float, typer.Option(help="Public constant subtracted from every feature.")] = 0.0,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
     protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
-    colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
+    colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
     dropouts: Annotated[int | None, typer.Option(min=0, help="Clients that may vanish; default: all that can.")] = None,
     minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
     join_seconds: Annotated[int, typer.Option(min=1, help="How long the server waits for members to join.")] = 600,
@@ -121,7 +121,7 @@ def check(
     """Check a plan against a policy, and against data; a refusal names every violated line."""
     chosen = read_plan(plan)
     setup = SessionSetup.of(chosen, read_roster(roster))
-    read_policy(policy).check(chosen, len(setup.context.clients), setup.fewest, sessions=0)
+    setup.check(read_policy(policy), sessions=0)
     lines = ["the policy accepts the plan"]
     if data is not None:
         contribution = contribution_of(setup, data, backbone)

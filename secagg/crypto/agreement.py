@@ -18,6 +18,20 @@ class WeakPublicKey(ValueError):
     """The peer's key has small order: the shared secret would be all zero (RFC 7748, section 6.1)."""
 
 
+def is_usable(public: bytes) -> bool:
+    """Whether a public key has its one canonical encoding (below 2²⁵⁵ − 19) and is not of small order."""
+    if len(public) != KEY_BYTES or int.from_bytes(public, "little") >= 2**255 - 19:
+        return False
+    probe = X25519PrivateKey.from_private_bytes(
+        bytes([64] + [0] * 30 + [64])
+    )  # any scalar does: all are multiples of 8
+    try:
+        probe.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class AgreementKey:
     """An ephemeral X25519 key pair; the private half never prints."""

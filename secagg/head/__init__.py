@@ -2,7 +2,7 @@
 
 from secagg.head.discriminant import discriminant
 from secagg.head.evaluation import Evaluation, evaluate
-from secagg.head.export import load_safetensors, save_safetensors, save_state_dict, to_linear
+from secagg.head.export import load_safetensors, parse_safetensors, save_safetensors, save_state_dict, to_linear
 from secagg.head.linear import LinearHead, head_digest, predict
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "evaluate",
     "head_digest",
     "load_safetensors",
+    "parse_safetensors",
     "predict",
     "save_safetensors",
     "save_state_dict",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,20 +29,27 @@ def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) 
 
 def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
     """Read what `save_safetensors` wrote. Raises BadInput for other tensors, types, shapes or values."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"cannot read the head {path}: {error}") from error
-    if set(tensors) != {"weight", "bias"}:
-        raise BadInput(f"{path} holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
-    try:
-        return LinearHead(tensors["weight"], tensors["bias"]), metadata
+        return parse_safetensors(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"cannot read the head {path} ({error.strerror})") from error
     except BadInput as error:
         raise BadInput(f"{path}: {error.problem}") from error
+
+
+def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
+    """The head and its metadata from a file's bytes. Raises BadInput as `load_safetensors` does."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise BadInput(f"not a safetensors file ({error})") from error
+    if set(tensors) != {"weight", "bias"}:
+        raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
+    return LinearHead(tensors["weight"], tensors["bias"]), dict(header.get("__metadata__", {}))
 
 
 def to_linear(head: LinearHead) -> torch.nn.Linear:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from secagg.encoding import Integers
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.parties.memory import Memory, write_synced
+from secagg.parties.result import check_head
 from secagg.parties.setup import SessionSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
@@ -86,7 +87,10 @@ class ClientSession:
         """
         try:
             outcome = self._outcome or await self._steps(connection)
+            check_head(self._setup.plan, outcome)
+            self._forget()
             await self._acknowledge(connection, outcome)
+            return outcome
         except ServerAway:
             raise
         except (ProtocolViolation, MalformedMessage) as error:
@@ -95,8 +99,6 @@ class ClientSession:
         except SessionAborted as error:
             self._end(error)
             raise
-        self._forget()
-        return outcome
 
     async def _steps(self, connection: Connection) -> Outcome:
         recalled = self._memory.recall()
@@ -175,7 +177,11 @@ class ClientSession:
             self._acknowledgement = self._sign(Acknowledgement(outcome.aggregate_sha256))
             self._journal.append("sent", self._acknowledgement)
         expected_head = self._journal.head
-        receipt = await connection.submit(self._acknowledgement)
+        try:
+            receipt = await connection.submit(self._acknowledgement)
+        except SessionAborted as error:
+            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.reason}")
+            return
         body = self._open_servers(receipt)
         payload_of(body, Receipt)
         if body.seen != expected_head:
@@ -187,11 +193,11 @@ class ClientSession:
 
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
         """Say why, if the server still listens, and never come back to this session."""
+        self._end(error)
         with contextlib.suppress(SecaggError):
             frame = self._sign(Abort(str(error)[:2000]))
             self._journal.append("sent", frame)
             await connection.submit(frame)
-        self._end(error)
 
     def _end(self, error: SecaggError) -> None:
         self._journal.append("aborted", str(error).encode())

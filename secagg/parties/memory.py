@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from secagg.crypto.agreement import derive
-from secagg.crypto.sealing import SealBroken, seal, unseal
+from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput, MalformedMessage
 from secagg.randomness import RandomSource
 from secagg.transcript import sync_folder
 from secagg.wire import Length, decode, encode, message
 
-_SALT_BYTES = 32
-_LABEL = "client state"
+_NUMBER_BYTES = 8
 
 
 @message("Remembered")
@@ -34,25 +32,28 @@ class Remembered:
 
 
 class Memory:
-    """One session's remembered state in one folder."""
+    """One session's remembered state in one folder: session.state, and session-N.key for its N-th version alone.
+
+    Every version is sealed under a key of its own, and the key before it is erased, so that what a later version no
+    longer holds cannot be opened with what is left.
+    """
 
     def __init__(self, folder: Path, states: tuple[type, ...], randomness: RandomSource) -> None:
         self._folder = folder
         self._states = {state.__name__: state for state in states}
         self._randomness = randomness
-        self._key_file = folder / "session.key"
         self._state_file = folder / "session.state"
 
     def recall(self) -> tuple[Any, bytes] | None:
         """The last state and its frame, or None at the beginning. Raises BadInput when the files are damaged."""
-        if not (self._key_file.exists() and self._state_file.exists()):
+        if not self._state_file.exists():
             return None
         stored = self._state_file.read_bytes()
-        key = derive(self._key_file.read_bytes(), stored[:_SALT_BYTES], _LABEL)
         try:
-            remembered = decode(Remembered, unseal(key, stored[_SALT_BYTES:], b""))
+            key = self._key_file(int.from_bytes(stored[:_NUMBER_BYTES], "big")).read_bytes()
+            remembered = decode(Remembered, unseal(key, stored[_NUMBER_BYTES:], stored[:_NUMBER_BYTES]))
             return decode(self._states[remembered.state], remembered.content), remembered.frame
-        except (SealBroken, MalformedMessage, KeyError):
+        except (OSError, ValueError, MalformedMessage, KeyError):
             raise BadInput(
                 f"the remembered session in {self._folder} is damaged", remedy="it cannot go on; the others can"
             ) from None
@@ -61,26 +62,39 @@ class Memory:
         """Replace what is remembered, in one step that a crash cannot split. Raises BadInput when the disk refuses."""
         remembered = encode(Remembered(type(state).__name__, encode(state), frame))
         try:
-            if not self._key_file.exists():
-                write_synced(self._key_file, self._randomness.bytes(32))
-            salt = self._randomness.bytes(_SALT_BYTES)
-            key = derive(self._key_file.read_bytes(), salt, _LABEL)
-            write_synced(self._state_file, salt + seal(key, remembered, b""))
+            number = 1 + max((int(path.stem.removeprefix("session-")) for path in self._key_files()), default=0)
+            key, prefix = self._randomness.bytes(32), number.to_bytes(_NUMBER_BYTES, "big")
+            write_synced(self._key_file(number), key)
+            write_synced(self._state_file, prefix + seal(key, remembered, prefix))
+            for path in self._key_files():
+                if path != self._key_file(number):
+                    _overwrite(path)
         except OSError as error:
             raise BadInput(
                 f"cannot write to {self._folder} ({error.strerror})", remedy="free the disk and start again"
             ) from None
 
     def erase(self) -> None:
-        """Forget everything: the key first, overwritten before it is unlinked."""
-        for path in (self._key_file, self._state_file):
-            with contextlib.suppress(FileNotFoundError):
-                with path.open("r+b") as file:
-                    file.write(bytes(path.stat().st_size))
-                    file.flush()
-                    os.fsync(file.fileno())
-                path.unlink()
+        """Forget everything: the keys first."""
+        for path in (*self._key_files(), self._state_file):
+            _overwrite(path)
         sync_folder(self._folder)
+
+    def _key_file(self, number: int) -> Path:
+        return self._folder / f"session-{number}.key"
+
+    def _key_files(self) -> list[Path]:
+        return sorted(self._folder.glob("session-*.key"))
+
+
+def _overwrite(path: Path) -> None:
+    """Write zeros over a file, wait for the disk, and unlink it. A file that is not there is no matter."""
+    with contextlib.suppress(FileNotFoundError):
+        with path.open("r+b") as file:
+            file.write(bytes(path.stat().st_size))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
 
 
 def write_synced(path: Path, content: bytes) -> None:

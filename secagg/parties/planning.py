@@ -58,7 +58,7 @@ class PlanChoices:
     levels: int = 1 << 16
     max_records: int = 1 << 16
     protection: str = "masked"
-    colluders: int = 0
+    colluders: int | None = None
     dropouts: int | None = None
     minimum_cohort: int = 1
     join_seconds: int = 600
@@ -71,7 +71,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
     backbone = open_backbone(spec, data.input_shape)
     features = FeatureMap(backbone, Expansion(choices.expand) if choices.expand else None)
-    clients = len(roster.clients)
+    colluders = _colluders(len(roster.clients), choices)
     plan = Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
@@ -91,8 +91,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         centre=choices.centre,
         max_records=choices.max_records,
         protection=choices.protection,
-        colluders=choices.colluders,
-        dropouts=_dropouts(clients, choices),
+        colluders=colluders,
+        dropouts=_dropouts(len(roster.clients), colluders, choices),
         minimum_cohort=choices.minimum_cohort,
         epsilon=math.inf,
         delta=0.0,
@@ -107,11 +107,16 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     return plan
 
 
-def _dropouts(clients: int, choices: PlanChoices) -> int:
+def _colluders(clients: int, choices: PlanChoices) -> int:
+    """The chosen number, or 1 where there are enough clients to withstand one."""
+    return choices.colluders if choices.colluders is not None else int(clients >= 3)
+
+
+def _dropouts(clients: int, colluders: int, choices: PlanChoices) -> int:
     """The chosen number, or all that colluders and minimum cohort allow."""
     if choices.dropouts is not None:
         return choices.dropouts
-    return max(0, min(most_dropouts(clients, choices.colluders), clients - choices.minimum_cohort))
+    return max(0, min(most_dropouts(clients, colluders), clients - choices.minimum_cohort))
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.errors import MalformedMessage, ProtocolViolation
+from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties.setup import SessionSetup
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, UploadHeader
@@ -32,6 +32,7 @@ class ServerProtocol:
         self.due: dict[str, Mapping[int, Any]] = {}
         self.sum_to_open: SumToOpen | None = None
         self.outcome: Outcome | None = None
+        self.failure: str | None = None
 
     @property
     def awaits(self) -> str:
@@ -93,11 +94,15 @@ class ServerProtocol:
         self.client_heads[member] = chain(body.head, "sent", frame)
 
     def close(self) -> None:
-        """End the present step. Raises SessionAborted or ProtocolViolation when the session cannot go on."""
+        """End the present step. When the session cannot go on, `failure` says why and no step is left."""
         if self._step is None:
             raise MalformedMessage("closed", "there is no step left to close")
         self._past.add(self.awaits)
-        following, messages = self._step.close()
+        try:
+            following, messages = self._step.close()
+        except (SessionAborted, ProtocolViolation) as error:
+            self._step, self.failure = None, error.reason if isinstance(error, SessionAborted) else str(error)
+            return
         if messages:
             self.due[type(next(iter(messages.values()))).__name__] = messages
         if isinstance(following, ServerState):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,10 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.encoding import Integers
-from secagg.head import LinearHead, head_digest, save_safetensors
+from secagg.errors import BadInput, ProtocolViolation, SessionAborted
+from secagg.head import LinearHead, head_digest, parse_safetensors, save_safetensors
+from secagg.parties.memory import write_synced
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.setup import SessionSetup
-from secagg.protection.messages import Outcome
+from secagg.parties.staging import add_up, digest_matches
+from secagg.plan import Plan
+from secagg.protection import SumToOpen
+from secagg.protection.messages import Outcome, UploadHeader
 
 HEAD_FILE = "head.safetensors"
 TORCH_FILE = "head.pt"
@@ -50,12 +56,49 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) ->
     return SumResult(members, vector, blocks, setup.method.head(blocks, grid), doubts)
 
 
+def open_sum(
+    setup: SessionSetup, ready: SumToOpen, path_of: Callable[[int], Path], uploads: Mapping[int, UploadHeader]
+) -> SumResult:
+    """Add the members' vectors up, take the masks off, and build the head.
+
+    Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the sum gives
+    no head.
+    """
+    for member in ready.members:
+        if not digest_matches(path_of(member), uploads[member]):
+            name = setup.roster.name(member)
+            raise BadInput(f"the vector of {name} ({path_of(member)}) is missing or not the one that it signed")
+    total = add_up((path_of(member) for member in ready.members), setup.context)
+    try:
+        return conclude(setup, ready.members, ready.open(setup.context, total))
+    except BadInput as error:
+        raise SessionAborted(
+            f"the opened sum gives no head ({error.problem}): a member's statistics are false"
+        ) from None
+
+
 def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcome:
     """Write aggregate and head (with all that `predict` needs to know), and return what the members are told."""
-    with (folder / AGGREGATE_FILE).open("wb") as file:
-        np.savez(file, allow_pickle=False, **dict(result.blocks))
+    blocks = io.BytesIO()
+    np.savez(blocks, allow_pickle=False, **dict(result.blocks))
+    write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
     plan = setup.plan
     belongs = {"plan": plan.digest.hex(), "method": plan.method}
     save_safetensors(result.head, folder / HEAD_FILE, Pipeline.of_plan(plan).to_metadata() | belongs)
-    shown = (folder / HEAD_FILE).read_bytes() if plan.result == "members" else b""
+    content = (folder / HEAD_FILE).read_bytes()
+    write_synced(folder / HEAD_FILE, content)
+    shown = content if plan.result == "members" else b""
     return Outcome(result.members, result.aggregate_sha256, result.head_sha256, shown)
+
+
+def check_head(plan: Plan, outcome: Outcome) -> None:
+    """Raise ProtocolViolation unless the outcome shows the head that it names, exactly when the plan says so."""
+    if bool(outcome.head) != (plan.result == "members"):
+        raise ProtocolViolation("server", "the plan says otherwise about who gets the head")
+    if outcome.head:
+        try:
+            digest = head_digest(parse_safetensors(outcome.head)[0])
+        except BadInput as error:
+            raise ProtocolViolation("server", f"the head is none: {error.problem}") from None
+        if bytes.fromhex(digest) != outcome.head_sha256:
+            raise ProtocolViolation("server", "the head is not the one that the outcome names")

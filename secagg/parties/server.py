@@ -11,14 +11,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from secagg.crypto.signatures import SigningKey
-from secagg.encoding import Integers
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties.protocol import ServerProtocol
+from secagg.parties.result import SumResult, open_sum
 from secagg.parties.setup import SessionSetup
-from secagg.parties.staging import Staging, add_up
+from secagg.parties.staging import Staging
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
 from secagg.roster import SERVER_INDEX
@@ -37,7 +37,7 @@ from secagg.transcript import (
 from secagg.wire import encode
 
 _log = logging.getLogger("secagg.server")
-Finish = Callable[[tuple[int, ...], Integers], Outcome]
+Finish = Callable[[SumResult], Outcome]
 UPLOADS = "uploads"
 
 
@@ -54,8 +54,7 @@ class ServerSession:
         self._staging = Staging(folder / UPLOADS, setup.context)
         self._protocol = ServerProtocol(setup)
         self._outbox: dict[str, dict[int, bytes]] = {}
-        self._aborted: str | None = None
-        self._failure: BadInput | None = None
+        self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
         self._steps_seconds: dict[str, float] = {}
         journal.append("plan", encode(setup.plan))
@@ -76,7 +75,9 @@ class ServerSession:
         clock = asyncio.get_running_loop().time
         while self._protocol.outcome is None:
             begun, name = clock(), self._protocol.awaits
-            if ready := self._protocol.sum_to_open:
+            if self._protocol.failure is not None:
+                self._abort(self._protocol.failure)
+            elif ready := self._protocol.sum_to_open:
                 name = "opening the sum"
                 await self._open_sum(ready)
             else:
@@ -99,8 +100,11 @@ class ServerSession:
         body = self._protocol.open(member, frame)
         header = payload_of(body, UploadHeader)
         if self._protocol.is_wanted(member, frame, body):
-            await self._staging.receive(member, header, parts)
-            self._take(member, frame, body)
+            async with self._staging.receive(member, header, parts) as part:
+                # Nothing is awaited from here on: another upload or a closed step cannot come between.
+                if self._protocol.is_wanted(member, frame, body):
+                    self._staging.keep(member, part)
+                    self._take(member, frame, body)
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member`, as soon as it is due."""
@@ -108,7 +112,7 @@ class ServerSession:
             raise ProtocolViolation(self._setup.roster.name(member), "asks about another session or plan")
         deadline = asyncio.get_running_loop().time() + patience
         while True:
-            if self._aborted is not None:
+            if Abort.__name__ in self._outbox:
                 return self._outbox[Abort.__name__][EVERYONE]
             if step in self._protocol.due:
                 if member not in self._protocol.due[step]:
@@ -127,9 +131,12 @@ class ServerSession:
         self._write("received", frame)
         name = self._setup.roster.name(member)
         if body.step == Abort.__name__:
-            _log.warning("%s left: %s", name, payload_of(body, Abort).reason)
+            _log.warning("%s left: %r", name, payload_of(body, Abort).reason)
         else:
             _log.info("%s from %s", body.step, name)
+        if body.step == UploadHeader.__name__ and (accused := self._protocol.uploads[member].complaints):
+            bad = ", ".join(self._setup.roster.name(dealer) for dealer in accused)
+            _log.warning("%s says that these dealt it bad shares: %s", name, bad)
         self._wake()
 
     def _close_step(self) -> None:
@@ -138,28 +145,27 @@ class ServerSession:
         if not self._protocol.is_complete:
             _log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))
         self._write("closed", step.encode())
-        try:
-            self._protocol.close()
-        except (SessionAborted, ProtocolViolation) as error:
-            self._abort(error.reason if isinstance(error, SessionAborted) else str(error))
+        self._protocol.close()
         self._publish()
 
-    def _abort(self, reason: str) -> None:
-        self._aborted = reason
+    def _abort(self, reason: str) -> NoReturn:
+        """Tell everyone that the session is over; after a restart, again."""
         self._write("aborted", reason.encode())
-        self._send(EVERYONE, Abort(reason[:2000]))
+        if Abort.__name__ not in self._outbox:
+            self._send(EVERYONE, Abort(reason[:2000]))
         self._wake()
         raise SessionAborted(reason)
 
     async def _open_sum(self, ready: SumToOpen) -> None:
         """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
-        members = ready.members
 
         def work() -> Outcome:
-            total = add_up((self._staging.path(member) for member in members), self._setup.context)
-            return self._finish(members, ready.open(self._setup.context, total))
+            return self._finish(open_sum(self._setup, ready, self._staging.path, self._protocol.uploads))
 
-        self._protocol.conclude(await asyncio.to_thread(work))
+        try:
+            self._protocol.conclude(await asyncio.to_thread(work))
+        except SessionAborted as error:
+            self._protocol.failure = error.reason
         self._publish()
 
     def _publish(self) -> None:
@@ -197,19 +203,19 @@ class ServerSession:
         try:
             self._journal.append(kind, content)
         except BadInput as error:
-            self._failure = error
+            self._disk_failure = error
             self._wake()
             raise
 
     def _relive(self, record: Record) -> None:
-        """Take in one record of the transcript. Raises SessionAborted when it holds the session's end."""
+        """Take in one record of the transcript."""
         if record.kind == "received":
             sender = peek(record.content).sender
             self._protocol.take(sender, record.content, self._protocol.open(sender, record.content))
         elif record.kind == "closed":
             self._protocol.close()
         elif record.kind == "aborted":
-            raise SessionAborted(record.content.decode(errors="replace"))
+            self._protocol.failure = record.content.decode(errors="replace")
         elif record.kind == "sent":
             body = peek(record.content)
             self._keep_sent(body, record.content)
@@ -228,8 +234,8 @@ class ServerSession:
             if remaining <= 0:
                 return
             await self._change_within(remaining)
-            if self._failure is not None:
-                raise self._failure
+            if self._disk_failure is not None:
+                raise self._disk_failure
 
     async def _change_within(self, seconds: float) -> bool:
         event = self._changed

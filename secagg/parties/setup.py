@@ -8,6 +8,7 @@ from methods import Method, method_named
 from secagg.encoding import Capacity, Layout
 from secagg.errors import BadInput
 from secagg.plan import Plan
+from secagg.policy import Policy
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.roster import Roster
 
@@ -50,6 +51,11 @@ class SessionSetup:
         protection = protection_named(plan.protection)
         protection.fewest(context)
         return cls(plan, roster, method, layout, capacity, protection, context)
+
+    def check(self, policy: Policy, sessions: int) -> None:
+        """Raise PlanRefused when the plan breaks the policy; `sessions` counts earlier ones over the same data."""
+        clients, size = len(self.context.clients), self.context.packed_bytes
+        policy.check(self.plan, clients, self.fewest, size, sessions)
 
     @property
     def fewest(self) -> int:

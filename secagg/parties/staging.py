@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 from collections.abc import AsyncIterator, Iterable
@@ -24,29 +25,35 @@ class Staging:
         self._folder = folder
         self._context = context
         folder.mkdir(parents=True, exist_ok=True)
+        for torn in folder.glob("*.part"):
+            torn.unlink()
 
     def path(self, member: int) -> Path:
         """Where a member's complete vector lies."""
         return self._folder / f"{member}.bin"
 
-    async def receive(self, member: int, header: UploadHeader, parts: AsyncIterator[bytes]) -> None:
-        """Stage one vector; afterwards it is on the disk, whole and with the announced digest.
+    @contextlib.asynccontextmanager
+    async def receive(self, member: int, header: UploadHeader, parts: AsyncIterator[bytes]) -> AsyncIterator[Path]:
+        """Stage one vector beside the kept ones; inside the context it is on the disk, whole, with the header's digest.
 
         Raises ProtocolViolation when bytes and header differ, BadInput when the disk refuses.
         """
         name = self._context.names[member]
         if header.length != self._context.packed_bytes:
             raise ProtocolViolation(name, f"announces {header.length} bytes, not {self._context.packed_bytes}")
-        task = asyncio.current_task()
-        temporary = self._folder / f"{member}.{id(task):x}.part"
+        part = self._folder / f"{member}.{id(asyncio.current_task()):x}.part"
         try:
-            await self._write(temporary, name, header, parts)
-            temporary.replace(self.path(member))
-            sync_folder(self._folder)
+            await self._write(part, name, header, parts)
+            yield part
         except OSError as error:
             raise BadInput(f"cannot store the upload of {name} ({error.strerror})", remedy="free the disk") from None
         finally:
-            temporary.unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
+
+    def keep(self, member: int, part: Path) -> None:
+        """Let a staged vector be the member's."""
+        part.replace(self.path(member))
+        sync_folder(self._folder)
 
     async def _write(self, path: Path, name: str, header: UploadHeader, parts: AsyncIterator[bytes]) -> None:
         hasher, received = hashlib.sha256(), 0

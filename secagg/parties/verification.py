@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, SessionAborted, TranscriptInvalid
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError, SessionAborted, TranscriptInvalid
 from secagg.parties.protocol import ServerProtocol
-from secagg.parties.result import conclude
+from secagg.parties.result import SumResult, check_head, open_sum
 from secagg.parties.server import UPLOADS
 from secagg.parties.setup import SessionSetup
-from secagg.parties.staging import add_up, digest_matches
 from secagg.plan import Plan
+from secagg.protection import SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import SERVER_INDEX, Roster
 from secagg.transcript import (
@@ -44,8 +44,7 @@ def verify_transcript(path: Path) -> dict[str, Any]:
     """
     records = read_transcript(path)
     setup = SessionSetup.of(_content(records, 0, "plan", Plan), _content(records, 1, "roster", Roster))
-    frames = [record for record in records if record.kind in ("received", "sent")]
-    is_servers = not frames or (peek(frames[0].content).sender == SERVER_INDEX) == (frames[0].kind == "sent")
+    is_servers = _is_servers(records)
     verifier = _ServerVerifier(setup, path.parent) if is_servers else _ClientVerifier(setup)
     for record in records[2:]:
         try:
@@ -56,6 +55,17 @@ def verify_transcript(path: Path) -> dict[str, Any]:
             raise TranscriptInvalid(record.index, str(error)) from None
     found = {"role": "server" if is_servers else "client", "records": len(records), "head": records[-1].head.hex()}
     return {**found, "plan_sha256": setup.plan.digest.hex(), **verifier.conclusion(len(records))}
+
+
+def _is_servers(records: Sequence[Record]) -> bool:
+    """Whether the first frame was sent by the server and sent here, or the reverse of both."""
+    for record in records:
+        if record.kind in ("received", "sent"):
+            try:
+                return (peek(record.content).sender == SERVER_INDEX) == (record.kind == "sent")
+            except MalformedMessage as error:
+                raise TranscriptInvalid(record.index, str(error)) from None
+    return True
 
 
 def _content(records: Sequence[Record], index: int, kind: str, cls: type[T]) -> T:
@@ -79,7 +89,6 @@ class _ServerVerifier:
         self._setup = setup
         self._folder = folder
         self._protocol = ServerProtocol(setup)
-        self._expected_abort: str | None = None
         self._aborted: str | None = None
         self._final_head = NOT_SEEN
         self._countersigned: list[str] = []
@@ -90,10 +99,10 @@ class _ServerVerifier:
             self._check_received(record)
         elif record.kind == "closed":
             _require(record.content.decode(errors="replace") == self._protocol.awaits, record, "closes another step")
-            self._close()
+            self._protocol.close()
         elif record.kind == "aborted":
             self._aborted = record.content.decode(errors="replace")
-            _require(self._aborted == self._expected_abort, record, "the session was aborted without that reason")
+            _require(self._aborted == self._reason_to_abort(), record, "the session was aborted without that reason")
         else:
             _require(record.kind == "sent", record, f"a server's transcript holds no {record.kind}")
             self._check_sent(record)
@@ -107,13 +116,18 @@ class _ServerVerifier:
         if body.step == Acknowledgement.__name__ and body.seen == self._final_head:
             self._countersigned.append(self._setup.roster.name(sender))
 
-    def _close(self) -> None:
+    def _reason_to_abort(self) -> str | None:
+        if self._protocol.sum_to_open is None:
+            return self._protocol.failure
         try:
-            self._protocol.close()
+            self._open(self._protocol.sum_to_open)
         except SessionAborted as error:
-            self._expected_abort = error.reason
-        except ProtocolViolation as error:
-            self._expected_abort = str(error)
+            return error.reason
+        return None
+
+    def _open(self, ready: SumToOpen) -> SumResult:
+        folder = self._folder / UPLOADS
+        return open_sum(self._setup, ready, lambda member: folder / f"{member}.bin", self._protocol.uploads)
 
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)
@@ -142,17 +156,15 @@ class _ServerVerifier:
         ready = self._protocol.sum_to_open
         if ready is None or ready.members != outcome.members:
             raise TranscriptInvalid(record.index, "the outcome does not follow, or names other clients")
-        for member in ready.members:
-            path = self._folder / UPLOADS / f"{member}.bin"
-            name = self._setup.roster.name(member)
-            good = digest_matches(path, self._protocol.uploads[member])
-            _require(good, record, f"the vector of {name} ({path}) is missing or not the one that it signed")
-        paths = (self._folder / UPLOADS / f"{member}.bin" for member in ready.members)
-        total = ready.open(self._setup.context, add_up(paths, self._setup.context))
-        result = conclude(self._setup, ready.members, total)
+        try:
+            result = self._open(ready)
+        except (BadInput, SessionAborted) as error:
+            raise TranscriptInvalid(record.index, str(error)) from None
         _require(
             result.aggregate_sha256 == outcome.aggregate_sha256, record, "the published sum is not that of the uploads"
         )
+        _require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
+        check_head(self._setup.plan, outcome)
         self._head_agrees = result.head_sha256 == outcome.head_sha256
         self._protocol.conclude(outcome)
 
@@ -209,6 +221,7 @@ class _ClientVerifier:
 
     def _outcome(self, body: FrameBody) -> str:
         outcome: Outcome = payload_of(body, Outcome)
+        check_head(self._setup.plan, outcome)
         return outcome.aggregate_sha256.hex()
 
     def conclusion(self, records: int) -> dict[str, Any]:

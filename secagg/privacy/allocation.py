@@ -18,18 +18,18 @@ from enum import StrEnum
 from secagg.errors import BadInput
 from secagg.privacy.gaussian import composed, epsilon_of, mu_of
 from secagg.privacy.rdp import RdpCurve, gaussian_curve, shares_mu, summation_gap
+from secagg.privacy.sampler import LARGEST_SIGMA
 from secagg.privacy.sensitivity import BlockSensitivity, Sensitivity
 
 SMALLEST_SHARE = 3.0
 """Least σ of one share in grid units; the gap of a sum of shares is then below 10⁻³⁷ per coordinate."""
 FRACTIONS = 1024
 """Every σ is a multiple of 1/1024 grid unit: an exact rational, the same float64 on every machine."""
-LARGEST_SIGMA = 1e12
 OUTWARD = 1 + 2.0**-40
 SHARE_RULES: Mapping[str, Mapping[str, float]] = {
     "moments": {"counts": 0.02, "class_sums": 0.58, "second_moment": 0.40},
 }
-"""Named shares of μ²; blocks that no rule names share alike (`equal`)."""
+"""Named shares of μ²: counts need almost nothing; which balance of the others is best depends on the data's size."""
 
 
 class Mechanism(StrEnum):
@@ -144,9 +144,7 @@ class Calibration:
     def epsilon(self, delta: float, *, sessions: int = 1, honest: int | None = None) -> float:
         """Return ε, rounded up, of `sessions` such releases about the same data. Raises BadInput."""
         if self.mechanism is Mechanism.GAUSSIAN:
-            if sessions < 1:
-                raise BadInput(f"{sessions} sessions", remedy="give 1 or more")
-            return epsilon_of(composed([self.mu(1)] * sessions), delta)
+            return epsilon_of(composed(self.mu(1), sessions), delta)
         return self.curve(honest).times(sessions).epsilon(delta)
 
 
@@ -168,7 +166,7 @@ def calibrate(
     holds as computed. Raises BadInput, with figures, when a share's σ is below 3 grid units or beyond the sampler.
     """
     if mechanism is Mechanism.GAUSSIAN:
-        mu = mu_of(epsilon, delta) / math.sqrt(sessions)
+        mu = mu_of(epsilon, delta) / composed(1.0, sessions)
     else:
         mu = shares_mu(epsilon, delta, sessions=sessions)
     for _ in range(20):

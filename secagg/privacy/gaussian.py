@@ -15,7 +15,7 @@ needed. Every function rounds away from the optimistic side: δ and ε up, μ do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from scipy.special import erfcx
 
@@ -24,7 +24,7 @@ from secagg.errors import BadInput
 SMALLEST_DELTA = 1e-250
 LARGEST_MU = 1e6
 SLACK = 2.0**-43
-"""Relative error allowed for erfcx, exp and the arithmetic, per unit of 1 + v²; measured errors are ~100 times less."""
+"""Relative error allowed for erfcx, exp and the arithmetic, per unit of 1 + v²."""
 OUTWARD = 1 + 2.0**-40
 """Last factor of a noise multiplier, so that dividing by it again cannot round μ above what was solved for."""
 
@@ -50,7 +50,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    """Return the largest μ of a Gaussian release with (ε, δ), ε > 0, rounded down. Raises BadInput.
+    """Return the largest μ of a Gaussian release with (ε, δ), rounded down. Raises BadInput.
 
     `epsilon_of(mu_of(epsilon, delta), delta) <= epsilon` holds as computed.
     """
@@ -67,10 +67,14 @@ def noise_multiplier_of(mu: float) -> float:
     return OUTWARD / mu
 
 
-def composed(mus: Iterable[float]) -> float:
-    """Return the μ of several Gaussian releases about the same data together: √Σμ², rounded up (Dong et al. 2022)."""
-    total = math.sqrt(math.fsum(mu * mu for mu in mus))
-    return total * (1 + 2.0**-50)
+def composed(mu: float, sessions: int) -> float:
+    """Return the μ of `sessions` ≥ 1 Gaussian releases about the same data: μ·√T, rounded up (Dong et al. 2022).
+
+    Raises BadInput for fewer than 1.
+    """
+    if sessions < 1:
+        raise BadInput(f"{sessions} sessions", remedy="give 1 or more")
+    return mu * math.sqrt(sessions) * (1 + 2.0**-50)
 
 
 def least(holds: Callable[[float], bool]) -> float:

@@ -46,11 +46,10 @@ class RdpCurve:
         return _curve(np.array(self.values) * sessions * UP)
 
     def epsilon(self, delta: float) -> float:
-        """Return ε at δ, rounded up: the least over α of
+        """Return ε at δ, rounded up. Raises BadInput for a δ out of range.
 
-        ρ(α) + ln((α − 1)/α) − (ln δ + ln α)/(α − 1)
-
-        (Canonne, Kamath & Steinke 2020, Proposition 12; Asoodeh et al. 2021). Raises BadInput for a δ out of range.
+        The least over α of ρ(α) + ln((α − 1)/α) − (ln δ + ln α)/(α − 1) (Canonne, Kamath & Steinke 2020,
+        Proposition 12; Asoodeh et al. 2021).
         """
         if not SMALLEST_DELTA <= delta < 1:
             raise BadInput(f"delta cannot be {delta}", remedy=f"give a number from {SMALLEST_DELTA:g} to below 1")
@@ -59,9 +58,9 @@ class RdpCurve:
         return max(0.0, float(bound.min()))
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0, rounded up, at most 1: the least over α of
+        """Return δ at ε ≥ 0, rounded up, at most 1. Raises BadInput for an ε out of range.
 
-        e^((α − 1)(ρ(α) − ε))/(α − 1)·(1 − 1/α)^α    (Canonne, Kamath & Steinke 2020, Proposition 12).
+        The least over α of e^((α − 1)(ρ(α) − ε))/(α − 1)·(1 − 1/α)^α (Canonne, Kamath & Steinke 2020, Proposition 12).
         """
         if not 0 <= epsilon < math.inf:
             raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number of 0 or more")
@@ -87,7 +86,8 @@ def summation_gap(segments: Iterable[tuple[float, int]], shares: int) -> float:
 
         τ_j = 10·Σ_{k=1}^{K−1} e^(−2π²·σ_j²·k/(k + 1)),   σ_j ≥ ½.
 
-    Raises BadInput below that σ and for fewer than 1 share.
+    Raises BadInput below that σ and for fewer than 1 share. Beyond σ ≈ 8 it underflows to 0, which is within the
+    rounding of every curve with μ > 0.
     """
     if shares < 1:
         raise BadInput(f"{shares} noise shares", remedy="give 1 or more")

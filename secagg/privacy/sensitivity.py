@@ -129,7 +129,9 @@ class MomentSensitivity:
         )
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the sup for weights w of N, A and B; with n = w_N, a = w_A·R_q², b = w_B·R_q⁴:
+        """Return the sup for weights w of N, A and B.
+
+        With n = w_N, a = w_A·R_q² and b = w_B·R_q⁴ it is
 
         - add/remove: n + a + b, reached by every record of full length;
         - replace-one: the larger of the two cases below.

@@ -57,6 +57,8 @@ def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: 
     """
     frame = decode(Frame, data)
     body = decode(FrameBody, frame.body)
+    if sender >= len(roster.members):
+        raise MalformedMessage("Frame", f"there is no member {sender}")
     name = roster.name(sender)
     if not is_signed(roster.identity(sender), frame.signature, "frame", frame.body):
         raise ProtocolViolation(name, f"the frame {body.step} is not signed by its identity")

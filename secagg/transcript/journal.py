@@ -7,9 +7,11 @@ before it is in it. A torn last record (a crash in the middle of a write) was ne
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
@@ -22,7 +24,7 @@ FILE_NAME = "transcript.log"
 
 
 class Journal:
-    """Append-only access to one party's transcript. Only the chain's head stays in memory."""
+    """Append-only access to one party's transcript, for one process at a time. Only the head stays in memory."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raises TranscriptInvalid for a broken chain, BadInput when it cannot be used."""
@@ -32,11 +34,11 @@ class Journal:
         self._known: set[bytes] = set()
         complete = 0
         try:
-            if path.exists() and path.stat().st_size > len(MAGIC):
+            self._file = _locked(path)
+            if path.stat().st_size > len(MAGIC):
                 for record, end in _scan(path, torn_tail_allowed=True):
                     self._remember(record)
                     complete = end
-            self._file = path.open("r+b" if path.exists() else "w+b")
             self._file.truncate(complete)
             self._file.seek(0, os.SEEK_END)
             if not self._count:
@@ -61,7 +63,8 @@ class Journal:
             self._file.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
             self._sync()
         except OSError as error:
-            self._forget_after(end)
+            with contextlib.suppress(OSError):
+                self._forget_after(end)
             raise BadInput(
                 f"cannot write the transcript {self.path} ({error.strerror})", remedy="free the disk and start again"
             ) from None
@@ -88,7 +91,7 @@ class Journal:
     def _forget_after(self, end: int) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        self._file = self.path.open("r+b")
+        self._file = _locked(self.path)
         self._file.truncate(end)
         self._file.seek(end)
 
@@ -122,6 +125,19 @@ def _scan(path: Path, *, torn_tail_allowed: bool) -> Iterator[tuple[Record, int]
                 raise TranscriptInvalid(index, "does not follow the record before it")
             head, index = record.head, index + 1
             yield record, file.tell()
+
+
+def _locked(path: Path) -> BinaryIO:
+    """Open or create a file for this process alone, until it is closed. Raises BadInput when another has it."""
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BadInput(
+            f"another process is at work in {path.parent}", remedy="wait until it ends, or stop it"
+        ) from None
+    return file
 
 
 def sync_folder(folder: Path) -> None:

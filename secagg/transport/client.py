@@ -30,6 +30,8 @@ _AWAY = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,  # its disk is full: somebody may free it
+    grpc.StatusCode.UNKNOWN,  # it failed without meaning to refuse
+    grpc.StatusCode.INTERNAL,
 )
 
 

@@ -7,6 +7,7 @@ MAX_FRAME_BYTES = 64 << 20
 MAX_MESSAGE_BYTES = 4 << 20  # the largest Dealing, of 4,096 holders, has 1.1 MiB
 POLL_SECONDS = 15.0  # how long the server keeps a Fetch open before it says "not yet"
 CALL_SECONDS = 60.0
+CALLS_PER_MEMBER = 4
 UPLOAD_SECONDS = 3600.0
 RETRY_SECONDS = 0.5
 

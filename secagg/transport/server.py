@@ -14,7 +14,7 @@ from grpc_health.v1.health import aio as health_aio
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
 from secagg.roster import SERVER_INDEX
 from secagg.transport.credentials import Credentials
-from secagg.transport.limits import CHUNK_BYTES, KEEPALIVE, POLL_SECONDS
+from secagg.transport.limits import CALL_SECONDS, CALLS_PER_MEMBER, CHUNK_BYTES, KEEPALIVE, POLL_SECONDS
 from secagg.wire import rpc
 
 _log = logging.getLogger("secagg.server")
@@ -42,6 +42,7 @@ class Endpoint(rpc.SessionServicer):
     def __init__(self, credentials: Credentials, coordinator: Coordinator) -> None:
         self._roster = credentials.roster
         self._coordinator = coordinator
+        self._slots = {index: asyncio.Semaphore(CALLS_PER_MEMBER) for index in credentials.roster.clients}
 
     async def Submit(self, request: rpc.SubmitRequest, context: Any) -> rpc.SubmitReply:
         """One frame."""
@@ -88,8 +89,12 @@ class Endpoint(rpc.SessionServicer):
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, problem)
 
     async def _guard(self, member: int, context: Any, work: Any) -> Any:
+        if self._slots[member].locked():
+            work.close()
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CALLS_PER_MEMBER} calls at a time")
         try:
-            return await work
+            async with self._slots[member]:
+                return await work
         except (ProtocolViolation, MalformedMessage) as error:
             _log.warning("refused %s: %s", self._roster.name(member), error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -100,8 +105,22 @@ class Endpoint(rpc.SessionServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 
+class Health(health_aio.HealthServicer):
+    """Answers Check; Watch would let anyone with a certificate hold calls open."""
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        """Refused."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
+
+
 async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
-    async for part in parts:
+    while True:
+        try:
+            part = await asyncio.wait_for(anext(parts, None), CALL_SECONDS)
+        except TimeoutError:
+            raise MalformedMessage("UploadPart", f"nothing came for {CALL_SECONDS:.0f} s") from None
+        if part is None:
+            return
         if part.WhichOneof("part") != "data" or len(part.data) > CHUNK_BYTES:
             raise MalformedMessage("UploadPart", f"only data of at most {CHUNK_BYTES} bytes may follow the frame")
         yield part.data
@@ -110,9 +129,9 @@ async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
 async def serve(credentials: Credentials, coordinator: Coordinator, listen: str) -> tuple[grpc.aio.Server, str]:
     """Start the endpoint with a health service; return it with the address it listens on. Raises BadInput."""
     host, _, _ = listen.rpartition(":")
-    server = grpc.aio.server(options=KEEPALIVE, maximum_concurrent_rpcs=4 * len(credentials.roster.members) + 16)
+    server = grpc.aio.server(options=KEEPALIVE, maximum_concurrent_rpcs=16 * len(credentials.roster.members) + 16)
     rpc.add_SessionServicer_to_server(Endpoint(credentials, coordinator), server)
-    health = health_aio.HealthServicer()
+    health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     await health.set("", health_pb2.HealthCheckResponse.SERVING)
     try:

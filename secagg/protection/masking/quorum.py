@@ -5,12 +5,18 @@ Over all clients: t is the smallest integer with 2t > n + c, and the plan is ref
 al. 2017, section 6.2, malicious server), and, since shares are opened only with such a quorum, that nobody can
 collect both kinds of shares of one client.
 
-Below `SPARSE_FROM` clients every client deals to every other. From there on a client deals to k neighbours on a
-Harary graph over a random ring (Bell et al. 2020, section 4), and k is the smallest even degree for which, except
-with probability 2⁻⁴⁰ after 2⁶⁴ offline tries of whoever influences the directory,
-no honest client's closed neighbourhood (k + 1 holders) has so many colluders that t_k signatures' worth of both
-kinds of shares exist (2·t_k > k + 1 + c_k), every neighbourhood keeps t_k holders (t_k ≤ k − D_k), and the honest
-survivors stay connected (no run of k/2 neighbours on the ring is gone).
+Below `SPARSE_FROM` clients every client deals to every other. From there on a client deals to k neighbours, k/2 on
+each side of a random ring (a Harary graph, Bell et al. 2020, section 4). With c_k the most colluders in a closed
+neighbourhood of k + 1 holders and D_k the most dropouts in it, k is the smallest even degree with
+
+    t_k = k/2 + 2 + c_k  and  t_k ≤ k − D_k.
+
+The first is for privacy, whoever the server lets drop out after it has seen the ring. Were the survivors to fall apart
+into groups without a common neighbour, some survivor would have no survivor among its k/2 neighbours on one side: at
+most k/2 + 1 honest holders and c_k colluders could open its seed, one short of t_k, so that no group's sum comes out.
+It also gives 2·t_k > k + 1 + c_k: nobody can collect both kinds of shares of one client. The second is for liveness.
+c_k holds except with probability 2⁻⁴⁰ even for a server that tries 2⁶⁴ directories offline and admits as few as t
+clients; D_k except with probability 2⁻⁴⁰.
 """
 
 from __future__ import annotations
@@ -93,17 +99,14 @@ def derive_thresholds(clients: int, colluders: int, dropouts: int, minimum_cohor
 
 def _sparse_degree(n: int, c: int, d: int) -> tuple[int, int]:
     """Smallest even degree k < n − 1 with its share threshold t_k, or the complete graph."""
-    failure_bits = STATISTICAL_BITS + GRINDING_BITS + math.ceil(math.log2(n)) + 2
+    complete = (n + c) // 2 + 1
+    every = math.ceil(math.log2(n)) + 1  # union over all clients' neighbourhoods, halved
     for k in range(SMALLEST_DEGREE, n - 1, 2):
-        gone = (c + d) / n
-        if gone > 0 and math.log2(n) + (k // 2) * math.log2(gone) > -failure_bits:
-            continue
-        colluding = _tail(n - d - 1, c, k, failure_bits)
-        dropped = _tail(n - 1, d, k, failure_bits)
-        threshold = (k + 1 + colluding) // 2 + 1
-        if threshold <= k - dropped:
-            return k, threshold
-    return n - 1, (n + c) // 2 + 1
+        colluding = _tail(complete - 1, c, k, STATISTICAL_BITS + GRINDING_BITS + every)
+        dropped = _tail(n - 1, d, k, STATISTICAL_BITS + every)
+        if k // 2 + 2 + colluding <= k - dropped:
+            return k, k // 2 + 2 + colluding
+    return n - 1, complete
 
 
 def _tail(population: int, marked: int, drawn: int, bits: int) -> int:

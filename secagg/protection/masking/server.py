@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from secagg.crypto.agreement import is_usable
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.graph import NeighbourGraph
@@ -46,6 +47,8 @@ class AwaitingKeys:
         if self._collected.is_new(member, incoming):
             if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
                 raise ProtocolViolation(self._context.names[member], "its keys are not signed by its identity")
+            if not (is_usable(incoming.channel_key) and is_usable(incoming.mask_key)):
+                raise ProtocolViolation(self._context.names[member], "advertised a key of small order or not canonical")
             own = {incoming.channel_key, incoming.mask_key}
             others = self._collected.messages.values()
             if len(own) == 1 or any(own & {entry.channel_key, entry.mask_key} for entry in others):
@@ -140,19 +143,13 @@ class AwaitingUploads:
             name = self._context.names[member]
             if incoming.length != self._context.packed_bytes:
                 raise ProtocolViolation(name, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
+            near = set(self._graph.holders(member)) & set(self._dealers) - {member}
+            if not set(incoming.complaints) <= near:
+                raise ProtocolViolation(name, "complains about members that dealt it no share")
             masked_for = (incoming.directory, incoming.dealers)
             if masked_for != (bind.directory_digest(self._directory), bind.members_digest(self._dealers)):
                 raise ProtocolViolation(name, "masked its vector for another directory or other dealers")
             self._collected.put(member, incoming)
-
-    @property
-    def complaints(self) -> dict[int, tuple[int, ...]]:
-        """Dealers that are said to have dealt bad shares, and who says so."""
-        said: dict[int, tuple[int, ...]] = {}
-        for member in self._collected.members:
-            for dealer in self._collected.messages[member].complaints:
-                said[dealer] = (*said.get(dealer, ()), member)
-        return said
 
     @property
     def complete(self) -> bool:

@@ -1,0 +1,127 @@
+"""`secagg epsilon`: what an amount of noise promises, and how much noise a promise takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.errors import BadInput
+from secagg.privacy import Adjacency, Mechanism
+from secagg.privacy.allocation import SMALLEST_SHARE
+from secagg.privacy.claim import shown
+from secagg.privacy.gaussian import composed, epsilon_of, mu_of, noise_multiplier_of
+from secagg.privacy.rdp import gaussian_curve, shares_mu, summation_gap
+
+
+def epsilon(
+    delta: Annotated[float, typer.Option(help="The chance that the promise leaves out.")],
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise of the whole sum, in units of the sensitivity: σ/Δ.")
+    ] = None,
+    target_epsilon: Annotated[float | None, typer.Option(help="Say instead which noise multiplier gives this.")] = None,
+    adjacency: Annotated[
+        Adjacency | None, typer.Option(help="The one that the sensitivity Δ was taken for; it goes into the result.")
+    ] = None,
+    mechanism: Annotated[
+        Mechanism, typer.Option(help="gaussian: one party's noise, exact. discrete-shares: one share per client.")
+    ] = Mechanism.GAUSSIAN,
+    shares: Annotated[int, typer.Option(min=1, help="Noise shares in the whole sum.")] = 1,
+    grid_sigma: Annotated[float, typer.Option(help="σ of one share in grid units.")] = SMALLEST_SHARE,
+    coordinates: Annotated[int, typer.Option(min=1, help="Length of the summed vector.")] = 1,
+    dropped: Annotated[int, typer.Option(min=0, help="What if so many shares never arrive?")] = 0,
+    colluding: Annotated[int, typer.Option(min=0, help="What if so many shares are known to the adversary?")] = 0,
+    sessions: Annotated[int, typer.Option(min=1, help="Releases about the same data.")] = 1,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Say which epsilon an amount of noise gives, or how much noise an epsilon takes. Rounded up, never down."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    release = _Release(mechanism, delta, shares, dropped, colluding, grid_sigma, coordinates, sessions)
+    multiplier = _multiplier(release, noise_multiplier, target_epsilon)
+    reached = release.epsilon(multiplier)
+    content: dict[str, Any] = {
+        "epsilon": reached,
+        "delta": delta,
+        "noise_multiplier": multiplier,
+        "adjacency": adjacency.value if adjacency else None,
+        "mechanism": mechanism.value,
+        "sessions": sessions,
+    }
+    rows = [
+        ("epsilon", f"{shown(reached)} at delta {delta:g}"),
+        ("noise multiplier", f"{math.ceil(multiplier * 1e6) / 1e6:.6f} (σ/Δ)"),
+        ("adjacency", adjacency.value if adjacency else "the one that Δ was taken for (--adjacency)"),
+        ("mechanism", mechanism.value),
+        ("sessions", str(sessions)),
+    ]
+    if mechanism is Mechanism.DISCRETE_SHARES:
+        content |= {"shares": shares, "honest_shares": release.honest, "grid_sigma": grid_sigma}
+        content["coordinates"] = coordinates
+        rows.append(("honest shares", f"{release.honest} of {shares}, each of at least {grid_sigma:g} grid units"))
+    speaker.result(content, two_columns("Privacy of a release", rows))
+
+
+@dataclass(frozen=True)
+class _Release:
+    """Everything that is asked about but for the amount of noise."""
+
+    mechanism: Mechanism
+    delta: float
+    shares: int
+    dropped: int
+    colluding: int
+    grid_sigma: float
+    coordinates: int
+    sessions: int
+
+    def __post_init__(self) -> None:
+        if self.mechanism is Mechanism.GAUSSIAN and (self.shares, self.dropped, self.colluding) != (1, 0, 0):
+            raise BadInput("the gaussian mechanism has no noise shares", remedy="add --mechanism discrete-shares")
+        if self.honest < 1:
+            raise BadInput(
+                f"none of {self.shares} noise shares is honest and arrives: there is no promise",
+                remedy="give fewer --dropped or --colluding",
+            )
+
+    @property
+    def honest(self) -> int:
+        """Shares that arrive and are not known to the adversary."""
+        return self.shares - self.dropped - self.colluding
+
+    @property
+    def lost(self) -> float:
+        """σ of all shares over σ of the honest ones."""
+        return math.sqrt(self.shares / self.honest)
+
+    @property
+    def gap(self) -> float:
+        """What a sum of discrete shares lacks of one discrete Gaussian."""
+        return summation_gap([(self.grid_sigma, self.coordinates)], self.shares)
+
+    def epsilon(self, multiplier: float) -> float:
+        """Return ε of all sessions, rounded up."""
+        mu = self.lost / multiplier * (1 + 2.0**-48)
+        if self.mechanism is Mechanism.GAUSSIAN:
+            return epsilon_of(composed(mu, self.sessions), self.delta)
+        return gaussian_curve(mu, self.gap).times(self.sessions).epsilon(self.delta)
+
+    def multiplier(self, epsilon: float) -> float:
+        """Return the least σ/Δ with this ε, rounded up."""
+        if self.mechanism is Mechanism.GAUSSIAN:
+            return noise_multiplier_of(mu_of(epsilon, self.delta) / math.sqrt(self.sessions))
+        mu = shares_mu(epsilon, self.delta, gap=self.gap, sessions=self.sessions)
+        return self.lost * noise_multiplier_of(mu)
+
+
+def _multiplier(release: _Release, given: float | None, target: float | None) -> float:
+    if target is not None and given is None:
+        return release.multiplier(target)
+    if given is None or target is not None:
+        raise BadInput("the noise or the promise is asked for", remedy="give --noise-multiplier or --target-epsilon")
+    if not 0 < given < math.inf:
+        raise BadInput(f"the noise multiplier cannot be {given}", remedy="give a finite number above 0")
+    return given

@@ -1,0 +1,211 @@
+"""Exact noise from fair random bytes: the discrete Gaussian, and the Gaussian rounded to integers.
+
+What is drawn is *exactly* distributed, however large or small σ: floating point only ever answers questions whose
+answer it can prove.
+
+One trial (Canonne, Kamath & Steinke 2020, Algorithms 2 and 3, with their Bernoulli steps joined into one). σ is
+rational, t = ⌊σ⌋ + 1.
+
+1. V is geometric: V = max{k : u < e^(−k)} for a uniform u, so that P(V ≥ k) = e^(−k).
+2. U is uniform in {0, …, t − 1}, and Y = U + tV. Hence P(Y = y) = (1 − e^(−1))·e^(−⌊y/t⌋)/t.
+3. Keep Y when w < e^(−γ) for a uniform w, with γ = Y²/(2σ²) + σ²/(2t²) − V. Because V ≤ Y/t,
+   γ ≥ (Y − σ²/t)²/(2σ²) ≥ 0, so this is a probability, and P(Y = y and kept) is a constant times e^(−y²/(2σ²)).
+4. A fair sign; −0 is thrown away, so that 0 is not counted twice.
+
+Trials are independent; the kept values, in order, are independent draws of N_Z(0, σ²). For the rounded Gaussian
+X = Y + F with F uniform in [0, 1) takes the place of Y in γ: V ≤ X/t again, kept X have the density of |N(0, σ²)|, and
+±⌊X + ½⌋ is N(0, σ²) rounded to the nearest integer.
+
+The filter. u, w and F are infinitely long; 32, 31 and 32 of their bits are drawn at first. u is compared with integers
+T_k = ⌊2³²·e^(−k)⌋ computed exactly: only the 32-bit prefix u = T_k leaves V open. For w, γ is computed in float64.
+Where V ≤ 22, Y < 23t < 2⁵³ is exact, z = Y/σ < 23(1 + 1/σ) ≤ 69, and γ = z²/2 + c − V has an absolute error below
+2400·2⁻⁴⁹ < 2⁻³⁷ from at most twelve roundings of relative size 2⁻⁵³ (σ, 1/σ, product, square, c, two sums). numpy's
+exp is good to 4 units in the last place (2⁻⁵⁰). The margin 2⁻³² covers this 30 times over. For the
+rounded Gaussian the bits of F not yet drawn move γ by at most |dγ/dX|·2⁻³³ = z/σ·2⁻³³ < 2⁻²⁵, within the margin 2⁻²⁴.
+A comparison inside its margin is undecided, and is made by `ExactUniform` in integer arithmetic, drawing further bits
+as needed. The filter never changes an outcome: with every comparison sent to the exact path the same bytes give the
+same draws (a test does so).
+
+Bytes: with k draws still missing, a batch of min(2¹⁵, 64 + ⌊9k/4⌋) trials reads 8-byte words for U (refused at and above
+the largest multiple of t), then 4-byte words for all u, all w (lowest bit: the sign) and, for the rounded Gaussian, all
+F, little-endian. Further bits come 4 big-endian bytes at a time, trial by trial. What a batch keeps beyond k is lost.
+
+The number of bytes and the time taken vary with the draws, not with any data; draw the noise before touching the data
+(Jin et al. 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.privacy.exact_uniform import ExactUniform, exponential
+from secagg.randomness import RandomSource
+
+Integers = NDArray[np.int64]
+Words = NDArray[np.uint32]
+Flags = NDArray[np.bool_]
+
+SMALLEST_SIGMA = 0.5
+LARGEST_SIGMA = 1e12
+"""23·(σ + 1) < 2⁵³: every Y that the filter decides is a float64."""
+DECIDED = 22
+"""e^(−22)·2³² ≥ 1 > e^(−23)·2³²: the 32-bit prefix of u decides V up to here."""
+THRESHOLDS: Words = np.array([exponential(Fraction(k), 32)[0] for k in range(DECIDED + 1, 0, -1)], dtype=np.uint32)
+"""⌊2³²·e^(−k)⌋, ascending, from 0 (k = 23)."""
+TRIALS = 1 << 15
+"""At a time: the arrays of one batch stay in a core's cache."""
+BITS = 31
+"""Of w; the 32nd bit is the sign."""
+MARGIN = {False: 2.0**-32, True: 2.0**-24}
+"""Relative margin of e^(−γ) in the filter: for the discrete and for the rounded Gaussian."""
+ABSOLUTE = 2.0**-10
+"""In units of 2⁻³¹, so that an underflow of e^(−γ) to 0 leaves w = 0 undecided."""
+
+
+@dataclass(frozen=True)
+class _Law:
+    """One σ, exactly and in float64. `rounded`: the rounded Gaussian, else the discrete one."""
+
+    sigma: Fraction
+    rounded: bool
+    margin: float
+
+    @property
+    def width(self) -> int:
+        """t."""
+        return int(self.sigma) + 1
+
+    def gamma(self, position: Fraction, blocks: int) -> Fraction:
+        """γ at Y or X = `position`, V = `blocks`."""
+        square = self.sigma * self.sigma
+        return position * position / (2 * square) + square / (2 * self.width * self.width) - blocks
+
+
+def discrete_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: RandomSource) -> Integers:
+    """Return independent draws of N_Z(0, σ²), P(x) ∝ e^(−x²/(2σ²)), as int64: `count` for each (σ, count) in turn.
+
+    σ from 0.5 to 10¹² grid units; a float stands for exactly its value. Draws for equal σ are made together, in the
+    order in which each σ first appears. Raises BadInput for σ out of range or a negative count.
+    """
+    return _segments(segments, source, rounded=False)
+
+
+def rounded_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: RandomSource) -> Integers:
+    """Return independent draws of N(0, σ²) rounded to the nearest integer; else as `discrete_gaussian`.
+
+    Added by one party to integers s this is ⌊s + N(0, σ²)⌉, post-processing of the Gaussian mechanism, so that its
+    exact (ε, δ) holds (`secagg.privacy.gaussian`). Sums of several such draws are not covered by Rényi accounting of
+    discrete shares.
+    """
+    return _segments(segments, source, rounded=True)
+
+
+def _segments(
+    segments: Sequence[tuple[float | Fraction, int]],
+    source: RandomSource,
+    *,
+    rounded: bool,
+    margin: float | None = None,
+) -> Integers:
+    wanted: dict[Fraction, int] = {}
+    for sigma, count in segments:
+        if not (SMALLEST_SIGMA <= sigma <= LARGEST_SIGMA and count >= 0):
+            raise BadInput(f"{count} draws with sigma {sigma}", remedy="sigma lies between 0.5 and 1e12")
+        wanted[Fraction(sigma)] = wanted.get(Fraction(sigma), 0) + count
+    used_margin = MARGIN[rounded] if margin is None else margin
+    streams = {sigma: _draw(_Law(sigma, rounded, used_margin), wanted[sigma], source) for sigma in wanted}
+    drawn = np.empty(sum(wanted.values()), dtype=np.int64)
+    used = dict.fromkeys(wanted, 0)
+    start = 0
+    for sigma, count in segments:
+        at = used[Fraction(sigma)]
+        drawn[start : start + count] = streams[Fraction(sigma)][at : at + count]
+        used[Fraction(sigma)] = at + count
+        start += count
+    return drawn
+
+
+def _draw(law: _Law, count: int, source: RandomSource) -> Integers:
+    drawn = np.empty(count, dtype=np.int64)
+    done = 0
+    while done < count:
+        kept = _trials(law, min(TRIALS, 64 + 9 * (count - done) // 4), source)[: count - done]
+        drawn[done : done + len(kept)] = kept
+        done += len(kept)
+    return drawn
+
+
+def _trials(law: _Law, count: int, source: RandomSource) -> Integers:
+    """Return the kept values of `count` trials, in order."""
+    octets = source.bytes((20 if law.rounded else 16) * count)
+    within, kept = _uniform(law.width, np.frombuffer(octets, "<u8", count))
+    words = np.frombuffer(octets, "<u4", offset=8 * count).reshape(-1, count)
+    blocks, undecided = _geometric(words[0])
+    positions = within + law.width * blocks
+    accepted, open_acceptance = _accept(law, positions, blocks, words)
+    undecided |= open_acceptance
+    undecided &= kept
+    kept &= accepted
+    values = positions + (words[2] >> 31) if law.rounded else positions
+    for row in np.flatnonzero(undecided):
+        value = _exactly(law, int(within[row]), [int(word) for word in words[:, row]], source)
+        kept[row] = value is not None
+        values[row] = value or 0
+    negative = (words[1] & 1).astype(np.bool_)
+    if not law.rounded:
+        kept &= ~negative | (values != 0)
+    signed: Integers = np.where(negative, -values, values)[kept]
+    return signed
+
+
+def _uniform(width: int, words: NDArray[np.uint64]) -> tuple[Integers, Flags]:
+    """Return U, uniform in {0, …, t − 1} where the flag is set: where a 64-bit word lies below a multiple of t."""
+    last = (1 << 64) // width * width - 1
+    return (words % np.uint64(width)).astype(np.int64), words <= np.uint64(last)
+
+
+def _geometric(words: Words) -> tuple[Integers, Flags]:
+    """Return V from the first 32 bits of u, and whether further bits could make it another."""
+    above = np.searchsorted(THRESHOLDS, words, side="right")
+    return DECIDED + 1 - above, THRESHOLDS[above - 1] == words
+
+
+def _accept(law: _Law, positions: Integers, blocks: Integers, words: Words) -> tuple[Flags, Flags]:
+    """Return w < e^(−γ) as far as float64 can tell, and whether it cannot."""
+    sigma = float(law.sigma)
+    scaled = positions.astype(np.float64)
+    if law.rounded:
+        scaled += (words[2] + 0.5) * 2.0**-32
+    scaled *= 1 / sigma
+    gamma = 0.5 * scaled * scaled + (0.5 * (sigma / law.width) ** 2 - blocks)
+    threshold = np.exp(-gamma) * 2.0**BITS
+    prefix = (words[1] >> 1).astype(np.float64)
+    accepted = prefix + 1 <= threshold * (1 - law.margin)
+    refused = prefix >= threshold * (1 + law.margin) + ABSOLUTE
+    return accepted, ~(accepted | refused)
+
+
+def _exactly(law: _Law, within: int, words: list[int], source: RandomSource) -> int | None:
+    """Return the value of one trial, without its sign, or None where it is thrown away; in rational arithmetic."""
+    geometric = ExactUniform(words[0], 32, source)
+    blocks = 0
+    while geometric.is_below_exponential(Fraction(blocks + 1)):
+        blocks += 1
+    position = within + law.width * blocks
+    acceptance = ExactUniform(words[1] >> 1, BITS, source)
+    if not law.rounded:
+        return position if acceptance.is_below_exponential(law.gamma(Fraction(position), blocks)) else None
+    fraction = ExactUniform(words[2], 32, source)
+    while True:
+        low, high = (law.gamma(position + end, blocks) for end in fraction.bounds())
+        accepted = acceptance.is_below(low, high)
+        if accepted is not None:
+            return position + (words[2] >> 31) if accepted else None
+        fraction.extend()
+        acceptance.extend()
