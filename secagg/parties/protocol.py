@@ -42,16 +42,14 @@ class ServerProtocol:
     @property
     def is_complete(self) -> bool:
         """Whether the present step can be closed before its deadline."""
-        if self._step is not None:
-            return self._step.complete
-        members = self.outcome.members if self.outcome else ()
-        return all((member, Acknowledgement.__name__) in self._taken for member in members)
+        return (self._step is not None and self._step.complete) or not self.waiting_for
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
-        """Names of those who have not answered the present step yet."""
+        """Names of those who may still answer the present step: neither heard nor gone."""
         expected = self._step.expected if self._step is not None else self.outcome.members if self.outcome else ()
-        return tuple(self._setup.roster.name(m) for m in sorted(expected) if (m, self.awaits) not in self._taken)
+        heard = {member for member, step in self._taken if step in (self.awaits, Abort.__name__)}
+        return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
     def open(self, member: int, frame: bytes) -> FrameBody:
         """Check a client's frame. Raises MalformedMessage or ProtocolViolation."""

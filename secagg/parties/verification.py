@@ -43,7 +43,11 @@ def verify_transcript(path: Path) -> dict[str, Any]:
     Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
     """
     records = read_transcript(path)
-    setup = SessionSetup.of(_content(records, 0, "plan", Plan), _content(records, 1, "roster", Roster))
+    plan, roster = _content(records, 0, "plan", Plan), _content(records, 1, "roster", Roster)
+    try:
+        setup = SessionSetup.of(plan, roster)
+    except BadInput as error:
+        raise TranscriptInvalid(1, error.problem) from None
     is_servers = _is_servers(records)
     verifier = _ServerVerifier(setup, path.parent) if is_servers else _ClientVerifier(setup)
     for record in records[2:]:

@@ -53,7 +53,9 @@ def _handshake(credentials: Credentials, host: str, port: int) -> None:
         context.wrap_socket(plain, server_hostname=name) as secured,
         contextlib.suppress(TimeoutError),
     ):
-        secured.recv(1)  # a server that refuses the client's certificate says so only after the handshake
+        # A server that refuses the client's certificate closes after the handshake; one that takes it speaks first.
+        if not secured.recv(1):
+            raise BadInput("the server refuses this member's certificate", remedy="have it issued anew")
 
 
 def _remedy(reason: str) -> str:

@@ -103,6 +103,9 @@ class Endpoint(rpc.SessionServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the server cannot store this now")
         except SecaggError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except Exception:
+            _log.exception("a call of %s failed", self._roster.name(member))
+            await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its operator's log says why")
 
 
 class Health(health_aio.HealthServicer):
@@ -128,7 +131,9 @@ async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
 
 async def serve(credentials: Credentials, coordinator: Coordinator, listen: str) -> tuple[grpc.aio.Server, str]:
     """Start the endpoint with a health service; return it with the address it listens on. Raises BadInput."""
-    host, _, _ = listen.rpartition(":")
+    host, _, wanted = listen.rpartition(":")
+    if not host or not wanted.isdigit() or int(wanted) > 65_535:
+        raise BadInput(f"{listen!r} is no address to listen on", remedy="write HOST:PORT")
     server = grpc.aio.server(options=KEEPALIVE, maximum_concurrent_rpcs=16 * len(credentials.roster.members) + 16)
     rpc.add_SessionServicer_to_server(Endpoint(credentials, coordinator), server)
     health = Health()
