@@ -103,7 +103,7 @@ class Endpoint(rpc.SessionServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the server cannot store this now")
         except SecaggError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except Exception:
+        except Exception:  # noqa: BLE001 (whatever it is, the caller learns only that it was not refused)
             _log.exception("a call of %s failed", self._roster.name(member))
             await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its operator's log says why")
 

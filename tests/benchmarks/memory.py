@@ -33,8 +33,10 @@ _PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Peak:
-    """Peak resident memory in MiB: when the server listens, while it serves, and until the process ends (it then
-    loads torch to write the head)."""
+    """Peak resident memory in MiB: when the server listens, while it serves, and until the process ends.
+
+    After serving it loads torch to write the head.
+    """
 
     start: float = 0.0
     serving: float = 0.0
@@ -129,11 +131,15 @@ def contribution(setup: SessionSetup, member: int) -> Integers:
 
 async def _address(file: Path, process: asyncio.subprocess.Process) -> str:
     deadline = time.monotonic() + _START_SECONDS
-    while not (file.exists() and file.stat().st_size):
+    while not (address := _content(file)):
         if process.returncode is not None or time.monotonic() > deadline:
             raise RuntimeError("the server did not start; the lines above say why")
         await asyncio.sleep(_POLL_SECONDS)
-    return file.read_text(encoding="utf-8")
+    return address
+
+
+def _content(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 async def _watch(process: asyncio.subprocess.Process, peak: Peak) -> None:

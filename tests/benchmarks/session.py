@@ -10,8 +10,8 @@ import asyncio
 import gc
 import hashlib
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,12 +50,16 @@ class SessionCosts:
     """What one session cost: client figures are means over the survivors.
 
     `client_cpu` is CPU seconds for each message that a client sends, `client_bytes` the bytes of the requests that
-    carry it; `server_open` is wall seconds of the parts of the opening.
+    carry it. `share_checks` is the server's CPU for all openings, `after_last_opening` wall seconds from then to the
+    opened integers (recovery, adding up, unmasking). `transcript_wait` is how long the server waited for its disk to
+    have the openings, one by one.
     """
 
     client_cpu: dict[str, float]
     client_bytes: dict[str, float]
-    server_open: dict[str, float]
+    share_checks: float
+    after_last_opening: float
+    transcript_wait: float
 
     @property
     def cpu(self) -> float:
@@ -64,8 +68,8 @@ class SessionCosts:
 
     @property
     def opening(self) -> float:
-        """Wall seconds from the openings, all at hand, to the opened integers."""
-        return sum(self.server_open.values())
+        """Seconds from the openings to the opened integers, without the disk's time to store each opening."""
+        return self.share_checks + self.after_last_opening
 
 
 @dataclass
@@ -74,9 +78,12 @@ class _Stage:
 
     server: ServerSession
     setup: SessionSetup
-    cpu: dict[int, Counter[str]] = field(default_factory=dict)
-    sent: dict[int, Counter[str]] = field(default_factory=dict)
-    moments: dict[str, float] = field(default_factory=dict)
+    cpu: dict[int, defaultdict[str, float]] = field(default_factory=dict)
+    sent: dict[int, defaultdict[str, float]] = field(default_factory=dict)
+    checks_seconds: float = 0.0
+    checks_cpu: float = 0.0
+    last_opening: float = 0.0
+    opened: float = 0.0
     _arrived: Counter[str] = field(default_factory=Counter)
     _gates: dict[str, asyncio.Event] = field(default_factory=dict)
 
@@ -92,6 +99,12 @@ class _Stage:
             gate.set()
         await gate.wait()
 
+    def taken_opening(self, seconds: float, cpu: float) -> None:
+        """The server has checked an opening and written it down."""
+        self.checks_seconds += seconds
+        self.checks_cpu += cpu
+        self.last_opening = time.perf_counter()
+
     def is_last(self, step: str) -> bool:
         """Whether the server has now taken the step's last message; counts down."""
         self._arrived[step] -= 1
@@ -104,8 +117,8 @@ class _Wire:
     def __init__(self, stage: _Stage, member: int) -> None:
         self._stage, self._member = stage, member
         self._step = ""
-        self._cpu: Counter[str] = stage.cpu.setdefault(member, Counter())
-        self._sent: Counter[str] = stage.sent.setdefault(member, Counter())
+        self._cpu = stage.cpu.setdefault(member, defaultdict(float))
+        self._sent = stage.sent.setdefault(member, defaultdict(float))
         self._began = time.process_time()
 
     def stop(self, step: str | None = None) -> None:
@@ -119,9 +132,10 @@ class _Wire:
         self.stop(step := peek(frame).step)
         await self._stage.everyone(step, CLIENTS - (DROPOUTS if self._is_after_upload else 0))
         self._sent[step] += rpc.SubmitRequest(frame=frame).ByteSize()
-        self._stage.moments.setdefault(f"first {step}", time.perf_counter())
+        began, cpu = time.perf_counter(), time.process_time()
         reply = await self._stage.server.submit(self._member, frame)
-        self._stage.moments[f"last {step}"] = time.perf_counter()
+        if step == _OPENING:
+            self._stage.taken_opening(time.perf_counter() - began, time.process_time() - cpu)
         self._began = time.process_time()
         return reply
 
@@ -154,11 +168,15 @@ class _Wire:
         return _UPLOAD in self._sent
 
     async def _parts(self, vector: Path) -> AsyncIterator[bytes]:
-        data = vector.read_bytes()
-        for start in range(0, len(data), CHUNK_BYTES):
-            part = rpc.UploadPart(data=data[start : start + CHUNK_BYTES])
+        for part in _upload_parts(vector):
             self._sent[VECTOR] += part.ByteSize()
             yield part.data
+
+
+def _upload_parts(vector: Path) -> Iterator[rpc.UploadPart]:
+    with vector.open("rb") as file:
+        while data := file.read(CHUNK_BYTES):
+            yield rpc.UploadPart(data=data)
 
 
 def measure_sessions(repeats: int) -> list[SessionCosts]:
@@ -184,7 +202,7 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) 
     opened: list[tuple[tuple[int, ...], Integers]] = []
 
     def finish(summed: tuple[int, ...], total: Integers) -> Outcome:
-        stage.moments["opened"] = time.perf_counter()
+        stage.opened = time.perf_counter()
         opened.append((summed, total))
         digest = hashlib.sha256(total.tobytes()).digest()
         return Outcome(summed, digest, digest, b"")
@@ -196,7 +214,7 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) 
     (summed, total), *_ = opened
     if len(summed) != CLIENTS - DROPOUTS or not np.array_equal(total, sum(vectors[member] for member in summed)):
         raise ValueError("the opened sum is not the survivors' sum")
-    return _costs(stage, server, summed)
+    return _costs(stage, summed)
 
 
 async def _take_part(stage: _Stage, credentials: Credentials, folder: Path, vector: Integers) -> None:
@@ -209,21 +227,15 @@ async def _take_part(stage: _Stage, credentials: Credentials, folder: Path, vect
     wire.stop()
 
 
-def _costs(stage: _Stage, server: ServerSession, summed: tuple[int, ...]) -> SessionCosts:
-    moments = stage.moments
-    unmasking = moments["opened"] - moments[f"last {_OPENING}"]
+def _costs(stage: _Stage, summed: tuple[int, ...]) -> SessionCosts:
     return SessionCosts(
-        _means(stage.cpu, summed),
-        _means(stage.sent, summed),
-        {
-            "share checks, transcript": moments[f"last {_OPENING}"] - moments[f"first {_OPENING}"],
-            "recovery, sum, unmasking": unmasking,
-        },
+        client_cpu=_means(stage.cpu, summed),
+        client_bytes=_means(stage.sent, summed),
+        share_checks=stage.checks_cpu,
+        after_last_opening=stage.opened - stage.last_opening,
+        transcript_wait=stage.checks_seconds - stage.checks_cpu,
     )
 
 
-def _means(counts: Mapping[int, Counter[str]], members: tuple[int, ...]) -> dict[str, float]:
-    total: Counter[str] = Counter()
-    for member in members:
-        total.update(counts[member])
-    return {name: value / len(members) for name, value in total.items()}
+def _means(spent: Mapping[int, Mapping[str, float]], members: tuple[int, ...]) -> dict[str, float]:
+    return {name: sum(spent[member][name] for member in members) / len(members) for name in spent[members[0]]}

@@ -18,7 +18,7 @@ import numpy as np
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.errors import BadInput, SecaggError, ServerAway, SessionAborted
-from secagg.parties import ClientHooks, ClientSession, ServerSession, SessionSetup, conclude, write_result
+from secagg.parties import ClientHooks, ClientSession, ServerSession, SessionSetup, SumResult, write_result
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -213,10 +213,10 @@ class Federation:
         """A server's session from its folder."""
         home, setup, fuse = self.stage.home(SERVER_INDEX), self.stage.setup, self.fuses[SERVER_INDEX]
 
-        def finish(members: tuple[int, ...], total: Integers) -> Outcome:
+        def finish(result: SumResult) -> Outcome:
             fuse.burn("before the result")
-            outcome = write_result(setup, conclude(setup, members, total), home)
-            self.totals.append(total)
+            outcome = write_result(setup, result, home)
+            self.totals.append(result.vector)
             fuse.burn("after the result")
             return outcome
 
@@ -253,8 +253,10 @@ class Federation:
     async def call(self, member: int, make: Callable[[ServerSession], Awaitable[T]]) -> T:
         """Ask the server as the transport would: again when it died, and refusals end the session."""
         while True:
-            while self.server is None:
+            while self.server is None and not self.is_stopped:
                 await (self.serve() if self.is_over else asyncio.sleep(0))
+            if self.server is None:
+                raise asyncio.CancelledError
             call = asyncio.ensure_future(make(self.server))
             self._calls.add(call)
             try:
