@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,15 +57,15 @@ def server(
         raise BadInput(f"{credentials.name} is a client in the roster, not the server")
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
     folder = session_folder(state, setup)
-    journal = Journal(folder / FILE_NAME)
 
     def finish(result: SumResult) -> Outcome:
         for doubt in result.doubts:
             speaker.say(f"warning: the sum is implausible: {doubt}")
         return write_result(setup, result, folder)
 
-    session = ServerSession(setup, credentials.identity, folder, journal, finish)
-    outcome = asyncio.run(_serve(session, credentials, listen, folder, speaker))
+    with closing(Journal(folder / FILE_NAME)) as journal:
+        session = ServerSession(setup, credentials.identity, folder, journal, finish)
+        outcome = asyncio.run(_serve(session, credentials, listen, folder, speaker))
     _export_torch(folder)
     content = _server_content(setup, outcome, session, folder)
     write_synced(folder / "result.json", json.dumps(content, indent=2).encode())
@@ -140,11 +141,11 @@ def client(
     if dry_run:
         _explain_dry_run(speaker, setup, chosen, contribution, credentials.name)
         return
-    journal = Journal(folder / FILE_NAME)
-    session = _client_session(setup, credentials, chosen, folder, journal, ledger, contribution, speaker)
-    if session.outcome is None:
-        greet(credentials, server, wait)
-    outcome = asyncio.run(_take_part(session, credentials, server, setup.plan.step_seconds))
+    with closing(Journal(folder / FILE_NAME)) as journal:
+        session = _client_session(setup, credentials, chosen, folder, journal, ledger, contribution, speaker)
+        if session.outcome is None:
+            greet(credentials, server, wait)
+        outcome = asyncio.run(_take_part(session, credentials, server, setup.plan.step_seconds))
     if outcome.head:
         write_synced(folder / HEAD_FILE, outcome.head)
     content = _client_content(setup, outcome, folder)

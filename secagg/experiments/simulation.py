@@ -62,6 +62,10 @@ class SimulationSettings:
     def __post_init__(self) -> None:
         if self.epsilon != math.inf:
             raise BadInput(f"epsilon {self.epsilon} asks for noise, which this version cannot add", remedy="use inf")
+        if self.unit not in ("record", "silo") or self.adjacency not in (None, "add-remove", "replace-one"):
+            raise BadInput(f"no such unit or adjacency: {self.unit}, {self.adjacency}", remedy="see --help")
+        if self.delta is not None and not 0 <= self.delta < 1:
+            raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
 

@@ -22,11 +22,12 @@ ENTRY_BITS = 8
 """Projection entries have standard deviation 209 ≈ 0.8 · 2⁸; scaling back divides by 2⁸."""
 MAX_ENTRY = 1020
 BLOCK_ENTRIES = 1 << 24
+MAX_SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """Expand (n, d) features to (n, size), size ≥ 1.
+    """Expand (n, d) features to (n, size), 1 ≤ size ≤ 65,536.
 
     Per record, with e the binary exponent of its largest |entry| (2^(e-1) ≤ max < 2^e):
     x_int = rint(f · 2^(21-e)), h = max(0, x_int P) · 2^(e-29). P (d, size) has integer entries, each the
@@ -39,8 +40,8 @@ class Expansion:
     size: int
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise BadInput(f"cannot expand to {self.size} features", remedy="give 1 or more")
+        if not 1 <= self.size <= MAX_SIZE:
+            raise BadInput(f"cannot expand to {self.size} features", remedy=f"give 1 to {MAX_SIZE}")
 
     @property
     def digest(self) -> str:

@@ -28,7 +28,7 @@ class Remembered:
 
     state: Annotated[str, Length(1, 40)]
     content: Annotated[bytes, Length(0, 64 << 20)] = field(repr=False)
-    frame: Annotated[bytes, Length(0, 64 << 20)]
+    frame: Annotated[bytes, Length(0, 64 << 20)] = field(repr=False)
 
 
 class Memory:

@@ -9,7 +9,7 @@ from typing import Any
 
 from methods import method_named
 from secagg.data import Schema
-from secagg.errors import BadInput
+from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, round_up
 from secagg.parties.setup import SessionSetup
 from secagg.plan import PLAN_VERSION, Plan, canonical_json
@@ -103,7 +103,10 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         step_seconds=choices.step_seconds,
         result=choices.result,
     )
-    SessionSetup.of(plan, roster)
+    try:
+        SessionSetup.of(plan, roster)
+    except MalformedMessage as error:
+        raise BadInput(f"there can be no such plan: {error.problem}") from None
     return plan
 
 

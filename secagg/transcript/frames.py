@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from secagg.crypto.signatures import SigningKey, is_signed
@@ -20,7 +20,7 @@ NOT_SEEN = bytes(32)
 class Frame:
     """Signed bytes."""
 
-    body: Annotated[bytes, Length(1, MAX_CONTENT)]
+    body: Annotated[bytes, Length(1, MAX_CONTENT)] = field(repr=False)
     signature: Annotated[bytes, Length(64)]
 
 
@@ -35,7 +35,7 @@ class FrameBody:
     step: Annotated[str, Length(1, 20)]
     head: Annotated[bytes, Length(32)]
     seen: Annotated[bytes, Length(32)]
-    payload: Annotated[bytes, Length(0, MAX_CONTENT)]
+    payload: Annotated[bytes, Length(0, MAX_CONTENT)] = field(repr=False)
 
 
 def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:

@@ -32,21 +32,29 @@ class Journal:
         self.head = START
         self._count = 0
         self._known: set[bytes] = set()
-        complete = 0
         try:
             self._file = _locked(path)
-            if path.stat().st_size > len(MAGIC):
-                for record, end in _scan(path, torn_tail_allowed=True):
-                    self._remember(record)
-                    complete = end
-            self._file.truncate(complete)
-            self._file.seek(0, os.SEEK_END)
-            if not self._count:
-                self._file.write(MAGIC)
-                self._sync()
-                sync_folder(path.parent)
+            try:
+                self._resume()
+            except (OSError, TranscriptInvalid):
+                self._file.close()
+                raise
         except OSError as error:
             raise BadInput(f"cannot write the transcript {path} ({error.strerror})") from None
+
+    def _resume(self) -> None:
+        """Read what is there, cut off a torn last record, and stand behind the rest."""
+        complete = 0
+        if self.path.stat().st_size > len(MAGIC):
+            for record, end in _scan(self.path, torn_tail_allowed=True):
+                self._remember(record)
+                complete = end
+        self._file.truncate(complete)
+        self._file.seek(0, os.SEEK_END)
+        if not self._count:
+            self._file.write(MAGIC)
+            self._sync()
+            sync_folder(self.path.parent)
 
     def append(self, kind: Kind, content: bytes) -> None:
         """Write one record and wait until the disk has it.

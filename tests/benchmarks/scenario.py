@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from secagg.encoding import Ring
+from methods import Method
+from secagg.encoding import Layout, Ring
 from secagg.parties import ClientHooks, ClientSession, SessionSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
@@ -43,11 +45,8 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def enrol(folder: Path, count: int, dropouts: int | None = None) -> Members:
-    """A consortium of one server and `count` clients, and a plan of 512 features in 10 classes.
-
-    `dropouts` None asks for as many as the thresholds allow.
-    """
+def enrol(folder: Path, count: int, **choices: Any) -> Members:
+    """A consortium of one server and `count` clients, and a plan of 512 features in 10 classes."""
     authority = folder / "authority"
     create_authority(authority, "benchmark")
     roles = {"server": "server"} | {f"client-{number:03}": "client" for number in range(1, count + 1)}
@@ -58,14 +57,16 @@ def enrol(folder: Path, count: int, dropouts: int | None = None) -> Members:
             (home / file).write_bytes((authority / "issued" / name / file).read_bytes())
     server, *clients = (read_credentials(home) for home in homes.values())
     data = PublicData.of_shape((DIMENSION,), tuple(str(label) for label in range(CLASSES)))
-    choices = PlanChoices(radius=1.0, dropouts=dropouts, join_seconds=_STEP_SECONDS, step_seconds=_STEP_SECONDS)
-    plan = make_plan(data, server.roster, choices, OperatingSystem())
+    chosen = PlanChoices(radius=1.0, join_seconds=_STEP_SECONDS, step_seconds=_STEP_SECONDS, **choices)
+    plan = make_plan(data, server.roster, chosen, OperatingSystem())
     return Members(server, tuple(clients), SessionSetup.of(plan, server.roster))
 
 
-def resized(setup: SessionSetup) -> SessionSetup:
-    """The same session over a vector of the measured length and ring, which no plan of this method has."""
-    return replace(setup, context=replace(setup.context, ring=RING, length=LENGTH))
+def resized(setup: SessionSetup, method: Method) -> SessionSetup:
+    """The same session over the vector of another method, of the measured length and ring."""
+    layout = Layout(method.blocks(DIMENSION, CLASSES, setup.plan.levels))
+    context = replace(setup.context, ring=RING, length=layout.length)
+    return replace(setup, method=method, layout=layout, context=context)
 
 
 def client_session(

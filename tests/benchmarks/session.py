@@ -7,28 +7,42 @@ what they send, so that what is charged to a party is its own work.
 from __future__ import annotations
 
 import asyncio
-import gc
-import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import numpy as np
 
+from methods.method import Parameters
+from secagg.encoding import Block
 from secagg.errors import ServerAway
-from secagg.parties import ServerSession, SessionSetup
+from secagg.head import LinearHead
+from secagg.parties import ServerSession, SessionSetup, SumResult
 from secagg.parties.server import UPLOADS
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
+from secagg.statistics import Grid
 from secagg.statistics.moments import Integers
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.transport import Credentials
 from secagg.transport.limits import CHUNK_BYTES
 from secagg.wire import rpc
-from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, RING, Members, client_session, enrol, resized, say
+from tests.benchmarks.scenario import (
+    CLASSES,
+    CLIENTS,
+    DROPOUTS,
+    LENGTH,
+    RING,
+    Members,
+    client_session,
+    enrol,
+    resized,
+    say,
+)
 
 _UPLOAD = UploadHeader.__name__
 _OPENING = Opening.__name__
@@ -83,13 +97,8 @@ class _Stage:
     checks_seconds: float = 0.0
     checks_cpu: float = 0.0
     last_opening: float = 0.0
-    opened: float = 0.0
     _arrived: Counter[str] = field(default_factory=Counter)
     _gates: dict[str, asyncio.Event] = field(default_factory=dict)
-
-    def is_leaving(self, member: int, step: str) -> bool:
-        """The first clients leave when they should upload."""
-        return step == _UPLOAD and member <= DROPOUTS
 
     async def everyone(self, step: str, present: int) -> None:
         """Wait until all who are still there have come to this step."""
@@ -142,7 +151,7 @@ class _Wire:
     async def upload(self, frame: bytes, vector: Path) -> None:
         """A frame and the vector, in the parts in which `transport.Link` sends them."""
         self.stop(_UPLOAD)
-        if self._stage.is_leaving(self._member, _UPLOAD):
+        if self._member <= DROPOUTS:  # the first clients leave when they should upload
             raise ServerAway(0.0)
         await self._stage.everyone(_UPLOAD, CLIENTS - DROPOUTS)
         self._sent[_UPLOAD] += rpc.UploadPart(frame=frame).ByteSize()
@@ -188,33 +197,64 @@ def measure_sessions(repeats: int) -> list[SessionCosts]:
     for turn in range(1, repeats + 1):
         say(f"session of {CLIENTS} clients, {DROPOUTS} dropouts, run {turn} of {repeats}")
         with TemporaryDirectory() as place, asyncio.Runner(loop_factory=_AdjustableLoop) as runner:
-            members = enrol(Path(place), CLIENTS, DROPOUTS)
-            gc.disable()  # a pass would charge one client for the objects of all parties
+            members = enrol(Path(place), CLIENTS, dropouts=DROPOUTS, result="server")
             costs.append(runner.run(_run(Path(place), members, vectors)))
-            gc.enable()
     return costs
 
 
+class _OneBlock:
+    """A method that only notes when the sum is open and what it is; its head says nothing."""
+
+    name = "one-block"
+    parameters: ClassVar[Parameters] = {}
+
+    def __init__(self) -> None:
+        self.opened = 0.0
+        self.total = np.zeros(0, dtype=np.int64)
+
+    def blocks(self, dimension: int, classes: int, levels: int) -> tuple[Block, ...]:
+        """The measured vector."""
+        return (Block("vector", (LENGTH,), bound=1),)
+
+    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+        """Not asked for: the clients have their vectors."""
+        raise NotImplementedError
+
+    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
+        """The first thing that happens to an opened sum."""
+        self.opened = time.perf_counter()
+        self.total = aggregate["vector"]
+        return []
+
+    def head(self, aggregate: Mapping[str, Integers], grid: Grid) -> LinearHead:
+        """One zero for each class."""
+        return LinearHead(np.zeros((CLASSES, 1), dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
+
+
 async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) -> SessionCosts:
-    setup = resized(members.setup)
+    method = _OneBlock()
+    setup = resized(members.setup, method)
     home = folder / "server" / "session"
     (home / UPLOADS).mkdir(parents=True)
-    opened: list[tuple[tuple[int, ...], Integers]] = []
 
-    def finish(summed: tuple[int, ...], total: Integers) -> Outcome:
-        stage.opened = time.perf_counter()
-        opened.append((summed, total))
-        digest = hashlib.sha256(total.tobytes()).digest()
-        return Outcome(summed, digest, digest, b"")
+    def finish(result: SumResult) -> Outcome:
+        return Outcome(result.members, result.aggregate_sha256, result.head_sha256, b"")
 
     server = ServerSession(setup, members.server.identity, home, Journal(home / FILE_NAME), finish)
     stage = _Stage(server, setup)
     clients = (_take_part(stage, each, folder / each.name / "session", vectors[each.index]) for each in members.clients)
-    await asyncio.gather(server.run(), *clients)
-    (summed, total), *_ = opened
-    if len(summed) != CLIENTS - DROPOUTS or not np.array_equal(total, sum(vectors[member] for member in summed)):
+    serving = asyncio.create_task(server.run())
+    await asyncio.gather(serving, *clients)
+    summed = serving.result().members
+    if len(summed) != CLIENTS - DROPOUTS or not np.array_equal(method.total, sum(vectors[each] for each in summed)):
         raise ValueError("the opened sum is not the survivors' sum")
-    return _costs(stage, summed)
+    return SessionCosts(
+        client_cpu=_means(stage.cpu, summed),
+        client_bytes=_means(stage.sent, summed),
+        share_checks=stage.checks_cpu,
+        after_last_opening=method.opened - stage.last_opening,
+        transcript_wait=stage.checks_seconds - stage.checks_cpu,
+    )
 
 
 async def _take_part(stage: _Stage, credentials: Credentials, folder: Path, vector: Integers) -> None:
@@ -225,16 +265,6 @@ async def _take_part(stage: _Stage, credentials: Credentials, folder: Path, vect
     except ServerAway:
         return
     wire.stop()
-
-
-def _costs(stage: _Stage, summed: tuple[int, ...]) -> SessionCosts:
-    return SessionCosts(
-        client_cpu=_means(stage.cpu, summed),
-        client_bytes=_means(stage.sent, summed),
-        share_checks=stage.checks_cpu,
-        after_last_opening=stage.opened - stage.last_opening,
-        transcript_wait=stage.checks_seconds - stage.checks_cpu,
-    )
 
 
 def _means(spent: Mapping[int, Mapping[str, float]], members: tuple[int, ...]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A whole federation in memory: the real parties with their real folders, no sockets, and a crash where a test wants one.
+"""A whole federation in memory: real parties with real folders, no sockets, and a crash where a test wants one.
 
 `Fuse` counts the points at which a party could die and kills it at the chosen one; a killed party is rebuilt from its
 folder, as a process would be that is started again.
@@ -308,7 +308,7 @@ async def _ending_of(party: Awaitable[Outcome]) -> Any:
         return error
 
 
-class Left(Exception):  # noqa: N818 (not an error: the client is gone)
+class Left(Exception):
     """A client vanished for good, as the test wanted."""
 
 
@@ -331,7 +331,7 @@ class Wire:
     async def upload(self, frame: bytes, vector: Path) -> None:
         """Hand a frame and its vector to the server, in small parts."""
         self._send(frame)
-        content = vector.read_bytes()
+        content = await asyncio.to_thread(vector.read_bytes)
         self._federation.uploaded[self._member].add(content)
         fuses = (self._fuse, self._federation.fuses[SERVER_INDEX])
         await self._federation.call(

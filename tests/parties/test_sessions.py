@@ -52,7 +52,7 @@ async def test_session_goes_on_without_a_client_that_vanishes(tmp_path: Path, st
 
 async def test_two_clients_vanish_at_different_steps(tmp_path: Path) -> None:
     """Clients may vanish at several steps of one session, down to the threshold."""
-    stage = make_stage(tmp_path, clients=5, dropouts=2)
+    stage = make_stage(tmp_path, clients=5, dropouts=2, colluders=0)
     ending = await Federation(stage).run(leaving={1: "UploadHeader", 4: "Opening"})
     assert ending.server.members == (2, 3, 4, 5)
     assert np.array_equal(ending.total, stage.total((2, 3, 4, 5)))

@@ -1,0 +1,1 @@
+"""Attacks on the state machines, from the server and from clients."""

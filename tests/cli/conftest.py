@@ -1,0 +1,28 @@
+"""What the tests of the command line share."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command, command, found
+
+
+@pytest.fixture
+def secagg(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command in this process."""
+    return command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="session")
+def _template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the consortium that the tests copy is made, by whoever needs it first."""
+    return tmp_path_factory.mktemp("template") / "federation"
+
+
+@pytest.fixture
+def federation(_template: Path, secagg: Command, tmp_path: Path) -> Path:
+    """A consortium of a server and three members with plan, policies and data, to be damaged."""
+    if not _template.exists():
+        found(secagg, _template)
+    return Path(shutil.copytree(_template, tmp_path / "federation"))

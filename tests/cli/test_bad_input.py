@@ -1,0 +1,310 @@
+"""Bad input of any kind gives one clear line and exit code 2; nothing is sent, nothing is lost."""
+
+import math
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.command import Command, nothing_sent, write_records
+from tests.transport.consortium import certify, certify_later, enrol
+
+NOBODY = "127.0.0.1:1"
+# A command that fails leaves its files to the end of its process, which the tests are not.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def client(federation: Path, server: str = NOBODY, **options: object) -> list[object]:
+    """The arguments of alice's client, some of them replaced."""
+    home = federation / "alice"
+    chosen: dict[str, object] = {
+        "plan": federation / "plan.json",
+        "server": server,
+        "data": home / "records.npz",
+        "policy": home / "policy.toml",
+        "state": home / "state",
+        "tls": home,
+        "wait": 0,
+    }
+    pairs = {**chosen, **options}.items()
+    return ["client", "--quiet", *(part for name, value in pairs for part in (f"--{name}", value))]
+
+
+def refused(secagg: Command, federation: Path, **options: object) -> str:
+    """The line with which alice's client is refused; nothing has left her."""
+    said = secagg(*client(federation, **options))
+    assert said.code == 2
+    assert nothing_sent(Path(str(options.get("state", federation / "alice" / "state"))))
+    return said.complaint
+
+
+@pytest.mark.parametrize("option", ["plan", "data", "policy", "tls"])
+def test_missing_file(secagg: Command, federation: Path, option: str) -> None:
+    """A file or folder that is missing is named."""
+    assert "nowhere" in refused(secagg, federation, **{option: federation / "nowhere"})
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "cert.pem", "key.pem", "identity.key", "roster.json"])
+def test_missing_credential(secagg: Command, federation: Path, name: str) -> None:
+    """A missing key, certificate or roster is named."""
+    (federation / "alice" / name).unlink()
+    assert name in refused(secagg, federation)
+
+
+@pytest.mark.parametrize("option", ["plan", "policy"])
+def test_not_a_plan_or_policy(secagg: Command, federation: Path, option: str) -> None:
+    """A file that is something else is named."""
+    (federation / "other").write_text('{"a": 1}')
+    assert "other" in refused(secagg, federation, **{option: federation / "other"})
+
+
+def table(folder: Path, text: str) -> Path:
+    """A CSV file."""
+    path = folder / "records.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"labels": np.full(20, 2)}, ["row 1", "label"]),
+        ({"labels": np.r_[np.arange(19) % 2, 7]}, ["row 20", "7"]),
+        ({"labels": np.r_[-1, np.arange(19) % 2]}, ["row 1", "-1"]),
+        ({"features": np.full((20, 3), math.nan)}, ["row 1", "NaN"]),
+        ({"features": np.r_[np.zeros((10, 3)), np.full((10, 3), math.inf)]}, ["row 11"]),
+        ({"features": np.r_[np.zeros((12, 3)), np.full((8, 3), 0.9)]}, ["row 13", "radius"]),
+        ({"features": np.zeros((20, 4))}, ["shape"]),
+        ({"features": np.zeros((19, 3))}, ["records.npz"]),
+    ],
+)
+def test_bad_records(secagg: Command, federation: Path, changes: dict[str, object], words: list[str]) -> None:
+    """A label out of range, NaN, infinity, a record that is too long or of another shape names file and row."""
+    write_records(federation / "alice" / "records.npz", **changes)
+    line = refused(secagg, federation)
+    assert all(word in line for word in ["records.npz", *words])
+
+
+def test_too_many_records(secagg: Command, federation: Path) -> None:
+    """More records than the plan allows are refused with both numbers."""
+    write_records(federation / "alice" / "records.npz", features=np.zeros((101, 3)), labels=np.arange(101) % 2)
+    line = refused(secagg, federation)
+    assert "101" in line
+    assert "100" in line
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text"])
+def test_damaged_data(secagg: Command, federation: Path, content: bytes) -> None:
+    """A data file that cannot be read is named."""
+    (federation / "alice" / "records.npz").write_bytes(content)
+    assert "records.npz" in refused(secagg, federation)
+
+
+def test_wrong_column(secagg: Command, tmp_path: Path) -> None:
+    """A label column that the table does not have is named together with the file."""
+    path = table(tmp_path, "age,sick\n1,yes\n2,no\n3,yes\n4,no\n")
+    said = secagg("simulate", "--quiet", "--dataset", path, "--label", "illness")
+    assert said.code == 2
+    assert "illness" in said.complaint
+    assert "records.csv" in said.complaint
+
+
+def test_unknown_dataset(secagg: Command) -> None:
+    """A data set that is neither a name nor a file is refused."""
+    said = secagg("simulate", "--quiet", "--dataset", "no-such-data")
+    assert said.code == 2
+    assert "no-such-data" in said.complaint
+
+
+def test_expired_certificate(secagg: Command, federation: Path) -> None:
+    """An expired certificate is refused before anything connects."""
+    certify(_as_consortium(federation), federation / "alice", "alice", days=-1)
+    assert "expired" in refused(secagg, federation)
+
+
+def test_certificate_of_the_future(secagg: Command, federation: Path) -> None:
+    """A certificate that is not valid yet is refused."""
+    certify_later(_as_consortium(federation), federation / "alice", "alice")
+    assert "valid only from" in refused(secagg, federation)
+
+
+def test_certificate_of_another_authority(secagg: Command, federation: Path, tmp_path: Path) -> None:
+    """A certificate of another consortium is refused."""
+    enrol(tmp_path / "other", "alice")
+    for name in ("cert.pem", "key.pem"):
+        shutil.copy(tmp_path / "other" / "alice" / name, federation / "alice" / name)
+    assert "not issued by" in refused(secagg, federation)
+
+
+def _as_consortium(federation: Path) -> Path:
+    (federation / "authority").symlink_to(federation / "ca")
+    return federation
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """An address at which nobody answers."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{unused.getsockname()[1]}"
+
+
+def test_unreachable_server(secagg: Command, federation: Path, silent: str) -> None:
+    """A server that is not there is named with its address."""
+    assert f"cannot reach the server at {silent}" in refused(secagg, federation, server=silent)
+
+
+@pytest.mark.parametrize("address", ["coordinator", "host:port", ""])
+def test_no_address(secagg: Command, federation: Path, address: str) -> None:
+    """A server address that is none is refused with the form."""
+    assert "HOST:PORT" in refused(secagg, federation, server=address)
+
+
+def test_state_that_is_a_file(secagg: Command, federation: Path) -> None:
+    """A state folder that cannot be made is named."""
+    (federation / "file").write_text("")
+    said = secagg(*client(federation, state=federation / "file" / "state"))
+    assert said.code == 2
+    assert str(federation / "file") in said.complaint
+
+
+def test_damaged_ledger(secagg: Command, federation: Path) -> None:
+    """A damaged ledger stops the client before anything else happens."""
+    state = federation / "alice" / "state"
+    state.mkdir()
+    (state / "ledger.sqlite").write_bytes(b"damaged" * 200)
+    said = secagg(*client(federation))
+    assert said.code == 2
+    assert "ledger" in said.complaint
+
+
+def test_plan_that_breaks_the_policy(secagg: Command, federation: Path) -> None:
+    """A refused plan names every violated line at once."""
+    policy = federation / "alice" / "policy.toml"
+    text = policy.read_text().replace('max_epsilon = "inf"', "max_epsilon = 1.0")
+    policy.write_text(text.replace("minimum_cohort = 3", "minimum_cohort = 9"))
+    line = refused(secagg, federation)
+    assert all(word in line for word in ("max_epsilon", "minimum_cohort", "nothing was sent"))
+
+
+def test_unprotected_plan(secagg: Command, federation: Path) -> None:
+    """A plan without protection is refused by a policy that nobody loosened."""
+    plan = federation / "plan.json"
+    plan.write_text(plan.read_text().replace('"masked"', '"none"'))
+    assert "protections" in refused(secagg, federation)
+
+
+def test_plan_of_another_roster(secagg: Command, federation: Path, tmp_path: Path) -> None:
+    """A plan for another roster than the member's is refused."""
+    enrol(tmp_path / "other", "alice")
+    shutil.copy(tmp_path / "other" / "alice" / "roster.json", federation / "alice" / "roster.json")
+    refused(secagg, federation)
+
+
+def test_server_does_not_run_as_client_nor_client_as_server(secagg: Command, federation: Path) -> None:
+    """Each side refuses the other's credentials."""
+    assert "not a client" in refused(secagg, federation, tls=federation / "coordinator")
+    said = secagg("server", "--quiet", "--plan", federation / "plan.json", "--state", federation / "state", "--tls",
+                  federation / "bob", "--listen", "127.0.0.1:0")  # fmt: skip
+    assert said.code == 2
+    assert "not the server" in said.complaint
+
+
+def test_address_in_use(secagg: Command, federation: Path) -> None:
+    """A server that cannot listen says where."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = secagg("server", "--quiet", "--plan", federation / "plan.json", "--state", federation / "state",
+                      "--tls", federation / "coordinator", "--listen", listen)  # fmt: skip
+    assert said.code == 2
+    assert f"cannot listen on {listen}" in said.complaint
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "--epsilonn", "1"],
+        ["simulate", "--clients", "many"],
+        ["simulate", "--clients", "0"],
+        ["simulate", "--clients", "-1"],
+        ["simulate", "--epsilon", "1"],
+        ["simulate", "--epsilon", "0"],
+        ["simulate", "--epsilon", "nan"],
+        ["simulate", "--epsilon", "much"],
+        ["simulate", "--partition", "magic"],
+        ["simulate", "--partition", "dirichlet:0"],
+        ["simulate", "--partition", "dirichlet:x"],
+        ["simulate", "--partition", "shards:0"],
+        ["simulate", "--partition", "column:x"],
+        ["simulate", "--protection", "magic"],
+        ["simulate", "--method", "magic"],
+        ["simulate", "--covariance", "magic"],
+        ["simulate", "--backbone", "magic"],
+        ["simulate", "--radius", "-1"],
+        ["simulate", "--radius", "nan"],
+        ["simulate", "--centre", "nan"],
+        ["simulate", "--ridge", "-1"],
+        ["simulate", "--expand", "-5"],
+        ["simulate", "--expand", "100000"],
+        ["simulate", "--unit", "patient"],
+        ["simulate", "--adjacency", "magic"],
+        ["simulate", "--delta", "-1"],
+        ["simulate", "--clients", "5", "--dropouts", "5"],
+        ["simulate", "--clients", "5", "--colluders", "5"],
+        ["simulate", "surplus"],
+        ["magic"],
+        ["plan", "magic"],
+        ["plan", "show"],
+        ["client"],
+        ["pki", "request", "BAD", "--tls", "/proc/never"],
+        ["pki", "show", "/no/such/roster.json"],
+        ["verify", "/no/such/transcript.log"],
+        ["predict", "--head", "/no/such/head", "--data", "digits"],
+        ["demo", "--clients", "1"],
+        ["demo", "--protection", "magic", "--out", "/proc/none"],
+    ],
+    ids=" ".join,
+)
+def test_bad_option(secagg: Command, arguments: list[str]) -> None:
+    """An unknown option, a missing one, or a value that cannot be is said in one line, with exit code 2."""
+    quiet = ["--quiet"] if arguments[0] in ("simulate", "verify", "predict", "demo") else []
+    said = secagg(*arguments, *quiet)
+    assert said.code == 2, said
+    assert said.complaint
+
+
+def test_result_that_cannot_be_written(secagg: Command) -> None:
+    """When the JSON cannot be written, the line says where, and the result was still shown."""
+    said = secagg("simulate", "--quiet", "--clients", "3", "--json", "/no/such/folder/x.json")
+    assert said.code == 2
+    assert said.err.splitlines() == [said.err.strip()]
+    assert "/no/such/folder/x.json" in said.err
+    assert "head_sha256" in said.out
+
+
+def test_existing_file_as_transcript(secagg: Command, tmp_path: Path) -> None:
+    """A file that is no transcript is invalid (exit 3), in one line that names the record."""
+    (tmp_path / "file").write_text("hello")
+    said = secagg("verify", "--quiet", tmp_path / "file")
+    assert said.code == 3
+    assert "record 0" in said.complaint
+
+
+def test_demo_does_not_empty_a_folder_of_others(secagg: Command, tmp_path: Path) -> None:
+    """A folder that holds something else is left as it is."""
+    (tmp_path / "thesis.txt").write_text("years of work")
+    said = secagg("demo", "--quiet", "--out", tmp_path)
+    assert said.code == 2
+    assert "not empty" in said.complaint
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_debug_shows_where(secagg: Command) -> None:
+    """Only --debug shows a traceback; the last line stays the same."""
+    said = secagg("simulate", "--quiet", "--dataset", "no-such-data", "--debug")
+    assert said.code == 2
+    assert "Traceback" in said.err
+    assert said.err.splitlines()[-1].startswith("secagg: ")

@@ -1,0 +1,150 @@
+"""`secagg simulate`: bit-exactness however the data are split, dropouts, the JSON contract, the reference numbers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.command import Command
+
+KEYS = {
+    "method", "dataset", "clients", "survivors", "partition", "seed", "protection", "epsilon", "delta", "adjacency",
+    "unit", "accuracy", "accuracy_interval", "accuracy_reference", "head_sha256", "aggregate_sha256", "ring",
+    "vector_length", "upload_bytes_per_client", "seconds",
+}  # fmt: skip
+DIGITS = 2730
+"""10 counts + 10·64 class sums + 64·65/2 moments."""
+
+
+def simulated(secagg: Command, *arguments: object) -> dict[str, Any]:
+    """The JSON of a simulation that succeeds."""
+    said = secagg("simulate", "--quiet", "--json", "-", *arguments)
+    assert (said.code, said.err) == (0, "")
+    return said.json
+
+
+@pytest.fixture
+def control(secagg: Command) -> dict[str, Any]:
+    """All records with one client, unprotected."""
+    return simulated(secagg, "--clients", 1, "--protection", "none")
+
+
+def test_json_is_the_contract(secagg: Command) -> None:
+    """`--json -` prints one JSON object with every key of the contract, and nothing else."""
+    content = simulated(secagg)
+    assert set(content) >= KEYS
+    assert (content["dataset"], content["clients"], content["survivors"], content["partition"]) == (
+        "digits",
+        5,
+        5,
+        "iid",
+    )
+    assert (content["epsilon"], content["delta"], content["protection"]) == ("inf", None, "masked")
+    assert content["vector_length"] == DIGITS
+    assert 0 <= content["accuracy_interval"][0] <= content["accuracy"] <= content["accuracy_interval"][1] <= 1
+    assert content["accuracy"] == content["accuracy_reference"]
+    assert content["upload_bytes_per_client"] >= DIGITS * content["ring"] // 8
+    assert all(isinstance(seconds, float) for seconds in content["seconds"].values())
+
+
+@pytest.mark.parametrize("clients", [3, 10, 50])
+@pytest.mark.parametrize("partition", ["iid", "dirichlet:0.05"])
+def test_split_does_not_change_one_bit(secagg: Command, control: dict[str, Any], clients: int, partition: str) -> None:
+    """Head and aggregate are bit for bit those of one unprotected client, for any number of clients, split and seed."""
+    for seed in (0, 1, 99):
+        found = simulated(secagg, "--clients", clients, "--partition", partition, "--seed", seed)
+        assert found["head_sha256"] == control["head_sha256"]
+        assert found["aggregate_sha256"] == control["aggregate_sha256"]
+        assert found["survivors"] == clients
+
+
+@pytest.mark.parametrize("partition", ["shards:1", "shards:2", "dirichlet:0.01"])
+def test_one_sided_clients_do_not_change_one_bit(secagg: Command, control: dict[str, Any], partition: str) -> None:
+    """Clients that hold one class, or nothing at all, change nothing either."""
+    found = simulated(secagg, "--clients", 10, "--partition", partition)
+    assert found["aggregate_sha256"] == control["aggregate_sha256"]
+
+
+@pytest.mark.parametrize("dataset", ["breast-cancer", "wine"])
+def test_tables_do_not_change_one_bit(secagg: Command, dataset: str) -> None:
+    """The same holds for the packaged tables."""
+    heads = {
+        simulated(secagg, "--dataset", dataset, *arguments)["head_sha256"]
+        for arguments in (["--clients", 1, "--protection", "none"], ["--clients", 7, "--partition", "dirichlet:0.1"])
+    }
+    assert len(heads) == 1
+
+
+def test_expanded_features_do_not_change_one_bit(secagg: Command) -> None:
+    """Random features come from a public seed: they, too, are the same everywhere."""
+    arguments = ["--expand", 64, "--seed", 5]
+    heads = {simulated(secagg, "--clients", clients, *arguments)["head_sha256"] for clients in (3, 8)}
+    assert len(heads) == 1
+
+
+def test_seed_moves_only_who_leaves(secagg: Command) -> None:
+    """With dropouts the seed changes whose records are in the sum, and the same seed gives the same sum."""
+    run = ["--clients", 10, "--dropouts", 3]
+    first, again, other = (simulated(secagg, *run, "--seed", seed)["aggregate_sha256"] for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_dropouts_give_the_survivors_sum(secagg: Command, seed: int) -> None:
+    """Three of ten vanish at different steps: the sum is exactly that of the survivors, as without protection."""
+    found = simulated(secagg, "--clients", 10, "--dropouts", 3, "--seed", seed)
+    assert 7 <= found["survivors"] <= 10
+    assert found["accuracy"] > 0.9
+
+
+def test_below_the_threshold(secagg: Command) -> None:
+    """Too many dropouts abort with exit code 5 and the reason in one line; nothing is printed as a result."""
+    said = secagg("simulate", "--quiet", "--json", "-", "--clients", 10, "--dropouts", 6)
+    assert said.code == 5
+    assert "session aborted: only" in said.complaint
+    assert "needed" in said.complaint
+
+
+def test_missing_protection_is_said(secagg: Command) -> None:
+    """Without protection a warning is printed, and stdout stays JSON."""
+    said = secagg("simulate", "--json", "-", "--protection", "none", "--clients", 3)
+    assert "WARNING" in said.err
+    assert said.json["protection"] == "none"
+
+
+def test_json_file_and_lines(secagg: Command, tmp_path: Path) -> None:
+    """With a file the JSON goes there and the lines for people to stdout."""
+    said = secagg("simulate", "--quiet", "--clients", 3, "--json", tmp_path / "result.json")
+    assert said.code == 0
+    assert "head_sha256" in said.out
+    assert set(json.loads((tmp_path / "result.json").read_text())) >= KEYS
+
+
+def test_own_arrays(secagg: Command, tmp_path: Path) -> None:
+    """An .npz of one's own works, and the pooled maximum as its radius is said in the notes."""
+    features = np.random.default_rng(0).normal(size=(60, 4))
+    np.savez(tmp_path / "own.npz", features=features, labels=np.arange(60) % 3)
+    found = simulated(secagg, "--dataset", tmp_path / "own.npz", "--clients", 4)
+    assert found["vector_length"] == 3 + 12 + 10
+    assert any("radius" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(("covariance", "accuracy"), [("total", 67.75), ("within", 68.38)])
+def test_reference_numbers(secagg: Command, data_folder: Path, covariance: str, accuracy: float) -> None:
+    """The CIFAR-10 features give the reference accuracy with ten unequal clients and the defaults."""
+    found = simulated(
+        secagg, "--dataset", data_folder / "cifar10_resnet18_layer3_features.npz", "--clients", 10,
+        "--partition", "dirichlet:0.05", "--covariance", covariance,
+    )  # fmt: skip
+    assert 100 * found["accuracy"] == pytest.approx(accuracy, abs=0.05)
+    assert found["accuracy"] == found["accuracy_reference"]
+
+
+def test_hospitals(secagg: Command, data_folder: Path) -> None:
+    """A folder of four tables is four clients; the pooled result is the same."""
+    folder = data_folder / "tabular" / "heart"
+    found = simulated(secagg, "--dataset", folder, "--schema", "heart-disease")
+    assert (found["clients"], found["survivors"]) == (4, 4)
+    assert found["accuracy"] == found["accuracy_reference"]

@@ -1,0 +1,145 @@
+"""A federation of real processes over gRPC, which tests kill with SIGKILL and start again."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from secagg.encoding import Integers
+from secagg.errors import SecaggError
+from secagg.parties import SessionSetup, contribution_of
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan import Plan, write_plan
+from secagg.policy import Policy
+from secagg.randomness import OperatingSystem
+from secagg.roster import Roster
+from secagg.transcript import FILE_NAME, peek, read_transcript
+from secagg.transport.enrolment import create_authority, create_request, issue
+
+SERVER = "server"
+PATIENCE = 90.0
+
+
+@dataclass
+class Processes:
+    """The folders of a federation, and its running processes by member."""
+
+    folder: Path
+    names: tuple[str, ...]
+    roster: Roster
+    plan: Plan
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    address: str = "127.0.0.1:0"
+
+    def session(self, name: str) -> Path:
+        """A party's folder of the session: the only one in its state folder."""
+        state = self.folder / name / "state"
+        return next((path for path in state.glob("*") if path.is_dir()), state / "none")
+
+    def transcript(self, name: str) -> Path:
+        """A party's transcript."""
+        return self.session(name) / FILE_NAME
+
+    def start(self, name: str) -> None:
+        """Start a member's process, or start it again."""
+        home = self.folder / name
+        arguments = ["--plan", self.folder / "plan.json", "--state", home / "state", "--tls", home]
+        if name == SERVER:
+            arguments = ["server", "--listen", self.address, *arguments]
+        else:
+            arguments = ["client", "--server", self.address, "--policy", home / "policy.toml", *arguments]
+            arguments += ["--data", home / "records.npz", "--wait", "60"]
+        with (home / "said.txt").open("ab") as said:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "secagg", *map(str, arguments)], stdout=said, stderr=said
+            )
+        if name == SERVER and self.address.endswith(":0"):
+            self.until((self.session(SERVER) / "address").exists, "the server listens")
+            self.address = (self.session(SERVER) / "address").read_text()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self.running[name].send_signal(signal.SIGKILL)
+        self.running[name].wait()
+
+    def has(self, name: str, kind: str, step: str) -> bool:
+        """Whether a transcript holds a record of this kind: a frame of the step, or the step's name itself."""
+        with contextlib.suppress(SecaggError):
+            return any(record.kind == kind and step in (record.content.decode(errors="replace"), _step(record))
+                       for record in read_transcript(self.transcript(name)))  # fmt: skip
+        return False
+
+    def until_has(self, name: str, kind: str, step: str) -> None:
+        """Wait until a transcript holds that record."""
+        self.until(lambda: self.has(name, kind, step), f"{name} has {kind} {step}")
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Look until the condition holds; fail with what the processes said."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"never: {what}\n{self.said()}"
+            time.sleep(0.005)
+
+    def finish(self) -> None:
+        """Wait until every process has ended well."""
+        for name, process in self.running.items():
+            assert process.wait(PATIENCE) == 0, f"{name} failed\n{self.said()}"
+
+    def said(self) -> str:
+        """What all processes said."""
+        return "\n".join(f"{name}: {(self.folder / name / 'said.txt').read_text()}" for name in self.running)
+
+    def expected(self) -> Integers:
+        """The exact sum of all members' records."""
+        setup = SessionSetup.of(self.plan, self.roster)
+        vectors = [contribution_of(setup, str(self.folder / name / "records.npz")).vector for name in self.names]
+        return np.asarray(np.sum(vectors, axis=0))
+
+    def opened(self) -> Integers:
+        """The sum that the server opened."""
+        with np.load(self.session(SERVER) / "aggregate.npz") as blocks:
+            names = [block.name for block in SessionSetup.of(self.plan, self.roster).layout.blocks]
+            return np.concatenate([blocks[name].reshape(-1) for name in names])
+
+
+def _step(record: object) -> str:
+    kind, content = record.kind, record.content  # type: ignore[attr-defined]
+    return peek(content).step if kind in ("sent", "received") else ""
+
+
+@contextlib.contextmanager
+def processes(folder: Path, dimension: int = 40) -> Iterator[Processes]:
+    """Three members and a server, enrolled, with plan, policies and data; nobody runs yet, all are gone at the end."""
+    names = ("a", "b", "c")
+    create_authority(folder / "ca", "processes")
+    requests = [create_request(folder / name, name, "client") for name in names]
+    roster = issue(folder / "ca", [*requests, create_request(folder / SERVER, SERVER, "server")])
+    for name in (SERVER, *names):
+        shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
+    data = PublicData("features", (dimension,), ("no", "yes"), None, None)
+    choices = PlanChoices(radius=1.0, max_records=64, dropouts=0, join_seconds=60, step_seconds=60)
+    plan = make_plan(data, roster, choices, OperatingSystem())
+    write_plan(plan, folder / "plan.json")
+    for number, name in enumerate(names):
+        generator = np.random.default_rng(number)
+        features = generator.uniform(-0.1, 0.1, size=(30, dimension))
+        np.savez(folder / name / "records.npz", features=features, labels=np.arange(30) % 2)
+        policy = Policy(name, roster.digest.hex(), (plan.backbone_digest.hex(),), max_epsilon=plan.epsilon)
+        (folder / name / "policy.toml").write_text(policy.to_toml())
+    cast = Processes(folder, names, roster, plan)
+    try:
+        yield cast
+    finally:
+        for process in cast.running.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()

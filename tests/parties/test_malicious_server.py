@@ -1,0 +1,185 @@
+"""A server that breaks the protocol around the frames: every client refuses, leaves, and never answers again."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.protection.messages import Outcome
+from secagg.transcript import FrameBody, Journal, peek, read_transcript, sign_frame
+from tests.parties.federation import Federation, Stage, Wire, make_stage
+
+ME = 2
+SERVER_STEPS = ("Directory", "Inbox", "Survivors", "Quorum", "Outcome")
+
+
+class LyingWire(Wire):
+    """A connection whose server's frames pass through `lie`."""
+
+    def __init__(self, federation: Federation, member: int, lie: Callable[[bytes], bytes]) -> None:
+        super().__init__(federation, member)
+        self._lie = lie
+
+    async def submit(self, frame: bytes) -> bytes:
+        """Submit, and hear what the liar says."""
+        reply = await super().submit(frame)
+        return self._lie(reply) if reply else reply
+
+    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+        """Fetch, and hear what the liar says."""
+        return self._lie(await super().fetch(plan, step, seconds))
+
+
+class Lied(Federation):
+    """A federation in which one client hears lies."""
+
+    def __init__(self, stage: Stage, lie: Callable[[bytes], bytes]) -> None:
+        super().__init__(stage)
+        self._lie = lie
+
+    async def client(self, member: int, leaves: str | None = None) -> Outcome:
+        """One client, behind the lying connection when it is ME."""
+        if member != ME:
+            return await super().client(member, leaves)
+        journal = Journal(self.stage.transcript(member))
+        try:
+            session = self.new_client(member, journal)  # type: ignore[arg-type]
+            return await session.run(LyingWire(self, member, self._lie))
+        finally:
+            journal.close()
+
+
+def at(step: str, change: Callable[[FrameBody], bytes]) -> Callable[[bytes], bytes]:
+    """A lie about one step only."""
+
+    def lie(frame: bytes) -> bytes:
+        body = peek(frame)
+        return change(body) if body.step == step else frame
+
+    return lie
+
+
+async def leaves_for(stage: Stage, lie: Callable[[bytes], bytes]) -> str:
+    """Run a session in which ME hears a lie; check that it left for ever; return why."""
+    federation = Lied(stage, lie)
+    with pytest.raises(SessionAborted) as end:
+        await federation.run_only_until(ME)
+    reason: str = end.value.reason
+    assert [path.name for path in stage.home(ME).iterdir()] == ["transcript.log"]
+    sent = {key: len(frames) for key, frames in federation.sent.items() if key[0] == ME}
+    with pytest.raises(SessionAborted):
+        await Federation(stage).client(ME)
+    assert {key: len(frames) for key, frames in federation.sent.items() if key[0] == ME} == sent
+    return reason
+
+
+@pytest.mark.parametrize("step", [*SERVER_STEPS, "Receipt"])
+async def test_frame_signed_by_another_is_refused(tmp_path: Path, step: str) -> None:
+    """A frame of the server that a client signed is refused at every step."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    reason = await leaves_for(stage, at(step, lambda body: sign_frame(stage.keys[1], body)))
+    assert "not signed by its identity" in reason
+
+
+@pytest.mark.parametrize("step", [*SERVER_STEPS, "Receipt"])
+async def test_frame_of_an_earlier_session_is_refused(tmp_path: Path, step: str) -> None:
+    """The frames of an earlier session of the same members are refused at every step."""
+    first = make_stage(tmp_path, clients=4, dropouts=1)
+    await Federation(first).run()
+    records = read_transcript(first.transcript(ME))
+    old = {peek(record.content).step: record.content for record in records if record.kind == "received"}
+    reason = await leaves_for(first.again(), at(step, lambda body: old[body.step]))
+    assert "another session or plan" in reason
+
+
+@pytest.mark.parametrize("step", SERVER_STEPS)
+async def test_frame_for_another_member_is_refused(tmp_path: Path, step: str) -> None:
+    """A frame that the server addressed to another client is refused."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    reason = await leaves_for(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, receiver=1))))
+    assert "addressed to another member" in reason
+
+
+@pytest.mark.parametrize("step", SERVER_STEPS)
+async def test_message_of_another_step_is_refused(tmp_path: Path, step: str) -> None:
+    """The server cannot answer one step with the message of another."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    reason = await leaves_for(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, step="Receipt"))))
+    assert f"{step} is awaited" in reason
+
+
+@pytest.mark.parametrize("step", SERVER_STEPS)
+async def test_bytes_that_are_no_frame_are_refused(tmp_path: Path, step: str) -> None:
+    """Bytes that do not parse end the session of whoever hears them, and are not in its transcript."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    assert "malformed" in await leaves_for(stage, at(step, lambda body: b"\xff\xff\xff"))
+    assert all(record.content != b"\xff\xff\xff" for record in read_transcript(stage.transcript(ME)))
+
+
+async def test_receipt_for_another_transcript_is_refused(tmp_path: Path) -> None:
+    """A server that countersigns other records than the client's is caught at the receipt."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    lie = at("Receipt", lambda body: sign_frame(stage.keys[0], replace(body, seen=bytes([9]) * 32)))
+    assert "countersigned another transcript" in await leaves_for(stage, lie)
+
+
+async def test_client_answers_a_session_once(stage: Stage) -> None:
+    """After the end nothing new leaves: a client that is asked again repeats at most its last word."""
+    federation = Federation(stage)
+    await federation.run()
+    before = {key: set(frames) for key, frames in federation.sent.items()}
+
+    class Again(Federation):
+        async def call(self, member: int, make: Any) -> Any:
+            raise AssertionError("a finished client speaks")
+
+    assert isinstance(await Again(stage).client(ME), Outcome)
+    assert federation.sent == before
+
+
+async def test_second_survivor_set_after_a_restart_is_refused(tmp_path: Path) -> None:
+    """A client that signed one survivor set does not sign a second one after it was killed and started again."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    federation = Federation(stage)
+    lost = at("Quorum", lambda body: _raise(KeyboardInterrupt))
+
+    class Killed(Lied):
+        async def client(self, member: int, leaves: str | None = None) -> Any:
+            try:
+                return await super().client(member, leaves)
+            except KeyboardInterrupt:
+                return SessionAborted("killed")
+
+    federation = Killed(stage, lost)
+    ending = await federation.run()
+    assert isinstance(ending.server, Outcome)
+    shown = next(r.content for r in read_transcript(stage.transcript(ME)) if r.kind == "received"
+                 and peek(r.content).step == "Survivors")  # fmt: skip
+    journal = Journal(stage.transcript(ME))
+    again = Federation(stage)
+    heard: list[bytes] = []
+
+    class Second(LyingWire):
+        async def submit(self, frame: bytes) -> bytes:
+            heard.append(frame)
+            return b""
+
+        async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+            body = replace(peek(shown), payload=bytes.fromhex("0a0301020a"[:10]))
+            return sign_frame(stage.keys[0], body)
+
+    session = again.new_client(ME, journal)  # type: ignore[arg-type]
+    try:
+        with pytest.raises((SessionAborted, ProtocolViolation, MalformedMessage)):
+            await session.run(Second(again, ME, lambda frame: frame))
+    finally:
+        journal.close()
+    endorsements = {frame for frame in heard if peek(frame).step == "Endorsement"}
+    assert endorsements <= federation.sent[ME, "Endorsement"]
+
+
+def _raise(error: type[BaseException]) -> bytes:
+    raise error

@@ -1,0 +1,348 @@
+"""`verify` accepts real transcripts and names the record at fault in forged ones, even in those the server signs."""
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import BadInput, TranscriptInvalid
+from secagg.parties.verification import verify_transcript
+from secagg.protection.masking.messages import Survivors
+from secagg.protection.messages import Abort, Acknowledgement, Outcome
+from secagg.randomness import OperatingSystem
+from secagg.roster import Member, Roster
+from secagg.transcript import NOT_SEEN, Journal, make_body, payload_of, peek, read_transcript, sign_frame
+from secagg.transcript.chain import Kind
+from secagg.wire import decode, encode
+from tests.parties.federation import Federation, Stage, make_stage
+
+Entry = tuple[Kind, bytes]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """One session of four clients, of which one vanished before its upload."""
+    stage = make_stage(tmp_path_factory.mktemp("finished"), clients=4, dropouts=1)
+    asyncio.run(Federation(stage).run(leaving={4: "UploadHeader"}))
+    return stage
+
+
+@pytest.fixture
+def over(finished: Stage, tmp_path: Path) -> Stage:
+    """A copy of the finished session, to be damaged."""
+    shutil.copytree(finished.folder, tmp_path / "copy")
+    return replace(finished, folder=tmp_path / "copy")
+
+
+def invalid(stage: Stage, member: int = 0) -> TranscriptInvalid:
+    """The refusal of a party's transcript."""
+    with pytest.raises(TranscriptInvalid) as refusal:
+        verify_transcript(stage.transcript(member))
+    assert refusal.value.exit_code == 3
+    assert str(refusal.value).startswith(f"transcript record {refusal.value.record}: ")
+    return refusal.value
+
+
+def rewrite(stage: Stage, change: Callable[[list[Entry]], list[Entry]], member: int = 0, key: int = 0) -> None:
+    """Change a transcript and chain it anew; frames that its owner sent are signed again over their new heads."""
+    path = stage.transcript(member)
+    entries = change([(record.kind, record.content) for record in read_transcript(path)])  # type: ignore[misc]
+    path.unlink()
+    journal = Journal(path)
+    for kind, content in entries:
+        own = kind == "sent"
+        journal.append(kind, sign_frame(stage.keys[key], replace(peek(content), head=journal.head)) if own else content)
+    journal.close()
+
+
+def step_of(entry: Entry) -> str:
+    """Which step's frame an entry is, if it is one."""
+    return peek(entry[1]).step if entry[0] in ("sent", "received") else entry[0]
+
+
+def position(stage: Stage, step: str, member: int = 0) -> int:
+    """The index of the first record of a step."""
+    records = read_transcript(stage.transcript(member))
+    return next(record.index for record in records if step_of((record.kind, record.content)) == step)  # type: ignore[arg-type]
+
+
+def test_server_transcript_proves_the_sum(over: Stage) -> None:
+    """The real transcript proves the sum of the three survivors, countersigned by all of them."""
+    found = verify_transcript(over.transcript(0))
+    assert found["role"] == "server"
+    assert found["members"] == ["client-1", "client-2", "client-3"]
+    assert found["countersigned_by"] == found["members"]
+    assert found["head_recomputed_here"] == "the same bits"
+    assert found["plan_sha256"] == over.setup.plan.digest.hex()
+
+
+def test_client_transcript_verifies(over: Stage) -> None:
+    """A client's real transcript verifies, countersigned by the server, and tells the same aggregate."""
+    aggregate = verify_transcript(over.transcript(0))["aggregate_sha256"]
+    for member in (1, 2, 3):
+        found = verify_transcript(over.transcript(member))
+        assert found["role"] == "client"
+        assert found["countersigned_by_server"] is True
+        assert found["aggregate_sha256"] == aggregate
+
+
+@pytest.mark.parametrize("place", [0, 30, -1])
+def test_flipped_upload_byte(over: Stage, place: int) -> None:
+    """One flipped byte in a staged vector is found at the outcome, and the client is named."""
+    path = over.home(0) / "uploads" / "2.bin"
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    error = invalid(over)
+    assert error.record == position(over, "Outcome")
+    assert "client-2" in str(error)
+
+
+def test_missing_upload(over: Stage) -> None:
+    """A vector that is gone is found at the outcome, and the client is named."""
+    (over.home(0) / "uploads" / "3.bin").unlink()
+    error = invalid(over)
+    assert error.record == position(over, "Outcome")
+    assert "client-3" in str(error)
+
+
+def test_vector_of_another_client(over: Stage) -> None:
+    """Two swapped vectors have the same sum and are still not those that were signed."""
+    one, two = (over.home(0) / "uploads" / f"{member}.bin" for member in (1, 2))
+    first = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(first)
+    assert "client-1" in str(invalid(over))
+
+
+def changed_outcome(change: Callable[[Outcome], Outcome]) -> Callable[[list[Entry]], list[Entry]]:
+    """The outcome replaced, and everything after it dropped (acknowledgements are of the true one)."""
+
+    def apply(entries: list[Entry]) -> list[Entry]:
+        at = next(index for index, entry in enumerate(entries) if step_of(entry) == "Outcome")
+        body = peek(entries[at][1])
+        forged = replace(body, payload=encode(change(payload_of(body, Outcome))))
+        return [*entries[:at], ("sent", sign_frame(SigningKey.generate(OperatingSystem()), forged))]
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda outcome: replace(outcome, aggregate_sha256=bytes(32)), "not that of the uploads"),
+        (lambda outcome: replace(outcome, members=(1, 2)), "names other clients"),
+        (lambda outcome: replace(outcome, members=(1, 2, 3, 4)), "names other clients"),
+    ],
+)
+def test_outcome_changed_by_the_server_itself(over: Stage, change: Callable[[Outcome], Outcome], words: str) -> None:
+    """A server that publishes another sum or other members, signed by its own key, is caught."""
+    rewrite(over, changed_outcome(change))
+    error = invalid(over)
+    assert words in str(error)
+    assert error.record == position(over, "Outcome")
+
+
+def test_head_changed_by_the_server_itself(over: Stage) -> None:
+    """A published head that is not the one named by its digest is caught, although the server signed both."""
+    rewrite(over, changed_outcome(lambda outcome: replace(outcome, head_sha256=bytes(32))))
+    error = invalid(over)
+    assert error.record == position(over, "Outcome")
+    assert "head" in str(error)
+
+
+def test_published_head_file_is_the_digest_named(over: Stage) -> None:
+    """Another head file inside the outcome than the one whose digest it names is found."""
+    rewrite(over, changed_outcome(lambda outcome: replace(outcome, head=outcome.head[:-1] + b"\x01")))
+    assert invalid(over).record == position(over, "Outcome")
+
+
+@pytest.mark.parametrize("step", ["KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening", "closed"])
+def test_dropped_record(over: Stage, step: str) -> None:
+    """A record that the server leaves out, chaining the rest anew, is found at that place or where it is missed."""
+    at = position(over, step)
+    rewrite(over, lambda entries: entries[:at] + entries[at + 1 :])
+    assert invalid(over).record >= at
+
+
+@pytest.mark.parametrize("step", ["KeyAdvertisement", "Directory", "Inbox", "UploadHeader", "Survivors", "Outcome"])
+def test_removed_record_without_a_new_chain(over: Stage, step: str) -> None:
+    """A record cut out of the file breaks the chain right there."""
+    at = position(over, step)
+    path = over.transcript(0)
+    content, start = path.read_bytes(), 16
+    for _ in range(at):
+        start += 4 + int.from_bytes(content[start : start + 4], "big")
+    end = start + 4 + int.from_bytes(content[start : start + 4], "big")
+    path.write_bytes(content[:start] + content[end:])
+    assert invalid(over).record == at
+
+
+def test_truncated_before_the_outcome(over: Stage) -> None:
+    """A transcript that ends before the outcome, at a record's end, proves nothing and says where it ends."""
+    at = position(over, "Outcome")
+    rewrite(over, lambda entries: entries[:at])
+    error = invalid(over)
+    assert error.record == at
+    assert "ends before the session's outcome" in str(error)
+
+
+def test_truncated_inside_a_record(over: Stage) -> None:
+    """A torn file is no transcript to verify."""
+    path = over.transcript(0)
+    count = len(read_transcript(path))
+    path.write_bytes(path.read_bytes()[:-5])
+    assert invalid(over).record == count - 1
+
+
+def test_truncated_after_the_outcome_is_not_countersigned(over: Stage) -> None:
+    """When the acknowledgements are cut off, the finding says that nobody countersigned."""
+    at = position(over, "Outcome")
+    rewrite(over, lambda entries: entries[: at + 1])
+    assert "nobody" in verify_transcript(over.transcript(0))["countersigned_by"]
+
+
+def test_forged_receipt(over: Stage) -> None:
+    """A receipt that names another head than the client's is found at its record."""
+    at = position(over, "Receipt")
+
+    def forge(entries: list[Entry]) -> list[Entry]:
+        body = peek(entries[at][1])
+        return [*entries[:at], ("sent", sign_frame(over.keys[0], replace(body, seen=bytes([5]) * 32)))]
+
+    rewrite(over, forge)
+    error = invalid(over)
+    assert error.record == at
+    assert "receipt" in str(error)
+
+
+def test_forged_client_frame(over: Stage) -> None:
+    """An upload header that the server wrote in a client's name is found at its record."""
+    at = position(over, "UploadHeader")
+
+    def forge(entries: list[Entry]) -> list[Entry]:
+        body = replace(peek(entries[at][1]), seen=NOT_SEEN)
+        return [*entries[:at], ("received", sign_frame(over.keys[0], body)), *entries[at + 1 :]]
+
+    rewrite(over, forge)
+    error = invalid(over)
+    assert error.record == at
+    assert "not signed" in str(error)
+
+
+def test_other_survivors_shown(over: Stage) -> None:
+    """A server that showed another survivor set than follows from the uploads is caught at that record."""
+    at = position(over, "Survivors")
+
+    def forge(entries: list[Entry]) -> list[Entry]:
+        body = replace(peek(entries[at][1]), payload=encode(Survivors((1, 2, 3, 4))))
+        return [*entries[:at], ("sent", sign_frame(over.keys[0], body)), *entries[at + 1 :]]
+
+    rewrite(over, forge)
+    error = invalid(over)
+    assert error.record == at
+    assert "does not follow" in str(error)
+
+
+def test_acknowledgement_of_another_sum(over: Stage) -> None:
+    """An acknowledgement of another aggregate is no countersignature."""
+    at = position(over, "Acknowledgement")
+
+    def forge(entries: list[Entry]) -> list[Entry]:
+        body = peek(entries[at][1])
+        other = replace(body, payload=encode(Acknowledgement(bytes(32))))
+        return [*entries[:at], ("received", sign_frame(over.keys[body.sender], other))]
+
+    rewrite(over, forge)
+    assert invalid(over).record == at
+
+
+def test_abort_without_a_reason(over: Stage) -> None:
+    """A server cannot claim an abort that does not follow from what it received."""
+    at = position(over, "Outcome")
+    abort = make_body(over.setup.context.plan, 0, 0, bytes(32), NOT_SEEN, Abort("made up"))
+    entries: list[Entry] = [("aborted", b"made up"), ("sent", sign_frame(over.keys[0], abort))]
+    rewrite(over, lambda old: [*old[:at], *entries])
+    assert invalid(over).record == at
+
+
+def test_another_roster(over: Stage) -> None:
+    """With another roster in it, the transcript is not of the plan's federation, and the record is named."""
+    names = [Member(each.name, each.role, SigningKey.generate(OperatingSystem()).public)
+             for each in over.setup.roster.members]  # fmt: skip
+    rewrite(over, lambda entries: [entries[0], ("roster", encode(Roster.of("forged", names))), *entries[2:]])
+    assert invalid(over).record == 1
+
+
+@pytest.mark.parametrize(("index", "kind"), [(0, "plan"), (1, "roster")])
+def test_damaged_plan_or_roster(over: Stage, index: int, kind: Kind) -> None:
+    """A plan or roster that does not parse is named by its record."""
+    rewrite(over, lambda entries: [*entries[:index], (kind, b"\xff"), *entries[index + 1 :]])
+    assert invalid(over).record == index
+
+
+def test_another_plan(over: Stage) -> None:
+    """The frames of one session do not verify under the plan of another."""
+    other = over.again().setup.plan
+    rewrite(over, lambda entries: [("plan", encode(other)), *entries[1:]])
+    assert invalid(over).record == 2
+
+
+@pytest.mark.parametrize("at", range(2))
+def test_hardly_begun(over: Stage, at: int) -> None:
+    """A transcript that ends before plan and roster says which is missing."""
+    rewrite(over, lambda entries: entries[:at])
+    assert invalid(over).record == at
+
+
+def test_garbage_after_the_end(over: Stage) -> None:
+    """A record of an unknown kind, or of a client's kind, has no place in a server's transcript."""
+    count = len(read_transcript(over.transcript(0)))
+    rewrite(over, lambda entries: [*entries, ("policy", b"x")])
+    assert invalid(over).record == count
+
+
+@pytest.mark.parametrize("step", ["Directory", "Survivors", "Outcome"])
+def test_client_transcript_with_a_forged_server_frame(over: Stage, step: str) -> None:
+    """What a client claims to have been told must be signed by the server."""
+    at = position(over, step, member=2)
+
+    def forge(entries: list[Entry]) -> list[Entry]:
+        return [*entries[:at], ("received", sign_frame(over.keys[2], peek(entries[at][1]))), *entries[at + 1 :]]
+
+    rewrite(over, forge, member=2, key=2)
+    assert invalid(over, member=2).record == at
+
+
+@pytest.mark.parametrize("step", ["Dealing", "UploadHeader", "Opening"])
+def test_client_transcript_with_a_dropped_frame(over: Stage, step: str) -> None:
+    """A client that hides what it sent is caught at the next frame of the server that has seen it."""
+    at = position(over, step, member=2)
+    rewrite(over, lambda entries: entries[:at] + entries[at + 1 :], member=2, key=2)
+    assert invalid(over, member=2).record >= at
+
+
+def test_client_transcript_cut_off(over: Stage) -> None:
+    """A client's transcript that ends early says where it ends."""
+    at = position(over, "Outcome", member=2)
+    rewrite(over, lambda entries: entries[:at], member=2, key=2)
+    assert invalid(over, member=2).record == at
+
+
+def test_no_transcript(tmp_path: Path) -> None:
+    """A path without a transcript is the user's mistake, not the party's."""
+    with pytest.raises(BadInput):
+        verify_transcript(tmp_path / "none.log")
+
+
+def test_digest_of_the_outcome_is_of_the_opened_blocks(over: Stage) -> None:
+    """The verified digest is SHA-256 of the survivors' exact sum as little-endian int64."""
+    expected: Any = hashlib.sha256(over.total((1, 2, 3)).astype("<i8").tobytes()).hexdigest()
+    assert verify_transcript(over.transcript(0))["aggregate_sha256"] == expected
+    assert decode(Roster, read_transcript(over.transcript(0))[1].content) == over.setup.roster

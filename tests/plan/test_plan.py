@@ -1,0 +1,191 @@
+"""The plan: one canonical form, strict reading, a digest of everything."""
+
+import json
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secagg.errors import BadInput, MalformedMessage, SecaggError
+from secagg.parties import SessionSetup
+from secagg.plan import Plan, canonical_json, read_plan, write_plan
+from secagg.wire import decode, encode
+from tests.plan.federation_files import small_plan, small_roster
+
+ROSTER = small_roster()
+PLAN = small_plan(ROSTER, purpose="to test")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> dict[str, Any]:
+    """The plan's JSON as values."""
+    write_plan(PLAN, tmp_path / "plan.json")
+    content: dict[str, Any] = json.loads((tmp_path / "plan.json").read_text())
+    return content
+
+
+def read_back(folder: Path, content: Any) -> Plan:
+    """Write JSON and read it as a plan."""
+    path = folder / "plan.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return read_plan(path)
+
+
+def test_file_and_bytes_give_the_plan_back(tmp_path: Path, text: dict[str, Any]) -> None:
+    """The readable file and the canonical bytes both give the same plan, with the same digest."""
+    assert read_back(tmp_path, text) == PLAN == decode(Plan, encode(PLAN))
+    assert read_back(tmp_path, text).digest == PLAN.digest
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Plan)])
+def test_missing_field_is_refused(tmp_path: Path, text: dict[str, Any], name: str) -> None:
+    """A plan's file has every field; the missing one is named."""
+    del text[name]
+    with pytest.raises(BadInput, match=name):
+        read_back(tmp_path, text)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Plan)])
+def test_field_of_another_type_is_refused(tmp_path: Path, text: dict[str, Any], name: str) -> None:
+    """A field of the wrong JSON type is refused; null, too."""
+    for wrong in (None, {"a": 1}, [["a"]], True):
+        with pytest.raises(BadInput):
+            read_back(tmp_path, {**text, name: wrong})
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "null", "{", "\ufeff{}", "{}", '"plan"'],
+    ids=["empty", "list", "null", "torn", "marked", "bare", "text"],
+)
+def test_what_is_no_plan_is_refused(tmp_path: Path, content: str) -> None:
+    """A file that is no JSON object of a plan's fields is refused by its name."""
+    with pytest.raises(BadInput, match=r"plan\.json is no plan"):
+        read_back(tmp_path, content)
+
+
+def test_unknown_field_is_refused(tmp_path: Path, text: dict[str, Any]) -> None:
+    """A field that this version does not know may matter: it is refused and named."""
+    with pytest.raises(BadInput, match="surprise"):
+        read_back(tmp_path, {**text, "surprise": 1})
+
+
+def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> None:
+    """A file that says one field twice could be read in two ways, so it is not read."""
+    twice = json.dumps(text)[:-1] + ', "purpose": "another"}'
+    with pytest.raises(BadInput, match="twice"):
+        read_back(tmp_path, twice)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"version": 0},
+        {"session": "00"},
+        {"session": "zz" * 32},
+        {"classes": ["one"]},
+        {"classes": ["a", "a"]},
+        {"classes": ["a", ""]},
+        {"radius": 0},
+        {"radius": -1.0},
+        {"radius": "inf"},
+        {"levels": 0},
+        {"levels": 1 << 25},
+        {"dimension": 0},
+        {"max_records": 0},
+        {"minimum_cohort": 0},
+        {"colluders": -1},
+        {"dropouts": 5000},
+        {"epsilon": 1.0},
+        {"epsilon": "INF"},
+        {"delta": 1e-5},
+        {"adjacency": "neighbour"},
+        {"unit": "patient"},
+        {"result": "everyone"},
+        {"data_kind": "video"},
+        {"data_kind": "table"},
+        {"schema": "{}"},
+        {"join_seconds": 0},
+        {"step_seconds": 10**9},
+        {"parameters": "{ }"},
+        {"parameters": "[]"},
+        {"parameters": '{"covariance": "within"}'},
+        {"purpose": "x" * 201},
+        {"roster": ""},
+        {"input_shape": []},
+    ],
+    ids=str,
+)
+def test_value_out_of_bounds_is_refused(tmp_path: Path, text: dict[str, Any], change: dict[str, Any]) -> None:
+    """Every field is bounded; an unknown choice or a value outside its bound is refused."""
+    with pytest.raises(BadInput):
+        read_back(tmp_path, {**text, **change})
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    """A plan that is not there is the user's mistake, and its path is named."""
+    with pytest.raises(BadInput, match="cannot read the plan"):
+        read_plan(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"purpose": "else"},
+        {"max_records": 7},
+        {"dropouts": 0},
+        {"minimum_cohort": 2},
+        {"radius": 2.0},
+        {"session": bytes(32)},
+        {"join_seconds": 5},
+        {"result": "server"},
+    ],
+)
+def test_digest_covers_the_field(change: dict[str, Any]) -> None:
+    """Plans that differ in one field have different digests."""
+    assert replace(PLAN, **change).digest != PLAN.digest
+
+
+def test_sessions_are_never_reused() -> None:
+    """Two plans made of the same choices are for two sessions."""
+    assert small_plan(ROSTER).session != small_plan(ROSTER).session
+
+
+def test_plan_for_another_roster_is_refused() -> None:
+    """A member whose roster is not the plan's does not begin."""
+    with pytest.raises(BadInput, match="the plan is for the roster"):
+        SessionSetup.of(PLAN, small_roster())
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"dropouts": 2},
+        {"colluders": 3},
+        {"minimum_cohort": 5},
+        {"protection": "magic"},
+        {"method": "magic"},
+        {"levels": 1 << 24, "max_records": 1 << 31},
+        {"radius": None},
+        {"radius": math.inf},
+        {"radius": math.nan},
+        {"expand": -1},
+        {"parameters": (("covariance", "half"),)},
+        {"parameters": (("speed", 1.0),)},
+    ],
+    ids=str,
+)
+def test_choices_that_do_not_go_together_are_refused(choices: dict[str, Any]) -> None:
+    """A plan that could not be carried out is never made, and the refusal is one of ours."""
+    with pytest.raises((BadInput, MalformedMessage)):
+        small_plan(ROSTER, **choices)
+
+
+def test_method_parameters_are_those_of_the_json() -> None:
+    """The plan's parameters are one canonical JSON text."""
+    assert canonical_json(PLAN.method_parameters) == PLAN.parameters
+    with pytest.raises(SecaggError):
+        replace(PLAN, parameters=PLAN.parameters + " ")

@@ -1,0 +1,175 @@
+"""The policy: every line can refuse, all refusals are listed at once, and the defaults are careful."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secagg.errors import BadInput, PlanRefused
+from secagg.policy import Policy, read_policy
+from tests.plan.federation_files import fewest, policy_for, small_plan, small_roster
+
+ROSTER = small_roster()
+PLAN = small_plan(ROSTER)
+FEWEST = fewest(PLAN, ROSTER)
+UPLOAD_BYTES = 5_000_000
+
+
+def refused(policy: Policy, plan: Any = PLAN, survivors: int = FEWEST, sessions: int = 0) -> tuple[str, ...]:
+    """The violated lines."""
+    with pytest.raises(PlanRefused) as refusal:
+        policy.check(plan, 4, survivors, UPLOAD_BYTES, sessions)
+    return refusal.value.violations
+
+
+def test_fitting_policy_accepts() -> None:
+    """A policy written for the plan accepts it."""
+    policy_for(PLAN).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "change"),
+    [
+        ("roster", {"roster": "00" * 32}),
+        ("backbones", {"backbones": ()}),
+        ("backbones", {"backbones": ("11" * 32,)}),
+        ("methods", {"methods": ("other",)}),
+        ("protections", {"protections": ("shared",)}),
+        ("results", {"results": ("server",)}),
+        ("minimum_cohort", {"minimum_cohort": 4}),
+        ("minimum_honest", {"minimum_honest": 4}),
+        ("minimum_colluders", {"minimum_colluders": 3}),
+        ("max_upload_mib", {"max_upload_mib": 4}),
+        ("max_epsilon", {"max_epsilon": 8.0}),
+    ],
+)
+def test_each_line_refuses(line: str, change: dict[str, Any]) -> None:
+    """A plan that breaks one line is refused with that line's name, and no other."""
+    (violation,) = refused(policy_for(PLAN, **change))
+    assert violation.startswith(f"{line}: ")
+
+
+def test_all_violations_are_listed_at_once() -> None:
+    """A plan that breaks every line is refused with every line, in one message."""
+    policy = policy_for(PLAN, roster="00", backbones=(), methods=(), protections=(), results=(), minimum_cohort=9,
+                        minimum_honest=9, minimum_colluders=9, max_upload_mib=1, max_epsilon=0.0)  # fmt: skip
+    violations = refused(policy, sessions=2)
+    names = [violation.split(":")[0] for violation in violations]
+    assert names == ["roster", "backbones", "methods", "protections", "results", "minimum_cohort", "minimum_honest",
+                     "minimum_colluders", "max_upload_mib", "max_epsilon", "repeat_sessions"]  # fmt: skip
+    with pytest.raises(PlanRefused) as refusal:
+        policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES, 2)
+    assert all(violation in str(refusal.value) for violation in violations)
+    assert str(refusal.value).endswith("nothing was sent")
+
+
+def test_default_refuses_a_sum_without_noise() -> None:
+    """Unless "inf" is written, a plan without noise is refused."""
+    policy = Policy("mine", PLAN.roster.hex(), (PLAN.backbone_digest.hex(),))
+    (violation,) = refused(policy)
+    assert violation.startswith("max_epsilon: ")
+
+
+def test_default_refuses_no_protection() -> None:
+    """Unless it is written, a plan without protection is refused."""
+    plan = small_plan(ROSTER, protection="none")
+    (violation,) = refused(policy_for(plan), plan)
+    assert violation.startswith("protections: none")
+    policy_for(plan, protections=("none",)).check(plan, 4, FEWEST, UPLOAD_BYTES, 0)
+
+
+@pytest.mark.parametrize("clients", [2, 3])
+def test_default_refuses_a_small_cohort(clients: int) -> None:
+    """The sum of two clients is refused by default."""
+    roster = small_roster(clients)
+    plan = small_plan(roster, colluders=0, dropouts=clients - 2)
+    (violation,) = refused(policy_for(plan, minimum_colluders=0), plan, fewest(plan, roster))
+    assert violation.startswith("minimum_cohort: ")
+
+
+def test_colluders_count_against_the_honest() -> None:
+    """Survivors minus colluders must not fall below the policy's minimum of honest clients."""
+    plan = small_plan(ROSTER, colluders=1)
+    survivors = fewest(plan, ROSTER)
+    policy_for(plan, minimum_honest=survivors - 1).check(plan, 4, survivors, UPLOAD_BYTES, 0)
+    (violation,) = refused(policy_for(plan, minimum_honest=survivors), plan, survivors)
+    assert violation.startswith("minimum_honest: ")
+
+
+def test_second_session_over_the_same_data() -> None:
+    """Another session over the same data is refused unless the policy allows it."""
+    assert refused(policy_for(PLAN), sessions=1)[0].startswith("repeat_sessions: mine")
+    policy_for(PLAN, repeat_sessions=True).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
+
+
+def test_file_gives_the_policy_back(tmp_path: Path) -> None:
+    """The written file reads back to the same policy, with infinity and odd names."""
+    path = tmp_path / "policy.toml"
+    for policy in (policy_for(PLAN, data_name='a "b" \\ ü'), policy_for(PLAN, max_epsilon=2.5, repeat_sessions=True)):
+        path.write_text(policy.to_toml(), encoding="utf-8")
+        assert read_policy(path) == policy
+
+
+@pytest.mark.parametrize("name", ["line\nbreak", "tab\there", "nul\0", "bell\x07", "del\x7f"])
+def test_control_characters_in_a_name_survive(tmp_path: Path, name: str) -> None:
+    """Whatever the data set is called, the written file can be read back."""
+    (tmp_path / "policy.toml").write_text(policy_for(PLAN, data_name=name).to_toml(), encoding="utf-8")
+    assert read_policy(tmp_path / "policy.toml").data_name == name
+
+
+HEADER = '[data]\nname = "x"\n[accept]\nroster = "00"\nbackbones = []\n'
+
+
+def test_smallest_file_is_careful(tmp_path: Path) -> None:
+    """A file with only what must be there accepts nothing without noise, unprotected, or small."""
+    (tmp_path / "policy.toml").write_text(HEADER)
+    policy = read_policy(tmp_path / "policy.toml")
+    assert (policy.protections, policy.minimum_cohort, policy.minimum_honest) == (("masked",), 3, 2)
+    assert policy.max_epsilon < math.inf
+    assert not policy.repeat_sessions
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "tables"),
+        ("x = 1", "tables"),
+        ('[data]\nname = "x"\n', "missing keys: backbones, roster"),
+        (HEADER + "max_epsilom = 1\n", "unknown keys: max_epsilom"),
+        (HEADER + "max_epsilon = -1\n", "max_epsilon"),
+        (HEADER + "max_epsilon = nan\n", "max_epsilon"),
+        (HEADER + "max_epsilon = -1.0\n", "max_epsilon"),
+        (HEADER + 'max_epsilon = "lots"\n', "max_epsilon"),
+        (HEADER + "max_epsilon = true\n", "max_epsilon"),
+        (HEADER + "minimum_cohort = 2.5\n", "minimum_cohort"),
+        (HEADER + "minimum_cohort = true\n", "minimum_cohort"),
+        (HEADER + "minimum_cohort = -3\n", "minimum_cohort"),
+        (HEADER + "minimum_cohort = []\n", "minimum_cohort"),
+        (HEADER + "repeat_sessions = 1\n", "repeat_sessions"),
+        (HEADER + 'protections = "none"\n', "protections"),
+        (HEADER + "methods = [1]\n", "methods"),
+        (HEADER.replace('"x"', "1"), "name"),
+        (HEADER + "[other]\na = 1\n", "tables"),
+        ("data = 1\naccept = 2\n", "tables"),
+        (HEADER.replace("name", "nick"), "tables"),
+        (HEADER + 'data_name = "y"\n', "data_name"),
+        (HEADER + 'roster = "01"\n', "TOML"),
+        ("{", "TOML"),
+    ],
+)
+def test_file_that_is_no_policy_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    """An unknown, missing or mistyped key is refused and named together with the file."""
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=words) as refusal:
+        read_policy(path)
+    assert str(path) in str(refusal.value)
+
+
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
+    """A policy that is missing, a folder, or not text is named."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for wrong in (tmp_path / "none", tmp_path, tmp_path / "binary"):
+        with pytest.raises(BadInput, match=str(wrong)):
+            read_policy(wrong)

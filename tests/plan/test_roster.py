@@ -1,0 +1,117 @@
+"""The roster: who may take part, read strictly, in one order."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secagg.errors import BadInput
+from secagg.roster import Member, Roster, check_name, read_roster, write_roster
+from tests.plan.federation_files import member, small_roster
+
+ROSTER = small_roster()
+
+
+def test_file_gives_the_roster_back(tmp_path: Path) -> None:
+    """The readable form is read back to the same roster and digest."""
+    write_roster(ROSTER, tmp_path / "roster.json")
+    again = read_roster(tmp_path / "roster.json")
+    assert again == ROSTER
+    assert again.digest == ROSTER.digest
+
+
+def test_order_of_members_does_not_matter() -> None:
+    """The same members give the same roster in whatever order they are listed: server first, clients by name."""
+    assert Roster.of("small", reversed(ROSTER.members)) == ROSTER
+    assert [each.name for each in ROSTER.members] == ["server", "client-1", "client-2", "client-3", "client-4"]
+    assert ROSTER.clients == (1, 2, 3, 4)
+
+
+def test_members_are_found_by_name_and_index() -> None:
+    """Index, name and identity belong together; a stranger is named in the refusal."""
+    assert [ROSTER.index(ROSTER.name(index)) for index in range(5)] == [0, 1, 2, 3, 4]
+    assert ROSTER.identity(2) == ROSTER.members[2].identity
+    with pytest.raises(BadInput, match="mallory"):
+        ROSTER.index("mallory")
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a.b", "a b", "ä", "a/b", "..", "a" * 64, "a\n"])
+def test_name_that_is_no_dns_label_is_refused(name: str) -> None:
+    """Names stand in certificates and paths: anything but a DNS label is refused."""
+    with pytest.raises(BadInput, match="cannot name a member"):
+        check_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a-b", "a" * 63, "clinic-1"])
+def test_dns_label_is_accepted(name: str) -> None:
+    """Every DNS label in lower case can name a member."""
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [],
+        [member("s", "server")],
+        [member("a"), member("b")],
+        [member("s", "server"), member("t", "server"), member("a")],
+        [member("s", "server"), member("a"), member("a")],
+        [member("a", "server"), member("a")],
+    ],
+    ids=["empty", "no client", "no server", "two servers", "name twice", "server's name"],
+)
+def test_members_that_are_no_roster_are_refused(members: list[Member]) -> None:
+    """A roster has exactly one server, at least one client, and no name twice."""
+    with pytest.raises(BadInput):
+        Roster.of("x", members)
+
+
+def test_shared_identity_is_refused() -> None:
+    """Two members never share an identity key."""
+    first = member("a")
+    with pytest.raises(BadInput, match="share an identity"):
+        Roster.of("x", [member("s", "server"), first, replace(first, name="b")])
+
+
+def test_unknown_role_is_refused() -> None:
+    """There are clients and servers only."""
+    with pytest.raises(BadInput, match="role"):
+        member("a", "auditor")
+
+
+def shuffled(content: dict[str, Any]) -> dict[str, Any]:
+    """The clients in another order."""
+    return {**content, "members": [content["members"][0], *content["members"][:0:-1]]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        shuffled,
+        lambda content: {**content, "members": content["members"][1:]},
+        lambda content: {**content, "version": 2},
+        lambda content: {**content, "extra": 1},
+        lambda content: {key: value for key, value in content.items() if key != "consortium"},
+        lambda content: {**content, "members": "all"},
+        lambda content: {**content, "members": [{**content["members"][0], "identity": "00"}, *content["members"][1:]]},
+        lambda content: {**content, "members": [{**content["members"][0], "age": 3}, *content["members"][1:]]},
+        lambda content: [content],
+    ],
+)
+def test_file_that_is_no_roster_is_refused(tmp_path: Path, change: Any) -> None:
+    """A roster's file is read strictly: order, fields, lengths and types."""
+    path = tmp_path / "roster.json"
+    write_roster(ROSTER, path)
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(BadInput):
+        read_roster(path)
+
+
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
+    """A file that is missing, a folder, or not text is named."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for wrong in (tmp_path / "none", tmp_path, tmp_path / "binary"):
+        with pytest.raises(BadInput, match=str(wrong)):
+            read_roster(wrong)

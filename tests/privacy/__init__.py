@@ -1,0 +1,1 @@
+"""Accounting, sensitivity, allocation and noise."""

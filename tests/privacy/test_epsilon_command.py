@@ -1,0 +1,106 @@
+"""`secagg epsilon`."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from secagg.cli.epsilon import epsilon
+from secagg.errors import BadInput
+from tests.vectors.files import load
+
+VECTORS = load("privacy_accounting")
+app = typer.Typer()
+app.command()(epsilon)
+
+
+def ask(*arguments: str, delta: str = "1e-5") -> dict[str, object]:
+    """The JSON answer."""
+    result = CliRunner().invoke(app, [*arguments, "--delta", delta, "--json", "-"], catch_exceptions=False)
+    assert result.exit_code == 0
+    answer: dict[str, object] = json.loads(result.stdout)
+    return answer
+
+
+def test_the_known_multiplier_of_epsilon_one():
+    """σ/Δ = 3.731 at δ = 10⁻⁵ is ε = 1, rounded up; the adjacency is passed through and changes nothing else."""
+    plain = ask("--noise-multiplier", "3.731")
+    assert 0.9998 < plain["epsilon"] <= 1.0
+    assert plain["adjacency"] is None
+    for adjacency in ("add-remove", "replace-one"):
+        assert ask("--noise-multiplier", "3.731", "--adjacency", adjacency) == plain | {"adjacency": adjacency}
+
+
+@pytest.mark.parametrize("case", VECTORS["single"], ids=lambda case: case["epsilon"])
+@pytest.mark.parametrize(
+    ("mechanism", "key", "loss"),
+    [("gaussian", "noise_multiplier", 1e-9), ("discrete-shares", "noise_multiplier_of_shares", 1e-4)],
+)
+def test_target_epsilon_is_the_inverse(case, mechanism, key, loss):
+    """The multiplier is the tabled one, rounded up, and asked about it the command answers at most the target."""
+    found = ask("--target-epsilon", case["epsilon"], "--mechanism", mechanism)
+    exact = float(case[key])
+    assert exact <= found["noise_multiplier"] <= exact * (1 + loss)
+    again = ask("--noise-multiplier", repr(found["noise_multiplier"]), "--mechanism", mechanism)
+    assert again["epsilon"] == found["epsilon"] <= float(case["epsilon"])
+
+
+def test_sessions_compose():
+    """Two, four and ten sessions with the noise of ε = 1 give the tabled ε; asking for all at once undoes it."""
+    table = {case["name"]: float(case["epsilon"]) for case in VECTORS["scaled"]}
+    multiplier = repr(ask("--target-epsilon", "1")["noise_multiplier"])
+    for sessions, name in [("2", "two_sessions"), ("4", "four_sessions"), ("10", "ten_sessions")]:
+        reached = ask("--noise-multiplier", multiplier, "--sessions", sessions)["epsilon"]
+        assert reached == pytest.approx(table[name], rel=1e-9)
+        for mechanism in ("gaussian", "discrete-shares"):
+            more = ask("--target-epsilon", "1", "--sessions", sessions, "--mechanism", mechanism)
+            assert 0.999 < more["epsilon"] <= 1.0
+
+
+def test_lost_shares_cost_privacy():
+    """What if k clients drop or collude: the same noise gives more, the same promise takes more."""
+    shares = ("--mechanism", "discrete-shares", "--shares", "10")
+    whole = ask("--target-epsilon", "1", *shares)
+    lost = ask("--noise-multiplier", repr(whole["noise_multiplier"]), *shares, "--dropped", "1", "--colluding", "1")
+    assert (whole["honest_shares"], lost["honest_shares"]) == (10, 8)
+    assert 1.1 < lost["epsilon"] < 1.2
+    more = ask("--target-epsilon", "1", *shares, "--dropped", "1", "--colluding", "1")
+    assert more["noise_multiplier"] == pytest.approx(whole["noise_multiplier"] * (10 / 8) ** 0.5)
+    assert more["epsilon"] <= 1.0
+
+
+def test_small_shares_of_long_vectors_cost_privacy():
+    """The sum of shares of σ = 1 grid unit over many coordinates is visibly no discrete Gaussian."""
+    shares = ("--noise-multiplier", "4.05", "--mechanism", "discrete-shares", "--shares", "10")
+    assert ask(*shares)["epsilon"] < 1.0 < ask(*shares, "--grid-sigma", "1", "--coordinates", "100")["epsilon"]
+
+
+def test_words_for_people():
+    """Without --json the answer is a table that names σ/Δ and the mechanism."""
+    result = CliRunner().invoke(app, ["--noise-multiplier", "3.731", "--delta", "1e-5"])
+    assert "epsilon           0.9999 at delta 1e-05" in result.stdout
+    assert "3.731000 (σ/Δ)" in result.stdout
+
+
+NOISE, TARGET = "--noise-multiplier", "--target-epsilon"
+SHARES = ("--mechanism", "discrete-shares", "--shares", "3")
+
+
+@pytest.mark.parametrize("arguments", [
+    [], [NOISE, "1", TARGET, "1"], [NOISE, "0"], [NOISE, "nan"], [NOISE, "-1"], [NOISE, "inf"],
+    [TARGET, "inf"], [TARGET, "-1"], [TARGET, "-1", *SHARES],
+    [NOISE, "1", "--shares", "3"], [NOISE, "1", "--dropped", "1"],
+    [NOISE, "1", *SHARES, "--dropped", "2", "--colluding", "1"], [NOISE, "1", *SHARES, "--grid-sigma", "0.4"],
+])  # fmt: skip
+def test_questions_without_an_answer_are_refused(arguments):
+    """One clear line, exit code 2."""
+    result = CliRunner().invoke(app, [*arguments, "--delta", "1e-5"])
+    assert isinstance(result.exception, BadInput)
+
+
+@pytest.mark.parametrize("delta", ["0", "1", "nan", "-1"])
+def test_delta_out_of_range_is_refused(delta):
+    """δ lies strictly between 0 and 1."""
+    result = CliRunner().invoke(app, ["--noise-multiplier", "1", "--delta", delta])
+    assert isinstance(result.exception, BadInput)

@@ -1,0 +1,58 @@
+"""Every labelled string of the masked protocol against an independent computation."""
+
+from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.labels import digest, number
+from secagg.crypto.signatures import SigningKey
+from secagg.protection.masking import binding as bind
+from tests.protection.rehearsal import context_for
+from tests.vectors.files import load
+
+VECTOR = load("derivations")
+
+
+def test_all_derivations_are_those_of_the_vector() -> None:
+    """Bindings, keys, commitments, hashes and the endorsement signature are those that were computed independently."""
+    given = {name: bytes.fromhex(value) for name, value in VECTOR["inputs"].items()}
+    members = VECTOR["members"]
+    low, high = members["low"], members["high"]
+    base = context_for()
+    context = type(base)(
+        **{**vars(base), "plan": given["plan"], "session": given["session"], "roster": given["roster"]}
+    )
+    binding = bind.session_binding(context, given["directory"])
+    key, peer = AgreementKey.from_bytes(given["secret"]), AgreementKey.from_bytes(given["peer_secret"])
+    parts = bind.endorsement_parts(context, given["directory"], members["dealers"], members["survivors"])
+    found = {
+        "session_binding": binding,
+        "members_digest": bind.members_digest(members["dealers"]),
+        "pairwise_key": bind.pairwise_key(key, low, high, given["peer_public"], binding),
+        "self_mask_key": bind.self_mask_key(given["secret"], low, binding),
+        "sealing_key": bind.sealing_key(key, given["peer_public"], high, low, binding),
+        "seed_commitment": bind.seed_commitment(given["secret"], low, context),
+        "seed_share_hash": bind.share_hash("seed", given["share"], low, high, binding),
+        "key_share_hash": bind.share_hash("key", given["share"], low, high, binding),
+        "share_associated": bind.share_associated(binding, low, high),
+        "endorsement": SigningKey.from_bytes(given["secret"]).sign("survivors", *parts),
+        "ring_place": digest("ring", given["directory"], number(low)),
+    }
+    assert {name: value.hex() for name, value in found.items()} == VECTOR["expected"]
+    assert bind.pairwise_key(peer, high, low, key.public, binding) == found["pairwise_key"]
+    assert bind.sealing_key(peer, key.public, high, low, binding) == found["sealing_key"]
+
+
+def test_every_derived_key_is_of_one_use() -> None:
+    """Pairwise, sealing (in both directions) and self-mask keys of one secret are all different, as are sessions."""
+    given = {name: bytes.fromhex(value) for name, value in VECTOR["inputs"].items()}
+    key, peer = AgreementKey.from_bytes(given["secret"]), given["peer_public"]
+    found = []
+    for plan in (b"one", b"two"):
+        binding = bind.session_binding(context_for(plan=plan), given["directory"])
+        found += [
+            bind.pairwise_key(key, 1, 2, peer, binding),
+            bind.pairwise_key(key, 1, 3, peer, binding),
+            bind.sealing_key(key, peer, 1, 2, binding),
+            bind.sealing_key(key, peer, 2, 1, binding),
+            bind.self_mask_key(given["secret"], 1, binding),
+            bind.self_mask_key(given["secret"], 2, binding),
+        ]
+    assert len(set(found)) == len(found)

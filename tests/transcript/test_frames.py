@@ -1,0 +1,101 @@
+"""Frames: signed, for one session, from one member to one other."""
+
+from dataclasses import replace
+
+import pytest
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import MalformedMessage, ProtocolViolation
+from secagg.protection.messages import Abort, Receipt
+from secagg.randomness import OperatingSystem
+from secagg.roster import Member, Roster
+from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, make_body, open_frame, payload_of, peek, sign_frame
+
+KEYS = [SigningKey.generate(OperatingSystem()) for _ in range(3)]
+ROSTER = Roster.of(
+    "frames",
+    [
+        Member("server", "server", KEYS[0].public),
+        Member("a", "client", KEYS[1].public),
+        Member("b", "client", KEYS[2].public),
+    ],
+)
+PLAN = bytes([3]) * 32
+BODY = make_body(PLAN, 1, 0, bytes(32), NOT_SEEN, Abort("why"))
+
+
+def test_frame_opens_to_its_body() -> None:
+    """What was signed is what is opened."""
+    frame = sign_frame(KEYS[1], BODY)
+    assert open_frame(frame, ROSTER, PLAN, 1, 0) == BODY == peek(frame)
+    assert payload_of(BODY, Abort) == Abort("why")
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "culprit", "words"),
+    [
+        (2, {}, "a", "not signed by its identity"),
+        (0, {}, "a", "not signed by its identity"),
+        (1, {"sender": 2}, "a", "another member's name"),
+        (1, {"sender": 0}, "a", "another member's name"),
+        (1, {"plan": bytes(32)}, "a", "another session or plan"),
+        (1, {"receiver": 2}, "a", "addressed to another member"),
+    ],
+)
+def test_frame_that_is_not_what_it_should_be(key: int, change: dict[str, int], culprit: str, words: str) -> None:
+    """Wrong signer, sender, session or receiver is refused and the member that brought it is named."""
+    with pytest.raises(ProtocolViolation, match=words) as refusal:
+        open_frame(sign_frame(KEYS[key], replace(BODY, **change)), ROSTER, PLAN, 1, 0)
+    assert refusal.value.culprit == culprit
+
+
+def test_only_the_server_speaks_to_everyone() -> None:
+    """A frame to everyone opens for any client when the server sends it, and never from client to client."""
+    shout = replace(BODY, sender=0, receiver=EVERYONE)
+    assert open_frame(sign_frame(KEYS[0], shout), ROSTER, PLAN, 0, 2) == shout
+    with pytest.raises(ProtocolViolation, match="addressed to another"):
+        open_frame(sign_frame(KEYS[1], BODY), ROSTER, PLAN, 1, 2)
+
+
+def test_every_flipped_bit_is_refused() -> None:
+    """No bit of a frame can change: body, signature and the encoding around them."""
+    frame = sign_frame(KEYS[1], BODY)
+    for position in range(len(frame)):
+        damaged = bytearray(frame)
+        damaged[position] ^= 1
+        with pytest.raises((ProtocolViolation, MalformedMessage)):
+            open_frame(bytes(damaged), ROSTER, PLAN, 1, 0)
+
+
+def test_every_truncation_and_addition_is_refused() -> None:
+    """A frame has exactly its own bytes."""
+    frame = sign_frame(KEYS[1], BODY)
+    for damaged in (*(frame[:size] for size in range(len(frame))), frame + b"\0", frame + frame):
+        with pytest.raises((ProtocolViolation, MalformedMessage)):
+            open_frame(damaged, ROSTER, PLAN, 1, 0)
+
+
+def test_signature_of_another_label_is_no_frame() -> None:
+    """A signature that a member gave for something else does not make a frame."""
+    from secagg.transcript.frames import Frame
+    from secagg.wire import encode
+
+    content = encode(BODY)
+    frame = encode(Frame(content, KEYS[1].sign("survivors", content)))
+    with pytest.raises(ProtocolViolation, match="not signed"):
+        open_frame(frame, ROSTER, PLAN, 1, 0)
+
+
+def test_payload_of_another_step_is_refused() -> None:
+    """A step's name and its payload's class must agree, and the payload must be canonical."""
+    with pytest.raises(MalformedMessage, match="Receipt is awaited"):
+        payload_of(BODY, Receipt)
+    with pytest.raises(MalformedMessage):
+        payload_of(replace(BODY, payload=BODY.payload + b"\0"), Abort)
+
+
+@pytest.mark.parametrize("change", [{"sender": 4097}, {"step": ""}, {"step": "x" * 21}, {"plan": b""}, {"head": b"1"}])
+def test_body_beyond_its_bounds_is_never_signed(change: dict[str, object]) -> None:
+    """A body outside the bounds of the format cannot be made into a frame."""
+    with pytest.raises(MalformedMessage):
+        sign_frame(KEYS[1], FrameBody(**{**vars(BODY), **change}))

@@ -1,0 +1,89 @@
+"""A consortium's folders, a coordinator that only remembers, and certificates that are wrong in one way."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+from cryptography.hazmat.primitives import serialization
+
+from secagg.transport import certificates
+from secagg.transport.certificates import new_key, read_request, signing_request
+from secagg.transport.enrolment import create_authority, create_request, issue, read_authority
+
+PEM = serialization.Encoding.PEM
+SERVER = "server"
+
+
+def enrol(folder: Path, *clients: str) -> None:
+    """An authority and the TLS folders of a server and clients, each under its name."""
+    create_authority(folder / "authority", "test")
+    requests = [create_request(folder / SERVER, SERVER, "server")]
+    requests += [create_request(folder / name, name, "client") for name in clients]
+    issue(folder / "authority", requests)
+    for name in (SERVER, *clients):
+        for file in (folder / "authority" / "issued" / name).iterdir():
+            (folder / name / file.name).write_bytes(file.read_bytes())
+
+
+def certify(folder: Path, home: Path, name: str, days: int = 30) -> None:
+    """Give the key in `home` a certificate of the folder's authority for any name and time; days < 0 has expired."""
+    authority, _ = read_authority(folder / "authority")
+    key = serialization.load_pem_private_key((home / "key.pem").read_bytes(), None)
+    request = read_request(signing_request(key, name), name)  # type: ignore[arg-type]
+    with mock.patch.object(certificates, "_BACKDATE", datetime.timedelta(days=10)):
+        certificate = authority.issue(request, name, days)
+    (home / "cert.pem").write_bytes(certificate.public_bytes(PEM))
+
+
+def certify_later(folder: Path, home: Path, name: str) -> None:
+    """A certificate that is valid only from tomorrow."""
+    with mock.patch.object(datetime, "timedelta", datetime.timedelta):
+        authority, _ = read_authority(folder / "authority")
+        key = serialization.load_pem_private_key((home / "key.pem").read_bytes(), None)
+        request = read_request(signing_request(key, name), name)  # type: ignore[arg-type]
+        with mock.patch.object(certificates, "_BACKDATE", datetime.timedelta(days=-1)):
+            certificate = authority.issue(request, name, 30)
+    (home / "cert.pem").write_bytes(certificate.public_bytes(PEM))
+
+
+def fresh_key(home: Path) -> None:
+    """Replace the TLS key."""
+    (home / "key.pem").write_bytes(certificates.key_pem(new_key()))
+
+
+@dataclass
+class Remembering:
+    """A coordinator that keeps what it is given and answers what it is told to."""
+
+    answer: bytes = b""
+    frame: bytes | None = b"due"
+    failures: list[Exception] = field(default_factory=list)
+    submitted: list[tuple[int, bytes]] = field(default_factory=list)
+    uploaded: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+    asked: list[tuple[int, bytes, str]] = field(default_factory=list)
+
+    async def submit(self, member: int, frame: bytes) -> bytes:
+        """Remember a frame."""
+        self._fail()
+        self.submitted.append((member, frame))
+        return self.answer
+
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+        """Remember a frame and its vector."""
+        content = b"".join([part async for part in parts])
+        self._fail()
+        self.uploaded.append((member, frame, content))
+
+    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+        """Remember the question."""
+        self._fail()
+        self.asked.append((member, plan, step))
+        return self.frame
+
+    def _fail(self) -> None:
+        if self.failures:
+            raise self.failures.pop(0)

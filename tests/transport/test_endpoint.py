@@ -1,0 +1,257 @@
+"""The endpoint over real gRPC on this machine: who is let in, what is bounded, how failures reach the caller."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, ServerAway, SessionAborted
+from secagg.transport import Credentials, Link, read_credentials, serve
+from secagg.transport.limits import CHUNK_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES
+from secagg.wire import rpc
+from tests.transport.consortium import SERVER, Remembering, certify, enrol
+
+PATIENCE = 0.3
+UNBOUNDED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+def channel(credentials: Credentials, address: str) -> grpc.aio.Channel:
+    """A channel without any bound of its own."""
+    options = [*UNBOUNDED, ("grpc.ssl_target_name_override", SERVER)]
+    return grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
+
+
+async def refusal(credentials: Credentials, address: str, parts: Iterable[Any] | None = None) -> grpc.aio.AioRpcError:
+    """The status with which a call is refused."""
+    async with channel(credentials, address) as opened:
+        stub = rpc.SessionStub(opened)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await (stub.Upload(iter(parts)) if parts is not None else stub.Submit(rpc.SubmitRequest(frame=b"x")))
+    return error.value
+
+
+async def test_member_behind_the_certificate_is_known(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """Each call carries the roster index of the member whose certificate opened the connection."""
+    for index, name in ((1, "alice"), (2, "bob")):
+        async with Link(read_credentials(consortium / name), address, PATIENCE) as link:
+            assert await link.submit(b"frame") == b""
+        assert coordinator.submitted[-1] == (index, b"frame")
+
+
+async def test_answer_and_due_frame_come_back(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """The coordinator's answer to a frame, and the frame that is due, reach the client unchanged, in chunks."""
+    coordinator.answer, coordinator.frame = b"receipt", bytes(range(256)) * 10_000
+    async with Link(read_credentials(consortium / "bob"), address, PATIENCE) as link:
+        assert await link.submit(b"x") == b"receipt"
+        assert await link.fetch(bytes(32), "Directory", 5) == coordinator.frame
+    assert coordinator.asked == [(2, bytes(32), "Directory")]
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, 2 * CHUNK_BYTES + 7])
+async def test_vector_arrives_whole(
+    consortium: Path, address: str, coordinator: Remembering, tmp_path: Path, size: int
+) -> None:
+    """A vector of any number of chunks arrives byte for byte behind its frame."""
+    content = (bytes(range(251)) * (size // 251 + 1))[:size]
+    (tmp_path / "vector").write_bytes(content)
+    async with Link(read_credentials(consortium / "alice"), address, PATIENCE) as link:
+        await link.upload(b"header", tmp_path / "vector")
+    assert coordinator.uploaded == [(1, b"header", content)]
+
+
+@pytest.mark.parametrize(
+    "parts", [[], [rpc.UploadPart(data=b"frame")], [rpc.UploadPart()]], ids=["none", "data", "bare"]
+)
+async def test_upload_without_its_frame(
+    consortium: Path, address: str, coordinator: Remembering, parts: list[rpc.UploadPart]
+) -> None:
+    """An upload that does not begin with a frame brings no frame, and the refusal reaches its caller."""
+    coordinator.failures = [MalformedMessage("Frame", "empty")]
+    error = await refusal(read_credentials(consortium / "alice"), address, parts)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert coordinator.uploaded == []
+    async with channel(read_credentials(consortium / "alice"), address) as opened:
+        with suppress(grpc.aio.AioRpcError):
+            await rpc.SessionStub(opened).Upload(iter(parts))
+    assert {frame for _, frame, _ in coordinator.uploaded} <= {b""}
+
+
+@pytest.mark.parametrize("second", [rpc.UploadPart(frame=b"again"), rpc.UploadPart(data=bytes(CHUNK_BYTES + 1))])
+async def test_wrong_part_of_an_upload(
+    consortium: Path, address: str, coordinator: Remembering, second: rpc.UploadPart
+) -> None:
+    """A second frame, or a part beyond its bound, ends the upload."""
+    parts = [rpc.UploadPart(frame=b"header"), second]
+    error = await refusal(read_credentials(consortium / "alice"), address, parts)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert coordinator.uploaded == []
+
+
+async def test_oversized_message(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """A message beyond the transport's bound is refused before the coordinator sees it."""
+    async with channel(read_credentials(consortium / "alice"), address) as opened:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await rpc.SessionStub(opened).Submit(rpc.SubmitRequest(frame=bytes(MAX_MESSAGE_BYTES + 1)))
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert coordinator.submitted == []
+
+
+async def test_endless_frame_of_the_server(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """A client stops reading a frame that is longer than any frame can be."""
+    coordinator.frame = bytes(MAX_FRAME_BYTES + 1)
+    async with Link(read_credentials(consortium / "alice"), address, PATIENCE) as link:
+        with pytest.raises(SessionAborted, match="more than"):
+            await link.fetch(bytes(32), "Outcome", 5)
+
+
+async def test_nothing_due_in_time(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """A client that waits in vain gives the session up after the time it was given."""
+    coordinator.frame = None
+    async with Link(read_credentials(consortium / "alice"), address, PATIENCE) as link:
+        with pytest.raises(SessionAborted, match="did not finish the step Inbox"):
+            await link.fetch(bytes(32), "Inbox", 0.05)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [ProtocolViolation("bob", "lies"), MalformedMessage("Frame", "torn"), SessionAborted("too few")],
+)
+async def test_refusal_reaches_the_client(
+    consortium: Path, address: str, coordinator: Remembering, failure: Exception
+) -> None:
+    """What the coordinator refuses ends the client's session with the coordinator's line."""
+    coordinator.failures = [failure]
+    async with Link(read_credentials(consortium / "bob"), address, PATIENCE) as link:
+        with pytest.raises(SessionAborted) as error:
+            await link.submit(b"x")
+    assert str(failure) in error.value.reason
+    assert coordinator.submitted == []
+
+
+async def test_full_disk_of_the_server_is_waited_for(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """A server that cannot store for now is asked again, and its details stay on its side."""
+    coordinator.failures = [BadInput("secret path"), BadInput("secret path")]
+    async with Link(read_credentials(consortium / "bob"), address, 5) as link:
+        await link.submit(b"x")
+        assert coordinator.submitted == [(2, b"x")]
+        coordinator.failures = [BadInput("secret path")] * 100_000
+        link._patience = 0.05
+        with pytest.raises(ServerAway) as error:
+            await link.submit(b"y")
+    assert "secret" not in str(error.value)
+
+
+async def test_internal_fault_does_not_leak(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """An unforeseen fault in the coordinator ends the call without its text reaching the client."""
+    coordinator.failures = [RuntimeError("the key is 1234")]
+    error = await refusal(read_credentials(consortium / "bob"), address)
+    assert error.code() in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
+    assert "1234" not in str(error.details())
+
+
+async def test_stranger_of_the_same_authority(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """A valid certificate of the consortium whose name is not in the roster opens nothing."""
+    certify(consortium, consortium / "bob", "mallory")
+    credentials = replace(
+        read_credentials(consortium / "alice"),
+        cert_pem=(consortium / "bob" / "cert.pem").read_bytes(),
+        key_pem=(consortium / "bob" / "key.pem").read_bytes(),
+    )
+    error = await refusal(credentials, address)
+    assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "mallory" in str(error.details())
+    async with Link(credentials, address, PATIENCE) as link:
+        with pytest.raises(BadInput, match="refuses this member"):
+            await link.submit(b"x")
+    assert coordinator.submitted == []
+
+
+async def test_server_certificate_used_by_a_client(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """The server's own certificate is no client's."""
+    error = await refusal(read_credentials(consortium / SERVER), address)
+    assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert coordinator.submitted == []
+
+
+@pytest.mark.parametrize("method", ["Submit", "Upload", "Fetch"])
+async def test_every_call_asks_who_is_there(consortium: Path, address: str, method: str) -> None:
+    """No call of the service is answered for a stranger."""
+    async with channel(read_credentials(consortium / SERVER), address) as opened:
+        stub = rpc.SessionStub(opened)
+        calls: dict[str, Callable[[], Awaitable[Any]]] = {
+            "Submit": lambda: stub.Submit(rpc.SubmitRequest(frame=b"x")),
+            "Upload": lambda: stub.Upload(iter([rpc.UploadPart(frame=b"x")])),
+            "Fetch": lambda: _drain(stub.Fetch(rpc.FetchRequest(plan=bytes(32), step="Inbox"))),
+        }
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await calls[method]()
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def _drain(chunks: AsyncIterator[Any]) -> None:
+    async for _ in chunks:
+        pass
+
+
+@pytest.mark.parametrize("wrong", ["expired", "other authority", "no certificate"])
+async def test_certificate_that_tls_refuses(
+    consortium: Path, address: str, coordinator: Remembering, tmp_path: Path, wrong: str
+) -> None:
+    """An expired certificate, one of another authority, or none does not get through the handshake."""
+    credentials = read_credentials(consortium / "alice")
+    if wrong == "expired":
+        certify(consortium, consortium / "alice", "alice", days=-1)
+        credentials = replace(credentials, cert_pem=(consortium / "alice" / "cert.pem").read_bytes())
+    elif wrong == "other authority":
+        enrol(tmp_path / "other", "alice")
+        other = read_credentials(tmp_path / "other" / "alice")
+        credentials = replace(credentials, cert_pem=other.cert_pem, key_pem=other.key_pem)
+    tls = credentials.for_channel() if wrong != "no certificate" else grpc.ssl_channel_credentials(credentials.ca_pem)
+    options = [("grpc.ssl_target_name_override", SERVER)]
+    async with grpc.aio.secure_channel(address, tls, options=options) as opened:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await rpc.SessionStub(opened).Submit(rpc.SubmitRequest(frame=b"x"), timeout=5)
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert coordinator.submitted == []
+
+
+async def test_server_of_another_authority_gets_nothing(consortium: Path, tmp_path: Path) -> None:
+    """A client sends nothing to a server that its own authority did not certify."""
+    enrol(tmp_path / "other", "alice")
+    impostor = Remembering()
+    server, address = await serve(read_credentials(tmp_path / "other" / SERVER), impostor, "127.0.0.1:0")
+    async with Link(read_credentials(consortium / "alice"), address, PATIENCE) as link:
+        with pytest.raises(ServerAway):
+            await link.submit(b"frame")
+    await server.stop(None)
+    assert impostor.submitted == []
+
+
+async def test_member_cannot_play_the_server(consortium: Path) -> None:
+    """A client sends nothing to a listener that shows another member's certificate."""
+    impostor = Remembering()
+    server, address = await serve(read_credentials(consortium / "bob"), impostor, "127.0.0.1:0")
+    async with Link(read_credentials(consortium / "alice"), address, PATIENCE) as link:
+        with pytest.raises(ServerAway):
+            await link.submit(b"frame")
+    await server.stop(None)
+    assert impostor.submitted == []
+
+
+async def test_health_is_serving(consortium: Path, address: str) -> None:
+    """The standard health check answers SERVING."""
+    async with channel(read_credentials(consortium / "alice"), address) as opened:
+        reply = await health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest(service=""))
+    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("listen", ["192.0.2.1:0", "127.0.0.1:99999", "127.0.0.1:-1"])
+async def test_address_that_cannot_be_listened_on(consortium: Path, listen: str) -> None:
+    """An address that this machine does not have is refused in one line."""
+    with pytest.raises(BadInput, match=r"cannot listen|HOST:PORT"):
+        await serve(read_credentials(consortium / SERVER), Remembering(), listen)

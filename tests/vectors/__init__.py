@@ -1,0 +1,1 @@
+"""Vectors, and the independent implementations that wrote them."""
