@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from secagg.cli import demo, evaluate, federation, pki, plan, simulate
+from secagg.cli import demo, epsilon, evaluate, federation, pki, plan, simulate
 from secagg.errors import SecaggError
 
 INTERNAL_ERROR = 70
@@ -29,6 +29,7 @@ app.command("client")(federation.client)
 app.command("simulate")(simulate.simulate)
 app.command("predict")(evaluate.predict)
 app.command("verify")(evaluate.verify)
+app.command("epsilon")(epsilon.epsilon)
 
 
 def main() -> None:

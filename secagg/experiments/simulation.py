@@ -189,6 +189,9 @@ def simulate(
     train = _records("features", features, labels)
     test = None if test_features is None else _records("test_features", test_features, test_labels)
     names = tuple(classes) if classes is not None else tuple(str(label) for label in range(int(train.labels.max()) + 1))
+    for records in filter(None, (train, test)):
+        if len(records) and int(records.labels.max()) >= len(names):
+            raise BadInput(f"a label is {int(records.labels.max())}, but there are {len(names)} classes")
     dataset = Dataset("arrays", "features", train, test, names, schema=None, bound=None, parts=None)
     try:
         chosen = SimulationSettings(**settings)

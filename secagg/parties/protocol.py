@@ -30,6 +30,7 @@ class ServerProtocol:
         self.client_heads: dict[int, bytes] = {}
         self.uploads: dict[int, UploadHeader] = {}
         self.due: dict[str, Mapping[int, Any]] = {}
+        self.recipients: dict[str, frozenset[int]] = {}
         self.sum_to_open: SumToOpen | None = None
         self.outcome: Outcome | None = None
         self.failure: str | None = None
@@ -102,7 +103,7 @@ class ServerProtocol:
             self._step, self.failure = None, error.reason if isinstance(error, SessionAborted) else str(error)
             return
         if messages:
-            self.due[type(next(iter(messages.values()))).__name__] = messages
+            self._owe(type(next(iter(messages.values()))).__name__, messages)
         if isinstance(following, ServerState):
             self._step = following
         else:
@@ -111,7 +112,11 @@ class ServerProtocol:
     def conclude(self, outcome: Outcome) -> None:
         """The sum is opened: the outcome is due to everyone in it."""
         self.outcome = outcome
-        self.due[Outcome.__name__] = dict.fromkeys(outcome.members, outcome)
+        self._owe(Outcome.__name__, dict.fromkeys(outcome.members, outcome))
+
+    def _owe(self, step: str, messages: Mapping[int, Any]) -> None:
+        self.due[step] = messages
+        self.recipients[step] = frozenset(messages)
 
     def sent(self, head: bytes) -> None:
         """Remember a head that clients may countersign."""

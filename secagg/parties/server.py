@@ -114,8 +114,8 @@ class ServerSession:
         while True:
             if Abort.__name__ in self._outbox:
                 return self._outbox[Abort.__name__][EVERYONE]
-            if step in self._protocol.due:
-                if member not in self._protocol.due[step]:
+            if step in self._protocol.recipients:
+                if member not in self._protocol.recipients[step]:
                     raise SessionAborted(f"{self._setup.roster.name(member)} answered too late for the step {step}")
                 frames = self._outbox.get(step, {})
                 if frame := frames.get(member) or frames.get(EVERYONE):
@@ -170,16 +170,14 @@ class ServerSession:
 
     def _publish(self) -> None:
         """Sign and record every due frame that is not recorded yet: one to everyone when all say the same."""
-        for step, messages in self._protocol.due.items():
+        while self._protocol.due:
+            step, messages = self._protocol.due.popitem()
             known = self._outbox.get(step, {})
-            if EVERYONE in known:
-                continue
-            if len({id(message) for message in messages.values()}) == 1:
-                self._send(EVERYONE, next(iter(messages.values())))
-                continue
-            for member, message in messages.items():
-                if member not in known:
-                    self._send(member, message)
+            same_to_all = len({id(message) for message in messages.values()}) == 1
+            owed = {EVERYONE: next(iter(messages.values()))} if same_to_all else messages
+            for receiver, message in owed.items():
+                if receiver not in known:
+                    self._send(receiver, message)
         self._wake()
 
     def _send(self, receiver: int, message: Any) -> bytes:
@@ -225,7 +223,7 @@ class ServerSession:
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over."""
         plan = self._setup.plan
-        is_first = not self._protocol.due
+        is_first = not self._protocol.recipients
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (plan.join_seconds if is_first else plan.step_seconds)
         self._publish()

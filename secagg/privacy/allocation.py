@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from secagg.errors import BadInput
-from secagg.privacy.gaussian import composed, epsilon_of, mu_of
+from secagg.privacy.gaussian import OUTWARD, composed, epsilon_of, mu_of
 from secagg.privacy.rdp import RdpCurve, gaussian_curve, shares_mu, summation_gap
 from secagg.privacy.sampler import LARGEST_SIGMA
 from secagg.privacy.sensitivity import BlockSensitivity, Sensitivity
@@ -25,7 +25,6 @@ SMALLEST_SHARE = 3.0
 """Least σ of one share in grid units; the gap of a sum of shares is then below 10⁻³⁷ per coordinate."""
 FRACTIONS = 1024
 """Every σ is a multiple of 1/1024 grid unit: an exact rational, the same float64 on every machine."""
-OUTWARD = 1 + 2.0**-40
 SHARE_RULES: Mapping[str, Mapping[str, float]] = {
     "moments": {"counts": 0.02, "class_sums": 0.58, "second_moment": 0.40},
 }
@@ -144,7 +143,7 @@ class Calibration:
     def epsilon(self, delta: float, *, sessions: int = 1, honest: int | None = None) -> float:
         """Return ε, rounded up, of `sessions` such releases about the same data. Raises BadInput."""
         if self.mechanism is Mechanism.GAUSSIAN:
-            return epsilon_of(composed(self.mu(1), sessions), delta)
+            return epsilon_of(composed(self.mu(1 if honest is None else honest), sessions), delta)
         return self.curve(honest).times(sessions).epsilon(delta)
 
 

@@ -9,6 +9,7 @@ from secagg.randomness import RandomSource
 
 MORE_BITS = 32
 GUARD_BITS = 64
+SPARE_BITS = 32
 
 
 class ExactUniform:
@@ -50,16 +51,21 @@ class ExactUniform:
 
 
 def exponential(gamma: Fraction, precision: int) -> tuple[int, int]:
-    """Return integers (a, b) with a ≤ 2^precision·e^(−γ) ≤ b, for rational γ ≥ 0; b − a is small.
+    """Return integers (a, b) with a ≤ 2^precision·e^(−γ) ≤ b ≤ a + 2, for rational γ ≥ 0."""
+    low, high = _bracket(gamma, precision + SPARE_BITS)
+    return low >> SPARE_BITS, (high >> SPARE_BITS) + 1
 
-    With γ = n + f, 0 ≤ f < 1, the factors e^(−f) and e^(−1)ⁿ are bracketed by integers over 2^w, w = precision + 32;
-    products of lower ends are rounded down and of upper ends up.
+
+def _bracket(gamma: Fraction, working: int) -> tuple[int, int]:
+    """Bracket 2^w·e^(−γ), γ = n + f with 0 ≤ f < 1, by the brackets of 2^w·e^(−f) and of 2^w·e^(−n).
+
+    f is bracketed by integers over 2^w too; products of lower ends are rounded down and of upper ends up.
     """
-    whole, working = int(gamma), precision + 32
-    scaled = ((gamma - whole) * (1 << working)).__floor__()
+    whole = int(gamma)
+    scaled = int((gamma - whole) * (1 << working))
     low, high = _taylor(scaled + 1, working)[0], _taylor(scaled, working)[1]
     power_low, power_high = _power(whole, working)
-    return low * power_low >> working + 32, (high * power_high >> working + 32) + 1
+    return low * power_low >> working, (high * power_high >> working) + 1
 
 
 def _taylor(scaled: int, working: int) -> tuple[int, int]:

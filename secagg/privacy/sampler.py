@@ -26,9 +26,10 @@ A comparison inside its margin is undecided, and is made by `ExactUniform` in in
 as needed. The filter never changes an outcome: with every comparison sent to the exact path the same bytes give the
 same draws (a test does so).
 
-Bytes: with k draws still missing, a batch of min(2¹⁵, 64 + ⌊9k/4⌋) trials reads 8-byte words for U (refused at and above
-the largest multiple of t), then 4-byte words for all u, all w (lowest bit: the sign) and, for the rounded Gaussian, all
-F, little-endian. Further bits come 4 big-endian bytes at a time, trial by trial. What a batch keeps beyond k is lost.
+Bytes: with k draws still missing, a batch of min(2¹⁵, 64 + ⌊9k/4⌋) trials reads 8-byte words for all U (refused at and
+above the largest multiple of t), then 4-byte words for all u, all w (lowest bit: the sign) and, for the rounded
+Gaussian, all F, little-endian. Further bits come 4 big-endian bytes at a time, trial by trial. What a batch keeps
+beyond k is lost.
 
 The number of bytes and the time taken vary with the draws, not with any data; draw the noise before touching the data
 (Jin et al. 2022).

@@ -14,7 +14,14 @@ from grpc_health.v1.health import aio as health_aio
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
 from secagg.roster import SERVER_INDEX
 from secagg.transport.credentials import Credentials
-from secagg.transport.limits import CALL_SECONDS, CALLS_PER_MEMBER, CHUNK_BYTES, KEEPALIVE, POLL_SECONDS
+from secagg.transport.limits import (
+    CALL_SECONDS,
+    CALLS_PER_MEMBER,
+    CHUNK_BYTES,
+    KEEPALIVE,
+    POLL_SECONDS,
+    UPLOADS_AT_A_TIME,
+)
 from secagg.wire import rpc
 
 _log = logging.getLogger("secagg.server")
@@ -42,6 +49,8 @@ class Endpoint(rpc.SessionServicer):
     def __init__(self, credentials: Credentials, coordinator: Coordinator) -> None:
         self._roster = credentials.roster
         self._coordinator = coordinator
+        self._uploads = asyncio.Semaphore(UPLOADS_AT_A_TIME)
+        self._uploading: set[int] = set()
         self._slots = {index: asyncio.Semaphore(CALLS_PER_MEMBER) for index in credentials.roster.clients}
 
     async def Submit(self, request: rpc.SubmitRequest, context: Any) -> rpc.SubmitReply:
@@ -57,8 +66,18 @@ class Endpoint(rpc.SessionServicer):
         parts = aiter(request_iterator)
         first = await anext(parts, None)
         frame = first.frame if first is not None else b""
-        await self._guard(member, context, self._coordinator.upload(member, frame, _data(parts)))
+        if member in self._uploading:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one upload at a time")
+        await self._guard(member, context, self._upload(member, frame, _data(parts)))
         return rpc.SubmitReply()
+
+    async def _upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+        self._uploading.add(member)
+        try:
+            async with self._uploads:
+                await self._coordinator.upload(member, frame, parts)
+        finally:
+            self._uploading.discard(member)
 
     async def Fetch(self, request: rpc.FetchRequest, context: Any) -> AsyncIterator[rpc.Chunk]:
         """The frame that the caller waits for, in chunks; nothing when it must ask again."""

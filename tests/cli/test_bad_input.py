@@ -223,59 +223,6 @@ def test_address_in_use(secagg: Command, federation: Path) -> None:
     assert f"cannot listen on {listen}" in said.complaint
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["simulate", "--epsilonn", "1"],
-        ["simulate", "--clients", "many"],
-        ["simulate", "--clients", "0"],
-        ["simulate", "--clients", "-1"],
-        ["simulate", "--epsilon", "1"],
-        ["simulate", "--epsilon", "0"],
-        ["simulate", "--epsilon", "nan"],
-        ["simulate", "--epsilon", "much"],
-        ["simulate", "--partition", "magic"],
-        ["simulate", "--partition", "dirichlet:0"],
-        ["simulate", "--partition", "dirichlet:x"],
-        ["simulate", "--partition", "shards:0"],
-        ["simulate", "--partition", "column:x"],
-        ["simulate", "--protection", "magic"],
-        ["simulate", "--method", "magic"],
-        ["simulate", "--covariance", "magic"],
-        ["simulate", "--backbone", "magic"],
-        ["simulate", "--radius", "-1"],
-        ["simulate", "--radius", "nan"],
-        ["simulate", "--centre", "nan"],
-        ["simulate", "--ridge", "-1"],
-        ["simulate", "--expand", "-5"],
-        ["simulate", "--expand", "100000"],
-        ["simulate", "--unit", "patient"],
-        ["simulate", "--adjacency", "magic"],
-        ["simulate", "--delta", "-1"],
-        ["simulate", "--clients", "5", "--dropouts", "5"],
-        ["simulate", "--clients", "5", "--colluders", "5"],
-        ["simulate", "surplus"],
-        ["magic"],
-        ["plan", "magic"],
-        ["plan", "show"],
-        ["client"],
-        ["pki", "request", "BAD", "--tls", "/proc/never"],
-        ["pki", "show", "/no/such/roster.json"],
-        ["verify", "/no/such/transcript.log"],
-        ["predict", "--head", "/no/such/head", "--data", "digits"],
-        ["demo", "--clients", "1"],
-        ["demo", "--protection", "magic", "--out", "/proc/none"],
-    ],
-    ids=" ".join,
-)
-def test_bad_option(secagg: Command, arguments: list[str]) -> None:
-    """An unknown option, a missing one, or a value that cannot be is said in one line, with exit code 2."""
-    quiet = ["--quiet"] if arguments[0] in ("simulate", "verify", "predict", "demo") else []
-    said = secagg(*arguments, *quiet)
-    assert said.code == 2, said
-    assert said.complaint
-
-
 def test_result_that_cannot_be_written(secagg: Command) -> None:
     """When the JSON cannot be written, the line says where, and the result was still shown."""
     said = secagg("simulate", "--quiet", "--clients", "3", "--json", "/no/such/folder/x.json")
@@ -300,11 +247,3 @@ def test_demo_does_not_empty_a_folder_of_others(secagg: Command, tmp_path: Path)
     assert said.code == 2
     assert "not empty" in said.complaint
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
-
-
-def test_debug_shows_where(secagg: Command) -> None:
-    """Only --debug shows a traceback; the last line stays the same."""
-    said = secagg("simulate", "--quiet", "--dataset", "no-such-data", "--debug")
-    assert said.code == 2
-    assert "Traceback" in said.err
-    assert said.err.splitlines()[-1].startswith("secagg: ")

@@ -7,7 +7,8 @@ import pytest
 
 from secagg.policy import Policy, read_policy
 from tests.cli.command import MEMBERS, Command
-from tests.parties.federation import Federation, make_stage
+from tests.parties.federation import Federation
+from tests.parties.stage import make_stage
 
 COMMANDS = [
     [], ["demo"], ["server"], ["client"], ["simulate"], ["predict"], ["verify"], ["pki"], ["pki", "init"],

@@ -1,11 +1,15 @@
 """What the tests of the parties share."""
 
+import asyncio
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.parties.federation import Stage, make_stage
+from tests.parties.federation import Federation
+from tests.parties.stage import Stage, make_stage
 
 
 @pytest.fixture
@@ -18,3 +22,18 @@ def stage(tmp_path: Path) -> Stage:
 def processes_crash_but_machines_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the wait for the disk: what a killed process has written stays in the kernel's hands."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """One session of four clients, of which one vanished before its upload."""
+    stage = make_stage(tmp_path_factory.mktemp("finished"), clients=4, dropouts=1)
+    asyncio.run(Federation(stage).run(leaving={4: "UploadHeader"}))
+    return stage
+
+
+@pytest.fixture
+def over(finished: Stage, tmp_path: Path) -> Stage:
+    """A copy of the finished session, to be damaged."""
+    shutil.copytree(finished.folder, tmp_path / "copy")
+    return replace(finished, folder=tmp_path / "copy")

@@ -63,8 +63,11 @@ class Processes:
                 [sys.executable, "-m", "secagg", *map(str, arguments)], stdout=said, stderr=said
             )
         if name == SERVER and self.address.endswith(":0"):
-            self.until((self.session(SERVER) / "address").exists, "the server listens")
+            self.until(self._listens, "the server listens")
             self.address = (self.session(SERVER) / "address").read_text()
+
+    def _listens(self) -> bool:
+        return (self.session(SERVER) / "address").exists()
 
     def kill(self, name: str) -> None:
         """SIGKILL."""

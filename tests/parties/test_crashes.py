@@ -10,7 +10,8 @@ from secagg.errors import SessionAborted
 from secagg.parties.verification import verify_transcript
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
-from tests.parties.federation import Federation, Fuse, Stage, make_stage
+from tests.parties.federation import Federation
+from tests.parties.stage import Fuse, Stage, make_stage
 
 CLIENT, SERVER = 2, 0
 EVERYONE = (1, 2, 3)

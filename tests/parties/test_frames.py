@@ -12,7 +12,8 @@ from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties import ServerSession
 from secagg.protection.messages import Abort, Acknowledgement, Outcome
 from secagg.transcript import NOT_SEEN, Journal, make_body, peek, read_transcript, sign_frame
-from tests.parties.federation import Federation, Stage, make_stage, parts_of
+from tests.parties.federation import Federation, parts_of
+from tests.parties.stage import Stage, make_stage
 
 JOIN, DEAL, UPLOAD, ENDORSE, OPEN = "KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening"
 

@@ -10,7 +10,8 @@ import pytest
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.transcript import FrameBody, Journal, peek, read_transcript, sign_frame
-from tests.parties.federation import Federation, Stage, Wire, make_stage
+from tests.parties.federation import Federation, Wire
+from tests.parties.stage import Stage, make_stage
 
 ME = 2
 SERVER_STEPS = ("Directory", "Inbox", "Survivors", "Quorum", "Outcome")

@@ -15,7 +15,8 @@ from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
 from secagg.randomness import OperatingSystem
 from secagg.transcript import Journal
-from tests.parties.federation import Crash, Federation, Stage, make_stage
+from tests.parties.federation import Federation
+from tests.parties.stage import Crash, Stage, make_stage
 
 LOST = 4
 SECRET_FIELDS = ("channel_secret", "mask_secret", "seed", "own_key_share")

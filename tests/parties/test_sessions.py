@@ -8,7 +8,8 @@ import pytest
 from secagg.errors import SessionAborted
 from secagg.parties.verification import verify_transcript
 from secagg.protection.messages import Outcome
-from tests.parties.federation import Federation, Left, Stage, make_stage
+from tests.parties.federation import Federation, Left
+from tests.parties.stage import Stage, make_stage
 
 STEPS = ("KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening", "Acknowledgement")
 

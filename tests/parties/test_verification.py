@@ -1,8 +1,6 @@
 """`verify` accepts real transcripts and names the record at fault in forged ones, even in those the server signs."""
 
-import asyncio
 import hashlib
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,65 +9,17 @@ from typing import Any
 import pytest
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, TranscriptInvalid
+from secagg.errors import BadInput
 from secagg.parties.verification import verify_transcript
 from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Abort, Acknowledgement, Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
-from secagg.transcript import NOT_SEEN, Journal, make_body, payload_of, peek, read_transcript, sign_frame
+from secagg.transcript import NOT_SEEN, make_body, payload_of, peek, read_transcript, sign_frame
 from secagg.transcript.chain import Kind
 from secagg.wire import decode, encode
-from tests.parties.federation import Federation, Stage, make_stage
-
-Entry = tuple[Kind, bytes]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """One session of four clients, of which one vanished before its upload."""
-    stage = make_stage(tmp_path_factory.mktemp("finished"), clients=4, dropouts=1)
-    asyncio.run(Federation(stage).run(leaving={4: "UploadHeader"}))
-    return stage
-
-
-@pytest.fixture
-def over(finished: Stage, tmp_path: Path) -> Stage:
-    """A copy of the finished session, to be damaged."""
-    shutil.copytree(finished.folder, tmp_path / "copy")
-    return replace(finished, folder=tmp_path / "copy")
-
-
-def invalid(stage: Stage, member: int = 0) -> TranscriptInvalid:
-    """The refusal of a party's transcript."""
-    with pytest.raises(TranscriptInvalid) as refusal:
-        verify_transcript(stage.transcript(member))
-    assert refusal.value.exit_code == 3
-    assert str(refusal.value).startswith(f"transcript record {refusal.value.record}: ")
-    return refusal.value
-
-
-def rewrite(stage: Stage, change: Callable[[list[Entry]], list[Entry]], member: int = 0, key: int = 0) -> None:
-    """Change a transcript and chain it anew; frames that its owner sent are signed again over their new heads."""
-    path = stage.transcript(member)
-    entries = change([(record.kind, record.content) for record in read_transcript(path)])  # type: ignore[misc]
-    path.unlink()
-    journal = Journal(path)
-    for kind, content in entries:
-        own = kind == "sent"
-        journal.append(kind, sign_frame(stage.keys[key], replace(peek(content), head=journal.head)) if own else content)
-    journal.close()
-
-
-def step_of(entry: Entry) -> str:
-    """Which step's frame an entry is, if it is one."""
-    return peek(entry[1]).step if entry[0] in ("sent", "received") else entry[0]
-
-
-def position(stage: Stage, step: str, member: int = 0) -> int:
-    """The index of the first record of a step."""
-    records = read_transcript(stage.transcript(member))
-    return next(record.index for record in records if step_of((record.kind, record.content)) == step)  # type: ignore[arg-type]
+from tests.parties.forging import Entry, invalid, position, rewrite, step_of
+from tests.parties.stage import Stage
 
 
 def test_server_transcript_proves_the_sum(over: Stage) -> None:
@@ -77,19 +27,9 @@ def test_server_transcript_proves_the_sum(over: Stage) -> None:
     found = verify_transcript(over.transcript(0))
     assert found["role"] == "server"
     assert found["members"] == ["client-1", "client-2", "client-3"]
-    assert found["countersigned_by"] == found["members"]
+    assert sorted(found["countersigned_by"]) == found["members"]
     assert found["head_recomputed_here"] == "the same bits"
     assert found["plan_sha256"] == over.setup.plan.digest.hex()
-
-
-def test_client_transcript_verifies(over: Stage) -> None:
-    """A client's real transcript verifies, countersigned by the server, and tells the same aggregate."""
-    aggregate = verify_transcript(over.transcript(0))["aggregate_sha256"]
-    for member in (1, 2, 3):
-        found = verify_transcript(over.transcript(member))
-        assert found["role"] == "client"
-        assert found["countersigned_by_server"] is True
-        assert found["aggregate_sha256"] == aggregate
 
 
 @pytest.mark.parametrize("place", [0, 30, -1])
@@ -306,33 +246,6 @@ def test_garbage_after_the_end(over: Stage) -> None:
     count = len(read_transcript(over.transcript(0)))
     rewrite(over, lambda entries: [*entries, ("policy", b"x")])
     assert invalid(over).record == count
-
-
-@pytest.mark.parametrize("step", ["Directory", "Survivors", "Outcome"])
-def test_client_transcript_with_a_forged_server_frame(over: Stage, step: str) -> None:
-    """What a client claims to have been told must be signed by the server."""
-    at = position(over, step, member=2)
-
-    def forge(entries: list[Entry]) -> list[Entry]:
-        return [*entries[:at], ("received", sign_frame(over.keys[2], peek(entries[at][1]))), *entries[at + 1 :]]
-
-    rewrite(over, forge, member=2, key=2)
-    assert invalid(over, member=2).record == at
-
-
-@pytest.mark.parametrize("step", ["Dealing", "UploadHeader", "Opening"])
-def test_client_transcript_with_a_dropped_frame(over: Stage, step: str) -> None:
-    """A client that hides what it sent is caught at the next frame of the server that has seen it."""
-    at = position(over, step, member=2)
-    rewrite(over, lambda entries: entries[:at] + entries[at + 1 :], member=2, key=2)
-    assert invalid(over, member=2).record >= at
-
-
-def test_client_transcript_cut_off(over: Stage) -> None:
-    """A client's transcript that ends early says where it ends."""
-    at = position(over, "Outcome", member=2)
-    rewrite(over, lambda entries: entries[:at], member=2, key=2)
-    assert invalid(over, member=2).record == at
 
 
 def test_no_transcript(tmp_path: Path) -> None:

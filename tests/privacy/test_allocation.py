@@ -24,7 +24,7 @@ from secagg.privacy import (
     calibrate_mu,
 )
 from secagg.privacy.gaussian import mu_of, noise_multiplier_of
-from secagg.privacy.rdp import gaussian_curve, shares_mu
+from secagg.privacy.rdp import gaussian_curve, shares_mu, summation_gap
 from secagg.statistics import accumulate
 
 DELTA = 1e-5
@@ -112,6 +112,15 @@ def test_worst_survivor_count_is_charged():
     worst = np.max([noise.curve(honest).values for honest in range(8, 11)], axis=0)
     assert np.all(np.array(noise.curve().values) >= worst)
     assert noise.epsilon(DELTA) == noise.epsilon(DELTA, honest=8) > noise.epsilon(DELTA, honest=9)
+
+
+def test_gap_of_many_small_shares_is_charged():
+    """The counts of a hundred clients have shares of about 3 grid units: their τ, at all hundred shares, is in ρ."""
+    noise = calibrated(SHARES, 100, 50, epsilon=8.0)
+    counts = noise.blocks[0]
+    assert counts.sigma < 3.5
+    assert noise.gap() >= summation_gap([(counts.sigma, CLASSES)], 100) > 1e-60
+    assert noise.gap() <= summation_gap([(counts.sigma, CLASSES)], 100) * (1 + 1e-6)
 
 
 def test_fewer_survivors_break_the_promise():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from secagg.errors import BadInput
-from secagg.privacy import discrete_gaussian, rounded_gaussian, sampler
+from secagg.privacy import discrete_gaussian, exact_uniform, rounded_gaussian, sampler
 from secagg.privacy.exact_uniform import ExactUniform, exponential
 from secagg.randomness import OperatingSystem
 from secagg.unsafe_for_tests import SeededRandomness
@@ -171,6 +171,7 @@ def test_zero_is_counted_once_and_refused_words_are_refused():
     assert law.width == 3
     assert sampler._trials(law, 1, Scripted(trial(2**64 - 2, whole, 0))).tolist() == [2]
     assert sampler._trials(law, 1, Scripted(trial(2**64 - 1, whole, 0))).tolist() == []
+    assert sampler._trials(law, 1, Scripted(trial(2**64 - 1, 0, 0))).tolist() == []
 
 
 def test_segments_are_drawn_apart_and_in_order():
@@ -222,12 +223,33 @@ def test_exponential_is_bracketed(gamma, precision):
         assert low <= true <= high <= low + 2
 
 
+@given(st.fractions(0, 60, max_denominator=10**6), st.integers(16, 80))
+def test_working_precision_is_bracketed(gamma, working):
+    """Before the spare bits are cut off, the ends enclose the value too: they hide no error."""
+    mpmath = pytest.importorskip("mpmath")
+    low, high = exact_uniform._bracket(gamma, working)
+    with mpmath.workprec(working + 100):
+        assert low <= mpmath.exp(-mpmath.mpf(gamma.numerator) / gamma.denominator) * mpmath.mpf(2) ** working <= high
+
+
+def test_series_is_bracketed():
+    """Both ends hold for every argument of a small scale, the largest included."""
+    for scaled in range(257):
+        low, high = exact_uniform._taylor(scaled, 8)
+        assert low <= 256 * math.exp(-scaled / 256) <= high
+
+
 def test_thresholds_are_the_floors():
     """Every 32-bit prefix but the threshold itself decides V."""
     for k, threshold in enumerate(reversed(sampler.THRESHOLDS.tolist()), start=1):
         low, high = exponential(Fraction(k), 32)
         assert threshold == low == high - 1
     assert sampler.THRESHOLDS[:2].tolist() == [0, 1]
+    near = np.concatenate([sampler.THRESHOLDS, sampler.THRESHOLDS[1:] - 1, sampler.THRESHOLDS + 1])
+    blocks, unsure = sampler._geometric(near)
+    exactly = [max(k for k in range(60) if math.exp(-k) * 2**32 > word) for word in near.tolist()]
+    assert unsure.tolist() == np.isin(near, sampler.THRESHOLDS).tolist()
+    assert blocks[~unsure].tolist() == np.array(exactly)[~unsure].tolist()
 
 
 def test_uniform_is_decided_by_as_many_bits_as_it_takes():

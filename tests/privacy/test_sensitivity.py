@@ -61,7 +61,9 @@ def test_no_exchange_is_worse_than_the_bound(shares, seed, same_class):
     assert max(step(one, other, same_class, shares) for one, other in pairs) <= bound * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("shares", [RULE, (0.2, 0.5, 0.3), (0.3, 0.3, 0.4), (0.01, 0.9, 0.09), (0.9, 0.05, 0.05)])
+@pytest.mark.parametrize(
+    "shares", [RULE, (0.2, 0.5, 0.3), (0.1, 0.7, 0.2), (0.3, 0.3, 0.4), (0.01, 0.9, 0.09), (0.9, 0.05, 0.05)]
+)
 def test_the_bound_is_reached(shares):
     """Some exchange on a fine grid of directions moves as far as the sensitivity says."""
     one = np.array([1.0, 0.0])

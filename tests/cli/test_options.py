@@ -1,0 +1,66 @@
+"""Bad options of every command give one clear line and exit code 2."""
+
+import pytest
+
+from tests.cli.command import Command
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "--epsilonn", "1"],
+        ["simulate", "--clients", "many"],
+        ["simulate", "--clients", "0"],
+        ["simulate", "--clients", "-1"],
+        ["simulate", "--epsilon", "1"],
+        ["simulate", "--epsilon", "0"],
+        ["simulate", "--epsilon", "nan"],
+        ["simulate", "--epsilon", "much"],
+        ["simulate", "--partition", "magic"],
+        ["simulate", "--partition", "dirichlet:0"],
+        ["simulate", "--partition", "dirichlet:x"],
+        ["simulate", "--partition", "shards:0"],
+        ["simulate", "--partition", "column:x"],
+        ["simulate", "--protection", "magic"],
+        ["simulate", "--method", "magic"],
+        ["simulate", "--covariance", "magic"],
+        ["simulate", "--backbone", "magic"],
+        ["simulate", "--radius", "-1"],
+        ["simulate", "--radius", "nan"],
+        ["simulate", "--centre", "nan"],
+        ["simulate", "--ridge", "-1"],
+        ["simulate", "--expand", "-5"],
+        ["simulate", "--expand", "100000"],
+        ["simulate", "--unit", "patient"],
+        ["simulate", "--adjacency", "magic"],
+        ["simulate", "--delta", "-1"],
+        ["simulate", "--clients", "5", "--dropouts", "5"],
+        ["simulate", "--clients", "5", "--colluders", "5"],
+        ["simulate", "surplus"],
+        ["magic"],
+        ["plan", "magic"],
+        ["plan", "show"],
+        ["client"],
+        ["pki", "request", "BAD", "--tls", "/proc/never"],
+        ["pki", "show", "/no/such/roster.json"],
+        ["verify", "/no/such/transcript.log"],
+        ["predict", "--head", "/no/such/head", "--data", "digits"],
+        ["demo", "--clients", "1"],
+        ["demo", "--protection", "magic", "--out", "/proc/none"],
+    ],
+    ids=" ".join,
+)
+def test_bad_option(secagg: Command, arguments: list[str]) -> None:
+    """An unknown option, a missing one, or a value that cannot be is said in one line, with exit code 2."""
+    quiet = ["--quiet"] if arguments[0] in ("simulate", "verify", "predict", "demo") else []
+    said = secagg(*arguments, *quiet)
+    assert said.code == 2, said
+    assert said.complaint
+
+
+def test_debug_shows_where(secagg: Command) -> None:
+    """Only --debug shows a traceback; the last line stays the same."""
+    said = secagg("simulate", "--quiet", "--dataset", "no-such-data", "--debug")
+    assert said.code == 2
+    assert "Traceback" in said.err
+    assert said.err.splitlines()[-1].startswith("secagg: ")
