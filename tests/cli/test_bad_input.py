@@ -1,6 +1,7 @@
 """Bad input of any kind gives one clear line and exit code 2; nothing is sent, nothing is lost."""
 
 import math
+import resource
 import shutil
 import socket
 from collections.abc import Iterator
@@ -169,6 +170,26 @@ def test_state_that_is_a_file(secagg: Command, federation: Path) -> None:
     said = secagg(*client(federation, state=federation / "file" / "state"))
     assert said.code == 2
     assert str(federation / "file") in said.complaint
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+@pytest.mark.parametrize("used_before", [False, True])
+def test_full_state_folder(secagg: Command, federation: Path, room: int, used_before: bool) -> None:
+    """A disk that takes no more is said in one line; nothing is sent, and what was there is not damaged."""
+    state = federation / "alice" / "state"
+    if used_before:
+        assert secagg(*client(federation), "--dry-run").code == 0
+        refused(secagg, federation)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        said = secagg(*client(federation))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert said.code == 2
+    assert said.complaint
+    assert nothing_sent(state)
+    assert "cannot reach" in refused(secagg, federation)
 
 
 def test_damaged_ledger(secagg: Command, federation: Path) -> None:

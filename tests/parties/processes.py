@@ -134,7 +134,7 @@ def processes(folder: Path, dimension: int = 40) -> Iterator[Processes]:
     write_plan(plan, folder / "plan.json")
     for number, name in enumerate(names):
         generator = np.random.default_rng(number)
-        features = generator.uniform(-0.1, 0.1, size=(30, dimension))
+        features = generator.uniform(-0.9, 0.9, size=(30, dimension)) / np.sqrt(dimension)
         np.savez(folder / name / "records.npz", features=features, labels=np.arange(30) % 2)
         policy = Policy(name, roster.digest.hex(), (plan.backbone_digest.hex(),), max_epsilon=plan.epsilon)
         (folder / name / "policy.toml").write_text(policy.to_toml())
