@@ -1,20 +1,35 @@
 """The command line as a whole: help, exit codes, what goes to which stream, the commands around a session."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from secagg.cli.main import app
 from secagg.policy import Policy, read_policy
 from tests.cli.command import MEMBERS, Command
 from tests.parties.federation import Federation
 from tests.parties.stage import make_stage
 
-COMMANDS = [
-    [], ["demo"], ["server"], ["client"], ["simulate"], ["predict"], ["verify"], ["pki"], ["pki", "init"],
-    ["pki", "request"], ["pki", "issue"], ["pki", "show"], ["plan"], ["plan", "new"], ["plan", "show"],
-    ["plan", "check"], ["plan", "policy"],
-]  # fmt: skip
+
+def every_command(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    """The words of every command and group there is."""
+    group = group or typer.main.get_command(app)
+    yield list(path)
+    for name, command in getattr(group, "commands", {}).items():
+        yield from every_command(command, (*path, name))
+
+
+COMMANDS = list(every_command())
+
+
+def test_commands_of_the_contract() -> None:
+    """The commands that the README promises are there."""
+    promised = {"demo", "server", "client", "simulate", "predict", "verify", "pki", "plan"}
+    assert promised <= {words[0] for words in COMMANDS if words}
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments) or "secagg")
