@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from secagg.data import Schema
-from secagg.errors import BadInput, MalformedMessage
+from secagg.errors import BadInput
 from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid
-from secagg.wire import Items, Length, Range, encode, from_json, message, to_json
+from secagg.wire import Items, Length, Range, encode, message, read_json, to_json
 
 PLAN_VERSION = 1
 _CHOICES = {
@@ -111,12 +111,7 @@ def canonical_json(value: Mapping[str, Any]) -> str:
 
 def read_plan(path: Path) -> Plan:
     """Read a plan file. Raises BadInput when it is missing or malformed."""
-    try:
-        return from_json(Plan, path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"cannot read the plan {path} ({error.strerror})") from None
-    except (MalformedMessage, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is no plan: {error}") from None
+    return read_json(Plan, path, "plan")
 
 
 def write_plan(plan: Plan, path: Path) -> None:

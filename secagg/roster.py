@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from secagg.errors import BadInput, MalformedMessage
-from secagg.wire import Items, Length, Range, encode, from_json, message, to_json
+from secagg.errors import BadInput
+from secagg.wire import Items, Length, Range, encode, message, read_json, to_json
 
 SERVER_INDEX = 0
 MAX_CLIENTS = 4096
@@ -95,12 +95,7 @@ def check_name(name: str) -> None:
 
 def read_roster(path: Path) -> Roster:
     """Read a roster file. Raises BadInput when it is missing or malformed."""
-    try:
-        return from_json(Roster, path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"cannot read the roster {path} ({error.strerror})") from None
-    except (MalformedMessage, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is no roster: {error}") from None
+    return read_json(Roster, path, "roster")
 
 
 def write_roster(roster: Roster, path: Path) -> None:

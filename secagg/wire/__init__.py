@@ -2,6 +2,6 @@
 
 from secagg.wire.bounds import Items, Length, Range
 from secagg.wire.codec import decode, encode, message
-from secagg.wire.text import from_json, to_json
+from secagg.wire.text import from_json, read_json, to_json
 
-__all__ = ["Items", "Length", "Range", "decode", "encode", "from_json", "message", "to_json"]
+__all__ = ["Items", "Length", "Range", "decode", "encode", "from_json", "message", "read_json", "to_json"]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any, TypeVar
 
-from secagg.errors import MalformedMessage
+from secagg.errors import BadInput, MalformedMessage
 from secagg.wire.codec import Field, decode, encode, fields_of
 
 T = TypeVar("T")
@@ -30,6 +31,16 @@ def from_json(cls: type[T], text: str) -> T:
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
     return decode(cls, encode(_build(cls, content)))
+
+
+def read_json(cls: type[T], path: Path, what: str) -> T:
+    """Read a file of the JSON form. Raises BadInput naming the file when it is missing or holds no such message."""
+    try:
+        return from_json(cls, path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot read the {what} {path} ({error.strerror})") from None
+    except (MalformedMessage, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is no {what}: {error}") from None
 
 
 def _each_field_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

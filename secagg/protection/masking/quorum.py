@@ -91,7 +91,7 @@ def derive_thresholds(clients: int, colluders: int, dropouts: int, minimum_cohor
     if survivors > n - d:
         raise BadInput(
             f"a minimum of {survivors} survivors cannot be reached when {d} of {n} clients drop out",
-            remedy="lower dropouts or minimum_cohort",
+            remedy="lower dropouts, colluders or minimum_cohort",
         )
     degree, shares = _sparse_degree(n, c, d) if n >= SPARSE_FROM else (n - 1, t)
     return Thresholds(n, c, d, t, degree, shares, survivors)
