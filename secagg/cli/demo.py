@@ -20,6 +20,7 @@ from secagg.errors import BadInput, SessionAborted
 from secagg.head import Evaluation, evaluate, load_safetensors
 from secagg.parties import Pipeline, SessionSetup, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.parties.staging import vector_path
 from secagg.parties.verification import verify_transcript
 from secagg.plan import Plan, write_plan
 from secagg.policy import Policy
@@ -220,7 +221,7 @@ def _report(
 ) -> list[str]:
     setup = SessionSetup.of(stage.plan, stage.roster)
     session = stage.session(SERVER)
-    received = setup.context.ring.unpack((session / "uploads" / "1.bin").read_bytes(), setup.layout.length)
+    received = setup.context.ring.unpack(vector_path(session, 1).read_bytes(), setup.layout.length)
     shown = [int(value) for value in setup.context.ring.decode(received[:4])]
     rows = [
         ("accuracy on held-out data", percent(federated)),

@@ -69,8 +69,7 @@ def server(
     _export_torch(folder)
     content = _server_content(setup, outcome, session, folder)
     write_synced(folder / "result.json", json.dumps(content, indent=2).encode())
-    rows = [(name, str(value)) for name, value in content.items() if not isinstance(value, dict | list)]
-    speaker.result(content, two_columns("The sum is opened", rows))
+    speaker.result(content, two_columns("The sum is opened", _rows(content)))
 
 
 async def _serve(
@@ -149,8 +148,7 @@ def client(
     if outcome.head:
         write_synced(folder / HEAD_FILE, outcome.head)
     content = _client_content(setup, outcome, folder)
-    rows = [(name, str(value)) for name, value in content.items() if not isinstance(value, dict | list)]
-    speaker.result(content, two_columns("The session is over", rows))
+    speaker.result(content, two_columns("The session is over", _rows(content)))
 
 
 async def _take_part(session: ClientSession, credentials: Credentials, server: str, patience: float) -> Outcome:
@@ -208,6 +206,11 @@ def _client_content(setup: SessionSetup, outcome: Outcome, folder: Path) -> dict
         "head": str(folder / HEAD_FILE) if outcome.head else None,
         "transcript": str(folder / FILE_NAME),
     }
+
+
+def _rows(content: dict[str, Any]) -> list[tuple[str, str]]:
+    """The plain values, for people; lists and tables are in the JSON."""
+    return [(name, str(value)) for name, value in content.items() if not isinstance(value, dict | list)]
 
 
 def session_folder(state: Path, setup: SessionSetup) -> Path:

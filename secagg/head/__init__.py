@@ -2,7 +2,14 @@
 
 from secagg.head.discriminant import discriminant
 from secagg.head.evaluation import Evaluation, evaluate
-from secagg.head.export import load_safetensors, parse_safetensors, save_safetensors, save_state_dict, to_linear
+from secagg.head.export import (
+    load_safetensors,
+    parse_safetensors,
+    save_safetensors,
+    save_state_dict,
+    to_linear,
+    to_safetensors,
+)
 from secagg.head.linear import LinearHead, head_digest, predict
 
 __all__ = [
@@ -17,4 +24,5 @@ __all__ = [
     "save_safetensors",
     "save_state_dict",
     "to_linear",
+    "to_safetensors",
 ]

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     import torch
 
 
-def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) -> None:
-    """Write `weight` and `bias` and a text-to-text mapping (classes, backbone digest, …). Raises BadInput."""
+def to_safetensors(head: LinearHead, metadata: Mapping[str, str]) -> bytes:
+    """Return a file's bytes: `weight`, `bias` and a text-to-text mapping (classes, backbone digest, …)."""
     from safetensors.numpy import save
 
     tensors = {"weight": np.ascontiguousarray(head.weight), "bias": np.ascontiguousarray(head.bias)}
+    return save(tensors, metadata=dict(metadata))
+
+
+def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write `to_safetensors(head, metadata)`. Raises BadInput."""
     try:
-        path.write_bytes(save(tensors, metadata=dict(metadata)))
+        path.write_bytes(to_safetensors(head, metadata))
     except OSError as error:
         raise BadInput(f"cannot write the head {path}: {error}") from error
 

@@ -22,7 +22,7 @@ from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
 from secagg.protection.seam import ReadyState, Transition
 from secagg.roster import SERVER_INDEX
-from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, sign_frame
+from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
@@ -133,7 +133,7 @@ class ClientSession:
         )
 
     async def _send(self, connection: Connection, frame: bytes) -> None:
-        if self._open_own(frame).step != UploadHeader.__name__:
+        if peek(frame).step != UploadHeader.__name__:
             await connection.submit(frame)
             return
         self._hooks.progress("uploading")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from secagg.encoding import Integers
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
-from secagg.head import LinearHead, head_digest, parse_safetensors, save_safetensors
+from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.parties.memory import write_synced
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.setup import SessionSetup
-from secagg.parties.staging import add_up, digest_matches
+from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Outcome, UploadHeader
@@ -56,19 +56,13 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) ->
     return SumResult(members, vector, blocks, setup.method.head(blocks, grid), doubts)
 
 
-def open_sum(
-    setup: SessionSetup, ready: SumToOpen, path_of: Callable[[int], Path], uploads: Mapping[int, UploadHeader]
-) -> SumResult:
-    """Add the members' vectors up, take the masks off, and build the head.
+def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, UploadHeader]) -> SumResult:
+    """Add the members' vectors in the session's folder up, take the masks off, and build the head.
 
     Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the sum gives
     no head.
     """
-    for member in ready.members:
-        if not digest_matches(path_of(member), uploads[member]):
-            name = setup.roster.name(member)
-            raise BadInput(f"the vector of {name} ({path_of(member)}) is missing or not the one that it signed")
-    total = add_up((path_of(member) for member in ready.members), setup.context)
+    total = add_up(folder, {member: uploads[member] for member in ready.members}, setup.context)
     try:
         return conclude(setup, ready.members, ready.open(setup.context, total))
     except BadInput as error:
@@ -84,8 +78,7 @@ def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcom
     write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
     plan = setup.plan
     belongs = {"plan": plan.digest.hex(), "method": plan.method}
-    save_safetensors(result.head, folder / HEAD_FILE, Pipeline.of_plan(plan).to_metadata() | belongs)
-    content = (folder / HEAD_FILE).read_bytes()
+    content = to_safetensors(result.head, Pipeline.of_plan(plan).to_metadata() | belongs)
     write_synced(folder / HEAD_FILE, content)
     shown = content if plan.result == "members" else b""
     return Outcome(result.members, result.aggregate_sha256, result.head_sha256, shown)

@@ -38,7 +38,6 @@ from secagg.wire import encode
 
 _log = logging.getLogger("secagg.server")
 Finish = Callable[[SumResult], Outcome]
-UPLOADS = "uploads"
 
 
 class ServerSession:
@@ -49,9 +48,10 @@ class ServerSession:
     ) -> None:
         self._setup = setup
         self._identity = identity
+        self._folder = folder
         self._journal = journal
         self._finish = finish
-        self._staging = Staging(folder / UPLOADS, setup.context)
+        self._staging = Staging(folder, setup.context)
         self._protocol = ServerProtocol(setup)
         self._outbox: dict[str, dict[int, bytes]] = {}
         self._disk_failure: BadInput | None = None
@@ -160,7 +160,7 @@ class ServerSession:
         """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
 
         def work() -> Outcome:
-            return self._finish(open_sum(self._setup, ready, self._staging.path, self._protocol.uploads))
+            return self._finish(open_sum(self._setup, ready, self._folder, self._protocol.uploads))
 
         try:
             self._protocol.conclude(await asyncio.to_thread(work))

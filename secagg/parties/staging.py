@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +18,21 @@ from secagg.protection.messages import UploadHeader
 from secagg.transcript import sync_folder
 
 
+def vector_path(folder: Path, member: int) -> Path:
+    """Where a member's complete, verified vector lies in a session's folder."""
+    return folder / "uploads" / f"{member}.bin"
+
+
 class Staging:
-    """The folder `uploads/` of one session: <member>.bin for every complete, verified vector."""
+    """The vectors on their way into a session's folder."""
 
     def __init__(self, folder: Path, context: SessionContext) -> None:
         self._folder = folder
         self._context = context
-        folder.mkdir(parents=True, exist_ok=True)
-        for torn in folder.glob("*.part"):
+        self._uploads = vector_path(folder, 0).parent
+        self._uploads.mkdir(parents=True, exist_ok=True)
+        for torn in self._uploads.glob("*.part"):
             torn.unlink()
-
-    def path(self, member: int) -> Path:
-        """Where a member's complete vector lies."""
-        return self._folder / f"{member}.bin"
 
     @contextlib.asynccontextmanager
     async def receive(self, member: int, header: UploadHeader, parts: AsyncIterator[bytes]) -> AsyncIterator[Path]:
@@ -41,7 +43,7 @@ class Staging:
         name = self._context.names[member]
         if header.length != self._context.packed_bytes:
             raise ProtocolViolation(name, f"announces {header.length} bytes, not {self._context.packed_bytes}")
-        part = self._folder / f"{member}.{id(asyncio.current_task()):x}.part"
+        part = self._uploads / f"{member}.{id(asyncio.current_task()):x}.part"
         try:
             await self._write(part, name, header, parts)
             yield part
@@ -52,8 +54,8 @@ class Staging:
 
     def keep(self, member: int, part: Path) -> None:
         """Let a staged vector be the member's."""
-        part.replace(self.path(member))
-        sync_folder(self._folder)
+        part.replace(vector_path(self._folder, member))
+        sync_folder(self._uploads)
 
     async def _write(self, path: Path, name: str, header: UploadHeader, parts: AsyncIterator[bytes]) -> None:
         hasher, received = hashlib.sha256(), 0
@@ -70,17 +72,20 @@ class Staging:
             await asyncio.to_thread(os.fsync, file.fileno())
 
 
-def add_up(paths: Iterable[Path], context: SessionContext) -> Residues:
-    """The ring sum of packed vectors, read one at a time. Raises MalformedMessage for one of another length."""
+def add_up(folder: Path, uploads: Mapping[int, UploadHeader], context: SessionContext) -> Residues:
+    """The ring sum of the members' vectors in a session's folder, read one at a time.
+
+    Raises BadInput for one that is missing or not the one that its header announced.
+    """
     total = np.zeros(context.length, dtype=context.ring.word)
-    for path in paths:
-        total += context.ring.unpack(path.read_bytes(), context.length)
+    for member, header in uploads.items():
+        path = vector_path(folder, member)
+        try:
+            packed = path.read_bytes()
+        except OSError:
+            packed = b""
+        if hashlib.sha256(packed).digest() != header.digest:
+            name = context.names[member]
+            raise BadInput(f"the vector of {name} ({path}) is missing or not the one that it signed")
+        total += context.ring.unpack(packed, context.length)
     return total
-
-
-def digest_matches(path: Path, header: UploadHeader) -> bool:
-    """Whether a staged file is the one that its header announced."""
-    try:
-        return hashlib.sha256(path.read_bytes()).digest() == header.digest
-    except OSError:
-        return False

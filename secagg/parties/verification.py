@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError, SessionAborted, TranscriptInvalid
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, check_head, open_sum
-from secagg.parties.server import UPLOADS
 from secagg.parties.setup import SessionSetup
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
@@ -130,8 +129,7 @@ class _ServerVerifier:
         return None
 
     def _open(self, ready: SumToOpen) -> SumResult:
-        folder = self._folder / UPLOADS
-        return open_sum(self._setup, ready, lambda member: folder / f"{member}.bin", self._protocol.uploads)
+        return open_sum(self._setup, ready, self._folder, self._protocol.uploads)
 
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)
@@ -201,13 +199,16 @@ class _ClientVerifier:
         self._is_countersigned = False
 
     def check(self, record: Record) -> None:
-        if record.kind in ("policy", "ledger", "aborted"):
-            self._said[record.kind] = (
-                record.content.decode(errors="replace")
-                if record.kind == "aborted"
-                else (hashlib.sha256(record.content).hexdigest() if record.kind == "policy" else record.content.hex())
-            )
-            return
+        if record.kind == "policy":
+            self._said["policy"] = hashlib.sha256(record.content).hexdigest()
+        elif record.kind == "ledger":
+            self._said["ledger"] = record.content.hex()
+        elif record.kind == "aborted":
+            self._said["aborted"] = record.content.decode(errors="replace")
+        else:
+            self._check_frame(record)
+
+    def _check_frame(self, record: Record) -> None:
         _require(record.kind in ("received", "sent"), record, f"a client's transcript holds no {record.kind}")
         body = peek(record.content)
         sender, receiver = (body.sender, SERVER_INDEX) if record.kind == "sent" else (SERVER_INDEX, body.receiver)
@@ -221,22 +222,20 @@ class _ClientVerifier:
             self._server_heads.add(head)
             _require(body.seen in (NOT_SEEN, self._own_head), record, "the server has seen another transcript")
             self._is_countersigned = body.step == Receipt.__name__
-        self._said[body.step] = body.payload.hex() if body.step != Outcome.__name__ else self._outcome(body)
-
-    def _outcome(self, body: FrameBody) -> str:
-        outcome: Outcome = payload_of(body, Outcome)
-        check_head(self._setup.plan, outcome)
-        return outcome.aggregate_sha256.hex()
+        if body.step == Outcome.__name__:
+            outcome = payload_of(body, Outcome)
+            check_head(self._setup.plan, outcome)
+            self._said["outcome"] = outcome.aggregate_sha256.hex()
 
     def conclusion(self, records: int) -> dict[str, Any]:
         if "aborted" in self._said:
             return {"session": f"aborted: {self._said['aborted']}"}
-        if "Outcome" not in self._said:
+        if "outcome" not in self._said:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
         return {
             "session": "this client's part is complete and every frame is signed",
             "policy_sha256": self._said.get("policy", "-"),
             "ledger_row_sha256": self._said.get("ledger", "-"),
-            "aggregate_sha256": self._said["Outcome"],
+            "aggregate_sha256": self._said["outcome"],
             "countersigned_by_server": self._is_countersigned,
         }

@@ -165,5 +165,4 @@ async def serve(credentials: Credentials, coordinator: Coordinator, listen: str)
     if port == 0:
         raise BadInput(f"cannot listen on {listen}", remedy="give a free HOST:PORT of this machine")
     await server.start()
-    await asyncio.sleep(0)
     return server, f"{host}:{port}"

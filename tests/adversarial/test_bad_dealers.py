@@ -161,7 +161,8 @@ def dealt_by_hand(seeds: Shares, keys: Shares) -> Rehearsal:
     state, directory = session.states[DEALER], session.inbox[DEALER]
     session.answer()
     me = session.parties[DEALER]
-    session.outbox[DEALER] = _deal(session.context, me, state.channel_secret, directory, seeds, keys)
+    binding = bind.session_binding(session.context, bind.directory_digest(directory))
+    session.outbox[DEALER] = _deal(session.context, me, binding, state.channel_secret, directory, seeds, keys)
     dealt = session.states[DEALER]
     session.states[DEALER] = replace(dealt, own_seed_share=seeds[DEALER], own_key_share=keys[DEALER])
     return session

@@ -22,7 +22,6 @@ from secagg.encoding import Block
 from secagg.errors import ServerAway
 from secagg.head import LinearHead
 from secagg.parties import ServerSession, SessionSetup, SumResult
-from secagg.parties.server import UPLOADS
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
 from secagg.statistics import Grid
@@ -235,7 +234,7 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) 
     method = _OneBlock()
     setup = resized(members.setup, method)
     home = folder / "server" / "session"
-    (home / UPLOADS).mkdir(parents=True)
+    home.mkdir(parents=True)
 
     def finish(result: SumResult) -> Outcome:
         return Outcome(result.members, result.aggregate_sha256, result.head_sha256, b"")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import MalformedMessage, SecaggError
@@ -16,9 +16,7 @@ from secagg.protection.messages import Abort, Outcome, Receipt, UploadHeader
 from secagg.wire import Items, Length, Range, decode, encode, from_json, message
 from tests.vectors.files import load
 from tests.vectors.protobuf import block
-from tests.wire.values import CLASSES, any_value, values
-
-FEWER = settings(max_examples=settings().max_examples // 5)  # for each of many classes, or for large values
+from tests.wire.values import CLASSES, FEWER, any_value, values
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

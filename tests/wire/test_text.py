@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import MalformedMessage
@@ -14,9 +14,7 @@ from secagg.protection.masking.messages import Endorsement
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.wire import encode, from_json, to_json
 from tests.vectors.files import load
-from tests.wire.values import CLASSES, values
-
-FEWER = settings(max_examples=settings().max_examples // 5)  # for each of many classes, or for large values
+from tests.wire.values import CLASSES, FEWER, values
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

@@ -5,6 +5,7 @@ import json
 import pkgutil
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import secagg
@@ -26,6 +27,7 @@ def _import_everything() -> None:
 
 _import_everything()
 CLASSES: tuple[type, ...] = tuple(sorted(codec._FIELDS, key=lambda cls: cls.__name__))
+FEWER = settings(max_examples=settings().max_examples // 5)  # for each of many classes, or for large values
 by_name = {cls.__name__: cls for cls in CLASSES}
 
 

@@ -72,7 +72,8 @@ class Advertised:
             raise ProtocolViolation(SERVER, f"{len(holders)} holders cannot hold {thresholds.shares}-of-n shares")
         seeds = share(self.seed, thresholds.shares, holders, me.randomness)
         keys = share(self.mask_secret, thresholds.shares, holders, me.randomness)
-        dealing = _deal(context, me, self.channel_secret, incoming, seeds, keys)
+        binding = bind.session_binding(context, directory)
+        dealing = _deal(context, me, binding, self.channel_secret, incoming, seeds, keys)
         own = me.member
         dealt = Dealt(self.channel_secret, self.mask_secret, self.seed, incoming, seeds[own], keys[own])
         return Transition(dealt, dealing)
@@ -93,12 +94,12 @@ class Advertised:
 def _deal(
     context: SessionContext,
     me: LocalParty,
+    binding: bytes,
     channel_secret: bytes,
     directory: Directory,
     seeds: dict[int, bytes],
     keys: dict[int, bytes],
 ) -> Dealing:
-    binding = bind.session_binding(context, bind.directory_digest(directory))
     channel = AgreementKey.from_bytes(channel_secret)
     channel_keys = {entry.member: entry.channel_key for entry in directory.entries}
     hashes = {
