@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 
 from methods.fedcgs import FedCGS
 from methods.method import Method
+from methods.prototypes import Prototypes
 from secagg.errors import BadInput
 
 METHODS: Mapping[str, Callable[..., Method]] = {
     FedCGS.name: FedCGS,
+    Prototypes.name: Prototypes,
 }
 
 
@@ -21,10 +23,24 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
     known = METHODS[name]().parameters
     for key, value in given.items():
         if key not in known:
-            raise BadInput(f"method {name} has no parameter {key!r}", remedy=f"it has {', '.join(known)}")
-        if isinstance(value, bool) or isinstance(value, str) != isinstance(known[key], str):
+            raise BadInput(f"method {name} has no parameter {key!r}", remedy=f"it has {', '.join(known) or 'none'}")
+        kind = (int, float) if isinstance(known[key], float) else type(known[key])
+        if isinstance(value, bool) or not isinstance(value, kind):
             raise BadInput(f"parameter {key} of method {name} is {value!r}", remedy=f"its default is {known[key]!r}")
     return METHODS[name](**given)
 
 
-__all__ = ["METHODS", "Method", "method_named"]
+def parameters_of(name: str, given: Mapping[str, str | float | None]) -> dict[str, str | float]:
+    """Return what was given of the options that methods share; None is not given.
+
+    Raises BadInput for one that the method does not have, unless it has FedCGS's default, which says nothing.
+    """
+    known, defaults = method_named(name).parameters, FedCGS().parameters
+    chosen = {key: value for key, value in given.items() if value is not None}
+    for key in set(chosen) - set(known):
+        if chosen[key] != defaults.get(key):
+            raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use {FedCGS.name}")
+    return {key: value for key, value in chosen.items() if key in known}
+
+
+__all__ = ["METHODS", "Method", "method_named", "parameters_of"]

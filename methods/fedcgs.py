@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
-from methods.method import Parameters
+from methods.method import Noise, Parameters, Round, Sum
+from methods.refinement import MAX_ROUNDS, RefinementRound, gradient_sum, release_noise
 from secagg.encoding.layout import Block, Integers
-from secagg.errors import BadInput
-from secagg.head import LinearHead, discriminant
+from secagg.errors import BadInput, ProtocolViolation
+from secagg.head import LinearHead, discriminant, noise_aware_discriminant
 from secagg.head.discriminant import RIDGE, Covariance
+from secagg.head.refinement import ONE_SHOT_SHARE
+from secagg.privacy import Adjacency, MomentSensitivity
 from secagg.statistics import Grid, accumulate, implausibilities
 
 
@@ -20,31 +23,43 @@ class FedCGS:
     """Counts N (C,), class sums A (C, d), upper triangle of the second moment B: C + C·d + d(d+1)/2 numbers.
 
     `covariance`: "within" (what the paper's classifier assumes) or "total" (what the paper computes).
-    `ridge` γ ≥ 0 adds γ·tr(Σ)/d to the covariance's diagonal.
+    `ridge` γ ≥ 0 adds γ·tr(Σ)/d to the covariance's diagonal. Both hold for exact sums; under noise the covariance is
+    the one within classes and its ridge follows from the noise (`secagg.head.noise_aware_discriminant`).
+    `refine` k ≥ 0 rounds of clipped softmax gradients follow the first sum (`methods.refinement`).
     """
 
     name: ClassVar[str] = "fedcgs"
     covariance: Covariance = "within"
     ridge: float = RIDGE
+    refine: int = 0
 
     def __post_init__(self) -> None:
         if self.covariance not in ("within", "total"):
             raise BadInput(f"unknown covariance {self.covariance!r}", remedy="give within or total")
         if not (math.isfinite(self.ridge) and self.ridge >= 0):
             raise BadInput(f"the ridge is {self.ridge}", remedy="give a number of 0 or more")
+        if self.refine not in range(MAX_ROUNDS + 1):
+            raise BadInput(f"{self.refine} refinement rounds", remedy=f"give a whole number from 0 to {MAX_ROUNDS}")
 
     @property
     def parameters(self) -> Parameters:
-        """`covariance` and `ridge`."""
+        """`covariance`, `ridge` and `refine`."""
         return asdict(self)
 
-    def blocks(self, dimension: int, classes: int, levels: int) -> tuple[Block, ...]:
-        """One record adds ≤ 1 to a count, ≤ R_q to an entry of A and ≤ R_q² to one of B."""
-        return (
-            Block("counts", (classes,), bound=1),
-            Block("class_sums", (classes, dimension), bound=levels),
-            Block("second_moment", (dimension * (dimension + 1) // 2,), bound=levels * levels),
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        """One record adds ≤ 1 to a count, ≤ R_q to an entry of A and ≤ R_q² to one of B (`MomentSensitivity`)."""
+        moments = Sum(
+            blocks=(
+                Block("counts", (classes,), bound=1),
+                Block("class_sums", (classes, dimension), bound=levels),
+                Block("second_moment", (dimension * (dimension + 1) // 2,), bound=levels * levels),
+            ),
+            sensitivity={each: MomentSensitivity(each, classes, dimension, levels) for each in Adjacency},
+            shares="moments",
         )
+        if not self.refine:
+            return (moments,)
+        return (replace(moments, budget=ONE_SHOT_SHARE), gradient_sum(dimension, classes, self.refine))
 
     def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
         """Paper Eq. 3–5, in exact integers (`secagg.statistics.accumulate`)."""
@@ -54,6 +69,26 @@ class FedCGS:
         """Counts, lengths, trace and definiteness (`secagg.statistics.implausibilities`)."""
         return implausibilities(aggregate, grid)
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid) -> LinearHead:
-        """Paper Eq. 9–11 with their errata (`secagg.head.discriminant`)."""
-        return discriminant(aggregate, grid, covariance=self.covariance, ridge=self.ridge)
+    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+        """Paper Eq. 9–11 with their errata (`secagg.head.discriminant`), or its noise-aware form."""
+        if noise is None:
+            return discriminant(aggregate, grid, covariance=self.covariance, ridge=self.ridge)
+        return noise_aware_discriminant(aggregate, grid, release_noise(noise))
+
+    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
+        """The first refinement round, if there is to be any."""
+        return RefinementRound.first(aggregate, grid, noise, self.refine) if self.refine else None
+
+    def broadcast(self) -> bytes:
+        """Nothing: the plan says it all."""
+        return b""
+
+    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+        """The first refinement round."""
+        if not self.refine:
+            raise ProtocolViolation("server", "announces a round that the plan does not have")
+        return RefinementRound.opened(broadcast, grid, self.refine)
+
+    def check(self, told: Round) -> None:
+        """The first round is not told."""
+        raise ProtocolViolation("server", "announces the first round, which the plan opens")

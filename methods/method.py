@@ -3,17 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from secagg.encoding.layout import Block, Integers
 from secagg.head import LinearHead
+from secagg.privacy import Adjacency, OpenedNoise, Sensitivity
 from secagg.statistics import Grid
 
 Parameters = dict[str, str | float]
+Noise = Mapping[str, OpenedNoise]
+"""What is known of the noise on every opened block, by its name."""
 
 
-class Method(Protocol):
-    """One secure sum and the head made from it. Immutable; the plan holds its name and parameters."""
+@dataclass(frozen=True)
+class Sum:
+    """One kind of secure sum: its blocks in layout order, what one record can move, and how it spends.
+
+    `sensitivity` is that of one record, for each adjacency. `shares` says how μ² is divided among the blocks (a rule
+    of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how many sums of the kind there are, and `budget` the share
+    of the plan's μ² of all of them together.
+    """
+
+    blocks: tuple[Block, ...]
+    sensitivity: Mapping[Adjacency, Sensitivity]
+    shares: str | Mapping[str, float]
+    times: int = 1
+    budget: float = 1.0
+
+
+class Round(Protocol):
+    """One secure sum of a method, and what comes of it. Immutable."""
+
+    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+        """Return one client's blocks for records (n, d) and labels (n,), n ≥ 0; additive over records."""
+        ...
+
+    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+        """Return the head after this sum, for `secagg.statistics.inputs_of`; `noise` None: the sum is exact.
+
+        Raises BadInput when the sum gives no head.
+        """
+        ...
+
+    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
+        """Return the next round, None after the last; a function of released numbers, which clients recompute."""
+        ...
+
+    def broadcast(self) -> bytes:
+        """Return what opens this round: all that the server tells of it. Empty for the first, which the plan opens."""
+        ...
+
+    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+        """Return the round after this one as `broadcast` opens it. Raises MalformedMessage or ProtocolViolation."""
+        ...
+
+    def check(self, told: Round) -> None:
+        """Raise ProtocolViolation unless `told` is this round but for rounding: machines differ in the last bits."""
+        ...
+
+
+class Method(Round, Protocol):
+    """A method is its own first round; a one-shot method has no other. The plan holds its name and parameters."""
 
     @property
     def name(self) -> str:
@@ -25,18 +76,10 @@ class Method(Protocol):
         """Everything that `method_named` needs beside the name to make this method again."""
         ...
 
-    def blocks(self, dimension: int, classes: int, levels: int) -> tuple[Block, ...]:
-        """Return the summed blocks, in layout order, for records q in Z^d with ‖q‖₂ ≤ `levels`."""
-        ...
-
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
-        """Return one client's blocks for records (n, d) and labels (n,), n ≥ 0; additive over records."""
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
         ...
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Return what no honest sum would show (no culprit); empty when plausible."""
-        ...
-
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid) -> LinearHead:
-        """Return the head from the opened sum, in feature units. Raises BadInput when it gives none."""
+        """Return what no honest sum without noise would show (no culprit); empty when plausible."""
         ...

@@ -7,22 +7,49 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 from secagg.data import Schema
 from secagg.errors import BadInput
+from secagg.privacy import Adjacency, Unit
 from secagg.roster import MAX_CLIENTS
-from secagg.statistics import Grid
+from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, encode, message, read_json, to_json
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
+SMALLEST_EPSILON = 1e-6
+
+
+class NoiseFrom(StrEnum):
+    """Who adds the noise."""
+
+    CLIENT = "client"
+    """Every client adds a share before it protects its vector: nobody sees a sum without noise."""
+    AGGREGATOR = "aggregator"
+    """Whoever opens the sum adds all of it, and is trusted to."""
+
+
 _CHOICES = {
     "data_kind": ("features", "images", "table"),
-    "adjacency": ("", "add-remove", "replace-one"),
-    "unit": ("record", "silo"),
+    "adjacency": ("", *Adjacency),
+    "unit": tuple(Unit),
     "result": ("server", "members"),
+    "normalisation": tuple(Normalisation),
+    "noise": ("", *NoiseFrom),
 }
+
+
+@message("PlannedNoise")
+@dataclass(frozen=True)
+class PlannedNoise:
+    """The noise that one party adds to one block (`secagg.privacy.BlockNoise`); `off_diagonal` 0: no triangle."""
+
+    block: Annotated[str, Length(1, 40)]
+    multiplier: Annotated[int, Range(1, 1 << 31)]
+    sigma: Annotated[float, Range(0.0, 1e15)]
+    off_diagonal: Annotated[float, Range(0.0, 1e15)]
 
 
 @message("Plan")
@@ -51,14 +78,17 @@ class Plan:
     colluders: Annotated[int, Range(0, MAX_CLIENTS - 1)]
     dropouts: Annotated[int, Range(0, MAX_CLIENTS - 1)]
     minimum_cohort: Annotated[int, Range(1, MAX_CLIENTS)]
-    epsilon: Annotated[float, Range(math.inf, math.inf)]
-    delta: Annotated[float, Range(0.0, 0.0)]
+    epsilon: Annotated[float, Range(SMALLEST_EPSILON, math.inf)]
+    delta: Annotated[float, Range(0.0, 0.5)]
     adjacency: Annotated[str, Length(0, 20)]
     unit: Annotated[str, Length(1, 20)]
     roster: Annotated[bytes, Length(32)]
     join_seconds: Annotated[int, Range(1, 2_592_000)]
     step_seconds: Annotated[int, Range(1, 86_400)]
     result: Annotated[str, Length(1, 20)]
+    normalisation: Annotated[str, Length(1, 20)]
+    noise: Annotated[str, Length(0, 20)]
+    noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -73,6 +103,15 @@ class Plan:
             raise BadInput("a plan has a schema exactly when its data are tables")
         if canonical_json(self.method_parameters) != self.parameters:
             raise BadInput("the JSON of the plan's parameters is not canonical")
+        promise = (self.delta > 0, bool(self.adjacency), bool(self.noise), bool(self.noises))
+        if set(promise) != {self.has_noise}:
+            raise BadInput(
+                f"the plan has epsilon {self.epsilon:g}, delta {self.delta:g}, adjacency {self.adjacency!r} and "
+                f"{len(self.noises)} noises",
+                remedy="a finite epsilon needs delta, adjacency and noise for every block; without noise none of them",
+            )
+        if self.has_noise and not self.grid.is_normalised:
+            raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")
 
     @property
     def digest(self) -> bytes:
@@ -82,7 +121,12 @@ class Plan:
     @property
     def grid(self) -> Grid:
         """How features become integers."""
-        return Grid(radius=self.radius, levels=self.levels, centre=self.centre)
+        return Grid(self.radius, self.levels, self.centre, Normalisation(self.normalisation))
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether ε is finite."""
+        return math.isfinite(self.epsilon)
 
     def table_schema(self) -> Schema | None:
         """The schema of table data, else None. Raises BadInput when it is malformed."""

@@ -14,14 +14,38 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.plan import Plan
 
 
+def data_set(data_name: str) -> str:
+    """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it."""
+    return data_name.split("/", 1)[0].strip().casefold()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all sessions about one data set may spend together.
+
+    At δ = `delta`, in the unit and adjacency of the plan that is asked about, ε must not exceed `max_epsilon_total`.
+    `may_repeat` concerns an infinite total only: whether there may be more than one session then.
+    """
+
+    max_epsilon_total: float
+    delta: float
+    may_repeat: bool
+
+
 @dataclass(frozen=True)
 class Policy:
     """Every key of the file's `[accept]` table, and `data_name` from `[data]`.
 
-    `roster` and `backbones` are SHA-256 digests (hex). `max_epsilon` must be written "inf" to accept a sum without
-    noise. `minimum_honest` bounds survivors minus colluders from below: with 2, each of two honest survivors learns
-    the other's sum. `minimum_colluders` is the least number of colluding clients that the thresholds must withstand.
-    `repeat_sessions` allows a second session over the same data.
+    `data_name` is a path: names with the same first part (`heart`, `heart/v2`) are versions of one data set and share
+    what was spent on it. `roster` and `backbones` are SHA-256 digests (hex). `minimum_honest` bounds survivors minus
+    colluders from below: with 2, each of two honest survivors learns the other's sum. `minimum_colluders` is the least
+    number of colluding clients that the thresholds must withstand.
+
+    `max_epsilon` and `max_delta` bound one session; `max_epsilon_total` bounds all sessions about the data set
+    together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
+    infinite, `repeat_sessions` allows more than one session; a finite total decides alone. `units` and `adjacencies`
+    are the promises that count as one, `noise_from` who may add the noise. `refinement_without_noise` accepts a plan
+    that opens an exact sum about the same records in every round.
     """
 
     data_name: str
@@ -35,8 +59,30 @@ class Policy:
     minimum_colluders: int = 1
     max_upload_mib: int = 256
     max_epsilon: float = 1.0
+    max_epsilon_total: float = 1.0
     max_delta: float = 1e-5
+    units: tuple[str, ...] = ("record", "silo")
+    adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
+    noise_from: tuple[str, ...] = ("client",)
     repeat_sessions: bool = False
+    refinement_without_noise: bool = False
+
+    @classmethod
+    def accepting(cls, plan: Plan, data_name: str) -> Policy:
+        """The defaults, but for what they must concede to accept this plan's roster, backbone, method and cost."""
+        return cls(
+            data_name=data_name,
+            roster=plan.roster.hex(),
+            backbones=(plan.backbone_digest.hex(),),
+            methods=(plan.method,),
+            max_epsilon=plan.epsilon,
+            max_epsilon_total=plan.epsilon,
+        )
+
+    @property
+    def budget(self) -> Budget:
+        """What all sessions about the data set may spend together."""
+        return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions)
 
     def violations(self, plan: Plan, clients: int, survivors: int, upload_bytes: int) -> tuple[str, ...]:
         """Every line of the policy that the plan breaks, as one sentence each.
@@ -45,6 +91,8 @@ class Policy:
         `upload_bytes` the size of one protected vector.
         """
         honest = survivors - plan.colluders
+        exact = math.isinf(plan.epsilon)
+        rounds = plan.method_parameters.get("refine", 0) if exact else 0
         checks = {
             f"roster: the plan is for the roster {plan.roster.hex()}": plan.roster.hex() == self.roster,
             f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
@@ -61,16 +109,20 @@ class Policy:
             <= self.max_upload_mib << 20,
             f"max_epsilon: the plan spends {plan.epsilon}, more than {self.max_epsilon}": plan.epsilon
             <= self.max_epsilon,
+            f"max_epsilon_total: the plan alone spends {plan.epsilon}, more than {self.max_epsilon_total}": plan.epsilon
+            <= self.max_epsilon_total,
             f"max_delta: the plan spends {plan.delta}, more than {self.max_delta}": plan.delta <= self.max_delta,
+            f"units: the plan protects one {plan.unit}": plan.unit in self.units,
+            f"noise_from: the noise would come from the {plan.noise}": exact or plan.noise in self.noise_from,
+            f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
+            f"refinement_without_noise: {rounds} more exact sums about the same records would be opened": not rounds
+            or self.refinement_without_noise,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 
-    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int, sessions: int) -> None:
-        """Raise PlanRefused with every violated line; `sessions` counts this data set's earlier sessions."""
-        broken = self.violations(plan, clients, survivors, upload_bytes)
-        if sessions and not self.repeat_sessions:
-            broken = (*broken, f"repeat_sessions: {self.data_name} was already in {sessions} other session(s)")
-        if broken:
+    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int) -> None:
+        """Raise PlanRefused with every violated line. What earlier sessions spent is for the ledger to check."""
+        if broken := self.violations(plan, clients, survivors, upload_bytes):
             raise PlanRefused(broken)
 
     def to_toml(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -95,3 +96,14 @@ def percent(evaluation: Evaluation) -> str:
     low, high = (100 * bound for bound in evaluation.interval)
     share = 100 * evaluation.accuracy
     return f"{share:.2f} % ({evaluation.correct} of {evaluation.total}; 95 % interval {low:.2f} to {high:.2f})"
+
+
+def to_epsilon(text: str) -> float:
+    """The value of an --epsilon option. Raises BadInput unless it is inf or a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise BadInput(f"epsilon cannot be {text!r}", remedy="give inf or a number above 0")
+    return value

@@ -7,23 +7,25 @@ import json
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
 from secagg.data import Dataset, Records, open_dataset, partition
 from secagg.errors import BadInput, SessionAborted
 from secagg.head import Evaluation, evaluate, load_safetensors
-from secagg.parties import Pipeline, SessionSetup, conclude, contribution_of
+from secagg.parties import LocalRecords, Pipeline, SessionSetup, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
 from secagg.parties.verification import verify_transcript
 from secagg.plan import Plan, write_plan
 from secagg.policy import Policy
+from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
@@ -58,19 +60,23 @@ def demo(
     clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
     protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
+    epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
+    refine: Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")] = 0,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Five members build a digit classifier together; the server sees nothing but the sum."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    stage = _set_the_stage(out, clients, expand, protection)
+    promise = to_epsilon(epsilon)
+    choices = _choices(expand, protection, promise, refine)
+    stage = _set_the_stage(out, clients, choices)
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
     results = asyncio.run(_run(stage, speaker))
     seconds = time.perf_counter() - begun
-    federated = _accuracy(stage, stage.session(SERVER) / "head.safetensors")
+    federated = _accuracy(stage, Path(results[SERVER]["head"]))
     pooled, first = _pooled(stage)
-    verified = verify_transcript(stage.session(SERVER) / "transcript.log")
+    verified = verify_transcript(Path(results[SERVER]["transcript"]))
     content = {
         "accuracy": federated.accuracy,
         "accuracy_pooled": pooled.accuracy,
@@ -78,14 +84,31 @@ def demo(
         "survivors": results[SERVER]["survivors"],
         "upload_bytes_per_client": results[stage.members[0]]["sent_bytes"],
         "seconds": {**results[SERVER]["seconds"], "all processes": seconds},
+        "promise": results[SERVER]["promise"],
         "aggregate_sha256": results[SERVER]["aggregate_sha256"],
         "verified": verified["session"],
+        **{name: results[SERVER][name] for name in ("head", "head_torch", "aggregate", "transcript")},
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     speaker.result(content, *_report(stage, content, federated, pooled, first, verified))
 
 
-def _set_the_stage(out: Path, clients: int, expand: int, protection: str) -> Stage:
+def _choices(expand: int, protection: str, epsilon: float, refine: int) -> PlanChoices:
+    return PlanChoices(
+        purpose="recognise handwritten digits",
+        parameters=(("refine", refine),),
+        expand=expand,
+        max_records=2048,
+        protection=protection,
+        epsilon=epsilon,
+        delta=1e-5,
+        adjacency=Adjacency.ADD_REMOVE,
+        join_seconds=120,
+        step_seconds=30,
+    )
+
+
+def _set_the_stage(out: Path, clients: int, choices: PlanChoices) -> Stage:
     """Certificates, roster, plan, policies and each member's own records."""
     if out.exists():
         if any(out.iterdir()) and not (out / "plan.json").exists():
@@ -95,14 +118,6 @@ def _set_the_stage(out: Path, clients: int, expand: int, protection: str) -> Sta
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
     roster = _enrol(out, members)
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
-    choices = PlanChoices(
-        purpose="recognise handwritten digits",
-        expand=expand,
-        max_records=2048,
-        protection=protection,
-        join_seconds=120,
-        step_seconds=30,
-    )
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
     stage = Stage(out, members, roster, plan, dataset.test or dataset.train)
@@ -133,14 +148,12 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
             labels=dataset.train.labels[chosen],
             classes=np.array(dataset.classes),
         )
-        policy = Policy(
-            data_name=f"digits of {name}",
-            roster=plan.roster.hex(),
-            backbones=(plan.backbone_digest.hex(),),
+        policy = replace(
+            Policy.accepting(plan, f"digits of {name}"),
             protections=(plan.protection,),
             minimum_cohort=min(3, len(rows)),
             minimum_colluders=plan.colluders,
-            max_epsilon=plan.epsilon,
+            refinement_without_noise=True,
         )
         (stage.folder / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
 
@@ -199,16 +212,17 @@ async def _address(stage: Stage, server: asyncio.subprocess.Process) -> str:
 
 def _accuracy(stage: Stage, head: Path) -> Evaluation:
     linear, metadata = load_safetensors(head)
-    return evaluate(linear, Pipeline.of_metadata(metadata).features(stage.test.inputs), stage.test.labels)
+    return evaluate(linear, Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
 def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
-    """What all records in one place would have given, and the beginning of one member's true class sums."""
+    """What all records in one place would have given without noise, and one member's first true counts."""
     setup = SessionSetup.of(stage.plan, stage.roster)
-    vectors = [contribution_of(setup, stage.data(name)).vector for name in stage.members]
-    result = conclude(setup, setup.context.clients, np.sum(vectors, axis=0))
-    features = Pipeline.of_plan(stage.plan).features(stage.test.inputs)
-    return evaluate(result.head, features, stage.test.labels), [int(value) for value in vectors[0][:4]]
+    records = [read_records(setup, stage.data(name)) for name in stage.members]
+    pooled = LocalRecords.pooled(records)
+    inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
+    counts = np.bincount(records[0].labels, minlength=len(stage.plan.classes))
+    return evaluate(pooled_result(setup, pooled).head, inputs, stage.test.labels), [int(value) for value in counts[:4]]
 
 
 def _report(
@@ -228,9 +242,11 @@ def _report(
         ("accuracy on pooled data", percent(pooled)),
         (
             "bytes per client",
-            f"{content['upload_bytes_per_client']} ({setup.layout.length} integers of {setup.context.ring.bits} bits)",
+            f"{content['upload_bytes_per_client']} ({setup.layout.length} integers of {setup.context.ring.bits} bits"
+            + (f", and {setup.rounds - 1} rounds more)" if setup.rounds > 1 else ")"),
         ),
         ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+        ("promise", content["promise"] or "none: the exact sum is opened"),
     ]
     steps = [(name, f"{value:.3f} s") for name, value in content["seconds"].items()]
     sight = [
@@ -240,10 +256,10 @@ def _report(
         ("transcript", f"{verified['session']}; countersigned by {len(verified['countersigned_by'])} members"),
     ]
     files = [
-        ("head", str(session / "head.safetensors")),
-        ("head for PyTorch", str(session / "head.pt")),
-        ("the opened sum", str(session / "aggregate.npz")),
-        ("server's transcript", str(session / "transcript.log")),
+        ("head", content["head"]),
+        ("head for PyTorch", content["head_torch"]),
+        ("the opened sum", content["aggregate"]),
+        ("server's transcript", content["transcript"]),
         ("a client's transcript", str(stage.session(stage.members[0]) / "transcript.log")),
         ("plan", str(stage.folder / "plan.json")),
         ("this report as JSON", str(stage.folder / "report.json")),

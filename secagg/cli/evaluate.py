@@ -28,7 +28,7 @@ def predict(
     pipeline = Pipeline.of_metadata(metadata)
     with speaker.progress(f"predicting {data}") as progress:
         records = pipeline.records(data)
-        features = pipeline.features(records.inputs, backbone, progress)
+        features = pipeline.head_inputs(records.inputs, backbone, progress)
         assessed = evaluate(linear, features, records.labels)
     if out is not None:
         names = [pipeline.classes[label] for label in classes_of(linear, features)]

@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from secagg.cli import demo, epsilon, evaluate, federation, pki, plan, simulate
+from secagg.cli import demo, epsilon, evaluate, federation, ledger, pki, plan, simulate, sweep
 from secagg.errors import SecaggError
 
 INTERNAL_ERROR = 70
@@ -27,9 +27,11 @@ app.add_typer(plan.app, name="plan")
 app.command("server")(federation.server)
 app.command("client")(federation.client)
 app.command("simulate")(simulate.simulate)
+app.command("sweep")(sweep.sweep)
 app.command("predict")(evaluate.predict)
 app.command("verify")(evaluate.verify)
 app.command("epsilon")(epsilon.epsilon)
+app.add_typer(ledger.app, name="ledger")
 
 
 def main() -> None:
@@ -39,6 +41,8 @@ def main() -> None:
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         code = app(arguments, prog_name="secagg", standalone_mode=False)
+        if code == INTERRUPTED:  # typer turns the interrupt into this
+            raise KeyboardInterrupt
     except SecaggError as error:
         code = _complain(str(error), error.exit_code, debug)
     except typer.TyperException as error:

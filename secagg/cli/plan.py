@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from methods import parameters_of
+from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, two_columns
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
-from secagg.parties import SessionSetup, contribution_of
+from secagg.parties import SessionSetup, read_records
 from secagg.parties.explanation import explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan, read_plan, write_plan
 from secagg.policy import Policy, read_policy
+from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.randomness import OperatingSystem
 from secagg.roster import read_roster
+from secagg.statistics import Normalisation
 
 app = typer.Typer(help="Write, explain and check the plan of a session.", no_args_is_help=True)
 
@@ -40,10 +43,22 @@ def new(
     method: Annotated[str, typer.Option(help="The method.")] = "fedcgs",
     covariance: Annotated[str, typer.Option(help="within (default) or total (the paper's).")] = "within",
     ridge: Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")] = None,
+    refine: Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")] = 0,
+    epsilon: Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")] = "inf",
+    delta: Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")] = None,
+    adjacency: Annotated[Adjacency | None, typer.Option(help="Needed when epsilon is finite.")] = None,
+    unit: Annotated[Unit, typer.Option(help="Whom epsilon protects: one record, or one silo.")] = Unit.RECORD,
     backbone: Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")] = None,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")] = 0,
     radius: Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")] = None,
     centre: Annotated[float, typer.Option(help="Public constant subtracted from every feature.")] = 0.0,
+    normalise: Annotated[
+        Normalisation | None, typer.Option(help="Default none; with noise or refinement centred-unit.")
+    ] = None,
+    levels: Annotated[int | None, typer.Option(min=1, help="Grid steps in a record's length; default by rule.")] = None,
+    shares: Annotated[
+        str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
+    ] = None,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
     protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
@@ -56,17 +71,22 @@ def new(
     quiet: QuietOption = False,
 ) -> None:
     """Write the plan of a fresh session. Nothing of it may come from private data."""
-    parameters: list[tuple[str, Any]] = [("covariance", covariance)]
-    if ridge is not None:
-        parameters.append(("ridge", ridge))
+    parameters = parameters_of(method, {"covariance": covariance, "ridge": ridge, "refine": refine})
     choices = PlanChoices(
         purpose=purpose,
         method=method,
-        parameters=tuple(parameters),
+        parameters=tuple(parameters.items()),
         backbone=backbone,
         expand=expand,
         radius=radius,
         centre=centre,
+        normalisation=normalise,
+        levels=levels,
+        epsilon=to_epsilon(epsilon),
+        delta=delta,
+        adjacency=adjacency,
+        unit=unit,
+        shares=read_shares(shares) if shares else None,
         max_records=max_records,
         protection=protection,
         colluders=colluders,
@@ -121,11 +141,12 @@ def check(
     """Check a plan against a policy, and against data; a refusal names every violated line."""
     chosen = read_plan(plan)
     setup = SessionSetup.of(chosen, read_roster(roster))
-    setup.check(read_policy(policy), sessions=0)
+    setup.check(read_policy(policy))
     lines = ["the policy accepts the plan"]
     if data is not None:
-        contribution = contribution_of(setup, data, backbone)
-        lines.append(f"{data}: {contribution.records} records fit the plan")
+        records = read_records(setup, data, backbone)
+        bad = f", {records.bad} of which count for nothing" if records.bad else ""
+        lines.append(f"{data}: {len(records)} records fit the plan{bad}")
     Speaker(quiet=quiet, json_to=json_to).result({"plan": chosen.digest.hex(), "accepted": True}, *lines)
 
 
@@ -138,13 +159,7 @@ def policy_for(
 ) -> None:
     """Write a policy that trusts this plan's roster and backbone, for you to read and tighten."""
     chosen = read_plan(plan)
-    policy = Policy(
-        data_name=data_name,
-        roster=chosen.roster.hex(),
-        backbones=(chosen.backbone_digest.hex(),),
-        methods=(chosen.method,),
-        max_epsilon=chosen.epsilon,
-    )
+    policy = Policy.accepting(chosen, data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")
     Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
 

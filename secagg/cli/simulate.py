@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
 from secagg.data import load_schema, open_dataset
-from secagg.errors import BadInput
-from secagg.experiments.simulation import SimulationResult, SimulationSettings, simulate_dataset
+from secagg.experiments.outcome import SimulationResult
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
 
 
 def simulate(
@@ -23,16 +24,28 @@ def simulate(
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME.")] = "iid",
     protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
-    epsilon: Annotated[str, typer.Option(help="inf: no noise.")] = "inf",
-    delta: Annotated[float | None, typer.Option(help="Needed when epsilon is finite.")] = None,
-    adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one.")] = None,
-    unit: Annotated[str, typer.Option(help="record or silo.")] = "record",
+    epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
+    delta: Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")] = None,
+    adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
+    unit: Annotated[
+        str, typer.Option(help="Whom epsilon protects: one record, or one silo with all of its.")
+    ] = "record",
+    noise: Annotated[str, typer.Option(help="client: everyone adds a share. aggregator: it is trusted.")] = "client",
+    shares: Annotated[
+        str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
+    ] = None,
+    refine: Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")] = 0,
     covariance: Annotated[str, typer.Option(help="within (default) or total (the paper's).")] = "within",
     ridge: Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")] = None,
     backbone: Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")] = None,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")] = 0,
     centre: Annotated[float, typer.Option(help="Public constant subtracted from every feature.")] = 0.0,
     radius: Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")] = None,
+    normalise: Annotated[
+        str | None, typer.Option(help="none, unit or centred-unit; default none, with noise centred-unit.")
+    ] = None,
+    levels: Annotated[int | None, typer.Option(min=1, help="Grid steps in a record's length; default by rule.")] = None,
+    max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
@@ -43,7 +56,8 @@ def simulate(
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    data = open_dataset(dataset, label=label, schema=load_schema(schema) if schema else None)
+    noisy = math.isfinite(to_epsilon(epsilon))
+    data = open_dataset(dataset, label=label, schema=load_schema(schema) if schema else None, tolerant=noisy)
     if data.schema is not None and schema is None and label is not None:
         speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
     settings = SimulationSettings(
@@ -51,16 +65,22 @@ def simulate(
         clients=clients,
         partition=partition,
         protection=protection,
-        epsilon=_epsilon(epsilon),
+        epsilon=to_epsilon(epsilon),
         delta=delta,
         adjacency=adjacency,
         unit=unit,
+        noise=noise,
+        shares=shares,
+        refine=refine,
         covariance=covariance,
         ridge=ridge,
         backbone=backbone,
         expand=expand,
         centre=centre,
         radius=radius,
+        normalise=normalise,
+        levels=levels,
+        max_records=max_records,
         dropouts=dropouts,
         colluders=colluders,
         seed=seed,
@@ -74,16 +94,6 @@ def simulate(
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
 
 
-def _epsilon(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value > 0:
-        raise BadInput(f"epsilon cannot be {text!r}", remedy="give inf or a number above 0")
-    return value
-
-
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     content = result.to_json()
     rows = [
@@ -91,11 +101,9 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
         ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
     ]
     if result.reference is not None:
-        rows.insert(1, ("accuracy on pooled data", f"{100 * result.reference.accuracy:.2f} %"))
-    rows += [
-        (name, str(content[name]))
-        for name in ("protection", "epsilon", "ring", "vector_length", "upload_bytes_per_client")
-    ]
-    rows += [(name, str(content[name])) for name in ("aggregate_sha256", "head_sha256")]
+        rows.insert(1, ("accuracy, pooled, no noise", f"{100 * result.reference.accuracy:.2f} %"))
+    names = [*("protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client")]
+    names += [*("bytes_saved_by_grid", "bad_records", "aggregate_sha256", "head_sha256")]
+    rows += [(name.replace("_", " "), str(content[name])) for name in names if content[name] not in (None, 0)]
     rows += [(f"seconds, {name}", f"{value:.3f}") for name, value in result.seconds.items()]
     return rows

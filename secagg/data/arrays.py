@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import Dataset, Origin, Records, concatenate
+from secagg.data.faults import Faults
+from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
 
@@ -28,10 +29,10 @@ MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def open_arrays(path: Path, cut: Split) -> Dataset:
+def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
     """Open an `.npz` data set; `cut` divides records that the file itself does not divide.
 
-    Raises BadInput for a layout this module does not describe, BadRecord for a record.
+    Raises BadInput for a layout this module does not describe, BadRecord for a record unless `tolerant`.
     """
     arrays = _load(path)
     prefixes = [key.removesuffix("labels") for key in arrays if key.endswith("labels")]
@@ -40,7 +41,7 @@ def open_arrays(path: Path, cut: Split) -> Dataset:
         remedy = "it needs `features` or `images` beside `labels`, or train_/test_ pairs of them"
         raise BadInput(f"{path} holds the arrays {sorted(arrays)}", remedy=remedy)
     name = content.pop()
-    groups = {prefix: _group(path, arrays, prefix, name) for prefix in prefixes}
+    groups = {prefix: _group(path, arrays, prefix, name, tolerant) for prefix in prefixes}
     shapes = {group.inputs.shape[1:] for group in groups.values()}
     if len(shapes) != 1:
         raise BadInput(f"{path}: records have different shapes {sorted(shapes)}")
@@ -91,7 +92,7 @@ def _with_domain(records: Records, domain: str) -> Records:
     return Records(records.inputs, records.labels, columns, records.origin)
 
 
-def _group(path: Path, arrays: Arrays, prefix: str, name: str) -> Records:
+def _group(path: Path, arrays: Arrays, prefix: str, name: str, tolerant: bool) -> Records:
     """Check and convert the arrays that share one prefix. Rows count from 1 within their array."""
     if prefix + name not in arrays:
         raise BadInput(f"{path} has {prefix}labels but not {prefix}{name}")
@@ -99,37 +100,43 @@ def _group(path: Path, arrays: Arrays, prefix: str, name: str) -> Records:
     origin = Origin.of(
         f"{path} [{prefix}{name}]", np.arange(1, len(values) + 1) if values.ndim else np.zeros(0, np.int64)
     )
-    labels = _labels(path, arrays[prefix + "labels"], prefix, origin)
-    if len(labels) == 0:
+    faults = Faults(origin, tolerant=tolerant)
+    labels = _labels(path, arrays[prefix + "labels"], prefix, faults)
+    if len(labels) == 0 and not tolerant:
         raise BadInput(f"{path}: {prefix}{name} holds no records")
-    inputs = _images(path, values, origin) if name == "images" else _features(path, values, arrays.get("scale"), origin)
+    inputs = _images(path, values, faults) if name == "images" else _features(path, values, arrays.get("scale"), faults)
+    if "classes" in arrays:
+        _refuse_unnamed(labels, arrays["classes"].size, faults)
     columns = {
         key.removeprefix(prefix): array.astype(np.str_)
         for key, array in arrays.items()
         if key.startswith(prefix) and key != prefix + "labels" and array.shape == (len(labels),) and key not in _GLOBAL
     }
-    return Records(inputs, labels, columns, origin)
+    return Records(inputs, labels, columns, origin).discard(faults.bad)
 
 
 _GLOBAL = ("scale", "classes")
+_QUIET = np.errstate(over="ignore", invalid="ignore")
+"""A number too large for float64 becomes infinite, which is the record's fault and no warning."""
 
 
-def _labels(path: Path, labels: NDArray[Any], prefix: str, origin: Origin) -> NDArray[np.int64]:
-    """Return labels as (n,) int64. Raises BadRecord for a negative, absent, fractional or huge one."""
+def _labels(path: Path, labels: NDArray[Any], prefix: str, faults: Faults) -> NDArray[np.int64]:
+    """Return labels as (n,) int64; a negative, absent, fractional or huge one is a fault."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.shape != origin.row.shape or labels.dtype.kind not in "iuf":
-        remedy = f"labels are {len(origin.row)} integers from 0"
+    if labels.shape != faults.bad.shape or labels.dtype.kind not in "iuf":
+        remedy = f"labels are {len(faults.bad)} integers from 0"
         raise BadInput(f"{path}: {prefix}labels are {labels.dtype} of shape {labels.shape}", remedy=remedy)
-    bad = ~((labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
-    if bad.any():
-        index = int(np.argmax(bad))
-        remedy = f"labels are integers from 0 to {MAX_CLASSES - 1}; mend or remove the record"
-        raise origin.refusal(index, f"the label is {labels[index]}", remedy)
-    return labels.astype(np.int64)
+    good = (labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels))
+    remedy = f"labels are integers from 0 to {MAX_CLASSES - 1}; mend or remove the record"
+    faults.add(~good, lambda index: f"the label is {labels[index]}", remedy)
+    whole = np.full(len(labels), BAD, dtype=np.int64)
+    whole[good] = labels[good]
+    return whole
 
 
-def _images(path: Path, images: NDArray[Any], origin: Origin) -> NDArray[Any]:
+@_QUIET
+def _images(path: Path, images: NDArray[Any], faults: Faults) -> NDArray[Any]:
     """Return uint8 images as they are, others as float64 in [0, 1]."""
     if images.ndim < 2 or images.dtype.kind not in "uf" or (images.dtype.kind == "u" and images.dtype != np.uint8):
         remedy = "images are uint8 or float in [0, 1], of shape (n, height, width[, channels])"
@@ -137,14 +144,14 @@ def _images(path: Path, images: NDArray[Any], origin: Origin) -> NDArray[Any]:
     if images.dtype == np.uint8:
         return images
     pixels = images.astype(np.float64)
-    bad = ~((pixels >= 0) & (pixels <= 1)).reshape(len(pixels), -1).all(axis=1)
-    if bad.any():
-        remedy = "scale pixels to [0, 1] or store them as uint8"
-        raise origin.refusal(int(np.argmax(bad)), "a pixel is outside [0, 1], NaN or infinite", remedy)
+    good = np.all(((pixels >= 0) & (pixels <= 1)).reshape(len(pixels), -1), axis=1)
+    remedy = "scale pixels to [0, 1] or store them as uint8"
+    faults.add(~good, lambda _: "a pixel is outside [0, 1], NaN or infinite", remedy)
     return pixels
 
 
-def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, origin: Origin) -> NDArray[np.float64]:
+@_QUIET
+def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, faults: Faults) -> NDArray[np.float64]:
     """Return features as float64 (n, d), times `scale` where there is one."""
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         remedy = "features are numbers of shape (n, d)"
@@ -154,21 +161,22 @@ def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, orig
         if scale.shape not in ((), (values.shape[1],)) or scale.dtype.kind not in "iuf":
             raise BadInput(f"{path}: scale is {scale.dtype} of shape {scale.shape}, not a number per feature")
         features *= scale.astype(np.float64)
-    bad = ~np.isfinite(features).all(axis=1)
-    if bad.any():
-        raise origin.refusal(int(np.argmax(bad)), "a feature is NaN or infinite", "mend or remove the record")
+    good = np.all(np.isfinite(features), axis=1)
+    faults.add(~good, lambda _: "a feature is NaN or infinite", "mend or remove the record")
     return features
 
 
+def _refuse_unnamed(labels: NDArray[np.int64], names: int, faults: Faults) -> None:
+    """A label beyond the file's class names is a fault."""
+    faults.add(
+        labels >= names,
+        lambda index: f"the label is {labels[index]}, but `classes` names only {names}",
+        "mend the label or `classes`",
+    )
+
+
 def _classes(arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:
-    """Return the class names; without `classes` in the file their numbers."""
+    """Return the class names; without `classes` in the file the numbers up to the largest label of a good record."""
     if "classes" not in arrays:
-        return tuple(str(label) for label in range(1 + max(int(group.labels.max()) for group in groups)))
-    names = tuple(str(name) for name in arrays["classes"].reshape(-1))
-    for group in groups:
-        bad = group.labels >= len(names)
-        if bad.any():
-            index = int(np.argmax(bad))
-            problem = f"the label is {group.labels[index]}, but `classes` names only {len(names)}"
-            raise group.origin.refusal(index, problem, "mend the label or `classes`")
-    return names
+        return tuple(str(label) for label in range(1 + max(int(group.labels.max(initial=-1)) for group in groups)))
+    return tuple(str(name) for name in arrays["classes"].reshape(-1))

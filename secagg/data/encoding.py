@@ -1,4 +1,4 @@
-"""Tables to numbers: scale and one-hot by the schema alone; refuse what the schema does not foresee."""
+"""Tables to numbers: scale and one-hot by the schema alone; what the schema does not foresee makes a bad record."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.data.faults import Faults
 from secagg.data.records import Records
 from secagg.data.schema import Categorical, Numeric, Schema, canonical
 from secagg.data.table import Table
@@ -14,17 +15,18 @@ from secagg.data.table import Table
 REMEDY = "mend or remove the row, or declare the value in the schema"
 
 
-def encode_table(table: Table, schema: Schema) -> Records:
+def encode_table(table: Table, schema: Schema, *, tolerant: bool = False) -> Records:
     """Encode every row of a table: numeric columns in [-1, 1], categorical ones one-hot, then indicators.
 
-    Raises BadRecord, naming file, row and column, for NaN, infinite, out-of-range, unknown, missing
-    (under the rule "refuse") and unlabelled values.
+    NaN, infinite, out-of-range, unknown, missing (under the rule "refuse") and unlabelled values make a
+    bad record: `tolerant` marks it, otherwise BadRecord names file, row and column.
     """
-    labels = _labels(table, schema)
+    faults = Faults(table.origin, tolerant=tolerant)
+    labels = _labels(table, schema, faults)
     encoded: list[NDArray[np.float64]] = []
     indicators: list[NDArray[np.float64]] = []
     for column in schema.columns:
-        cells = _Cells(table, column.name, _canonical(table.columns[column.name]))
+        cells = _Cells.of(table, column.name, faults)
         missing = cells.among(schema.missing)
         if schema.missing_rule == "refuse":
             cells.refuse_where(missing, "a missing value")
@@ -34,26 +36,30 @@ def encode_table(table: Table, schema: Schema) -> Records:
         indicators.append(missing[:, None].astype(np.float64))
     if schema.missing_rule == "indicator":
         encoded += indicators
-    return Records(np.hstack(encoded), labels, table.columns, table.origin)
+    records = Records(np.hstack(encoded), labels, table.columns, table.origin)
+    return records.discard(faults.bad | table.broken)
 
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """One column of a table in canonical spelling, able to name the row of a bad value."""
+    """One column of a table, as the file spells it and in canonical spelling."""
 
-    table: Table
     column: str
+    raw: NDArray[np.str_]
     values: NDArray[np.str_]
+    faults: Faults
+
+    @classmethod
+    def of(cls, table: Table, column: str, faults: Faults) -> _Cells:
+        raw = table.columns[column]
+        return cls(column, raw, _canonical(raw), faults)
 
     def among(self, tokens: tuple[str, ...]) -> NDArray[np.bool_]:
         return np.isin(self.values, [canonical(token) for token in tokens])
 
     def refuse_where(self, bad: NDArray[np.bool_], problem: str) -> None:
-        """Raise BadRecord for the first row where `bad` holds, with the value as the file spells it."""
-        if bad.any():
-            index = int(np.argmax(bad))
-            value = str(self.table.columns[self.column][index])
-            raise self.table.origin.refusal(index, f"column {self.column!r} holds {value!r}, {problem}", REMEDY)
+        """The rows where `bad` holds are at fault."""
+        self.faults.add(bad, lambda row: f"column {self.column!r} holds {str(self.raw[row])!r}, {problem}", REMEDY)
 
     def indices_in(self, known: tuple[str, ...]) -> NDArray[np.int64]:
         """Return each value's index in `known`, -1 where it is not in it."""
@@ -74,7 +80,8 @@ def _scale(cells: _Cells, column: Numeric, missing: NDArray[np.bool_]) -> NDArra
     cells.refuse_where(np.isnan(numbers) & ~missing, "not a number")
     outside = ~((numbers >= column.low) & (numbers <= column.high)) & ~missing
     cells.refuse_where(outside, f"outside the declared range [{column.low:g}, {column.high:g}]")
-    scaled = (numbers - column.low) / (column.high - column.low) * 2.0 - 1.0
+    inside = np.where(outside | missing, column.low, numbers)  # other numbers could overflow
+    scaled = (inside - column.low) / (column.high - column.low) * 2.0 - 1.0
     return np.where(missing, 0.0, scaled)[:, None]
 
 
@@ -88,9 +95,9 @@ def _one_hot(cells: _Cells, column: Categorical, missing: NDArray[np.bool_]) -> 
     return encoded
 
 
-def _labels(table: Table, schema: Schema) -> NDArray[np.int64]:
-    """Return the class index of every row. Raises BadRecord for an unlabelled row or an unknown label."""
-    cells = _Cells(table, schema.label, _canonical(table.columns[schema.label]))
+def _labels(table: Table, schema: Schema, faults: Faults) -> NDArray[np.int64]:
+    """Return the class index of every row; an unlabelled row or an unknown label is a fault."""
+    cells = _Cells.of(table, schema.label, faults)
     raw = tuple(value for value, _ in schema.label_values)
     index = cells.indices_in(raw)
     unknown = index < 0

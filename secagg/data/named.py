@@ -49,7 +49,8 @@ def _table(name: str, bunch: Any, cut: Split) -> Dataset:
         for i, key in enumerate(bunch.feature_names)
     }
     columns[label] = names[bunch.target]
-    table = Table(name, columns, Origin.of(name, np.arange(1, len(bunch.target) + 1)))
+    n = len(bunch.target)
+    table = Table(name, columns, Origin.of(name, np.arange(1, n + 1)), np.zeros(n, dtype=np.bool_))
     schema = derive_schema([table], label)
     train, test = cut(encode_table(table, schema))
     return Dataset(name, "table", train, test, schema.classes, schema, schema.bound, None)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.data.records import BAD
 from secagg.errors import BadInput
 
 Parts = tuple[NDArray[np.int64], ...]
@@ -27,7 +28,8 @@ def partition(
 ) -> Parts:
     """Assign every record to exactly one client; return each client's indices, ascending. Parts may be empty.
 
-    `clients` ≥ 1; `column:NAME` also takes None, as the column fixes it. `seed` ≥ 0.
+    `clients` ≥ 1; `column:NAME` also takes None, as the column fixes it. `seed` ≥ 0. Bad records (label -1)
+    are of no class: dirichlet and shards deal them evenly.
     Raises BadInput for an unknown form, an impossible parameter or another number of clients.
     """
     if seed < 0:
@@ -52,8 +54,8 @@ def partition(
 def _dirichlet(
     labels: NDArray[np.int64], clients: int, alpha: float, generator: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    pieces = [[np.zeros(0, dtype=np.int64)] for _ in range(clients)]
-    for label in np.unique(labels):
+    pieces = _bad_records(labels, clients)
+    for label in _present(labels):
         members = generator.permutation(np.flatnonzero(labels == label))
         shares = generator.dirichlet(np.full(clients, alpha))
         cuts = np.rint(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
@@ -66,18 +68,27 @@ def _shards(
     labels: NDArray[np.int64], clients: int, each: int, generator: np.random.Generator
 ) -> list[NDArray[np.int64]]:
     """Deal the classes, in random order, round and round: client i gets places i·K … i·K + K − 1."""
-    classes = generator.permutation(np.unique(labels))
+    classes = generator.permutation(_present(labels))
     if each > len(classes) or clients * each < len(classes):
         needed = math.ceil(len(classes) / clients)
         remedy = f"give shards:K with K from {needed} to {len(classes)}"
         raise BadInput(f"{clients} clients with {each} classes each cannot hold {len(classes)} classes", remedy=remedy)
-    pieces = [[np.zeros(0, dtype=np.int64)] for _ in range(clients)]
+    pieces = _bad_records(labels, clients)
     for place, label in enumerate(classes):
         holders = np.arange(place, clients * each, len(classes)) // each
         members = generator.permutation(np.flatnonzero(labels == label))
         for holder, piece in zip(holders, np.array_split(members, len(holders)), strict=True):
             pieces[holder].append(piece)
     return [np.concatenate(piece) for piece in pieces]
+
+
+def _present(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.unique(labels[labels != BAD])
+
+
+def _bad_records(labels: NDArray[np.int64], clients: int) -> list[list[NDArray[np.int64]]]:
+    """Start every client's list of pieces with its even share of the bad records, mostly none."""
+    return [[part] for part in np.array_split(np.flatnonzero(labels == BAD), clients)]
 
 
 def _by_column(columns: Mapping[str, NDArray[np.str_]], name: str, clients: int | None) -> Parts:

@@ -14,6 +14,9 @@ from secagg.errors import BadRecord
 
 Kind = Literal["features", "images", "table"]
 
+BAD = -1
+"""Label of a record that contributes zero."""
+
 
 @dataclass(frozen=True, eq=False)
 class Origin:
@@ -45,7 +48,9 @@ class Records:
     """n labelled records.
 
     `inputs` (n, …): images uint8 or float in [0, 1]; tables float64 in [-1, 1]; features float64.
-    `labels` (n,) int64 in [0, C). `columns`: raw values by column name, for `column:NAME` partitions.
+    `labels` (n,) int64 in [0, C), or -1: a bad record, to be left out; its inputs are all zero. Only
+    sources opened as tolerant have bad records. `columns`: raw values by column name, for `column:NAME`
+    partitions.
     """
 
     inputs: NDArray[Any]
@@ -55,6 +60,19 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def bad(self) -> int:
+        """How many records are bad: for the operator of this data set only, as it depends on them."""
+        return int(np.count_nonzero(self.labels == BAD))
+
+    def discard(self, bad: NDArray[np.bool_]) -> Records:
+        """Return the same records in place, those where `bad` (n,) holds with label -1 and zero inputs."""
+        if not bad.any():
+            return self
+        inputs, labels = self.inputs.copy(), self.labels.copy()
+        inputs[bad], labels[bad] = 0, BAD
+        return Records(inputs, labels, self.columns, self.origin)
 
     def take(self, indices: NDArray[np.int64]) -> Records:
         """Return the records at `indices`, in that order."""

@@ -17,13 +17,26 @@ from secagg.data.table import TABLE_SUFFIXES, is_table, read_table
 from secagg.errors import BadInput
 
 
-def open_dataset(source: str, *, label: str | None = None, schema: Schema | None = None, split: bool = True) -> Dataset:
+def open_dataset(
+    source: str,
+    *,
+    label: str | None = None,
+    schema: Schema | None = None,
+    split: bool = True,
+    tolerant: bool = False,
+) -> Dataset:
     """Open `digits`, `breast-cancer`, `wine`, an `.npz` file, a table, or a folder of tables (one client each).
 
     `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
     derived from the pooled records, which only `simulate` may do. A source without a test part is split by
     `split_records`, a folder within each file; without `split` all records
     are for training. Raises BadInput, or BadRecord with file, row and remedy.
+
+    With `tolerant` a record that cannot be used is not refused but stays in its place with label -1 and
+    zero inputs (see `Records`), and no other record can tell; faults of the whole file still raise
+    BadInput. The promise is per record where nothing is pooled: a declared schema (a derived one leaves
+    out empty cells and those that are no finite number, but one word makes a column categorical), no
+    `split`, and classes that the file or the plan names.
     """
     path = Path(source)
     cut = split_records if split else keep_all
@@ -31,16 +44,16 @@ def open_dataset(source: str, *, label: str | None = None, schema: Schema | None
     if source in NAMES or arrays:
         if label is not None or schema is not None:
             raise BadInput(f"{source} brings its own labels", remedy="leave out the label column and the schema")
-        return open_arrays(path, cut) if arrays else open_named(source, cut)
+        return open_arrays(path, cut, tolerant=tolerant) if arrays else open_named(source, cut)
     if path.is_dir():
-        return _open_tables(path, _tables_in(path), label, schema, cut)
+        return _open_tables(path, _tables_in(path), label, schema, cut, tolerant)
     if not path.exists():
         remedy = f"give a path or one of {', '.join(NAMES)}"
         raise BadInput(f"there is no file or data set {source}", remedy=remedy)
     if not is_table(path):
         remedy = f"give .npz or a table ({' '.join(TABLE_SUFFIXES)}, also with .gz)"
         raise BadInput(f"cannot tell the format of {source} from its name", remedy=remedy)
-    return _open_tables(path, [path], label, schema, cut)
+    return _open_tables(path, [path], label, schema, cut, tolerant)
 
 
 def _tables_in(folder: Path) -> list[Path]:
@@ -50,15 +63,17 @@ def _tables_in(folder: Path) -> list[Path]:
     return files
 
 
-def _open_tables(path: Path, files: list[Path], label: str | None, schema: Schema | None, cut: Split) -> Dataset:
+def _open_tables(
+    path: Path, files: list[Path], label: str | None, schema: Schema | None, cut: Split, tolerant: bool
+) -> Dataset:
     """Read, encode and split each file on its own, then pool them in order."""
     if schema is None and label is None:
         raise BadInput(f"{path}: which column is the label?", remedy="name it with --label, or give --schema")
     if schema is not None and label is not None and label != schema.label:
         raise BadInput(f"the label column is {label!r} here and {schema.label!r} in the schema", remedy="give one")
-    tables = [read_table(file, schema) for file in files]
+    tables = [read_table(file, schema, tolerant=tolerant) for file in files]
     chosen = schema if schema is not None else derive_schema(tables, str(label))
-    pairs = [cut(encode_table(table, chosen)) for table in tables]
+    pairs = [cut(encode_table(table, chosen, tolerant=tolerant)) for table in tables]
     train = concatenate([part for part, _ in pairs])
     test = concatenate([part for _, part in pairs])
     starts = np.cumsum([0, *(len(part) for part, _ in pairs)])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import Records
+from secagg.data.records import BAD, Records
 
 Split = Callable[[Records], tuple[Records, Records]]
 
@@ -18,12 +18,13 @@ SPLIT_SEED = 1
 def held_out(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mark the test records: 20 % of each class (rounded half up), chosen by position alone.
 
-    `labels` (n,) → (n,) bool. Depends on no seed of the user and on no partition. The raw PCG64 stream
-    is used because numpy keeps it stable across versions, unlike `Generator.permutation`.
+    `labels` (n,) → (n,) bool; bad records (label -1) are never held out. Depends on no seed of the user
+    and on no partition. The raw PCG64 stream is used because numpy keeps it stable across versions,
+    unlike `Generator.permutation`.
     """
     keys = np.random.PCG64(SPLIT_SEED).random_raw(len(labels))
     chosen = np.zeros(len(labels), dtype=np.bool_)
-    for label in np.unique(labels):
+    for label in np.unique(labels[labels != BAD]):
         members = np.flatnonzero(labels == label)
         first = np.argsort(keys[members], kind="stable")[: (2 * len(members) + 5) // 10]
         chosen[members[first]] = True

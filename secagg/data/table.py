@@ -24,11 +24,15 @@ DELIMITERS = (",", ";", "\t")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Raw text of one file by column, surrounding spaces removed; `origin` knows each record's row."""
+    """Raw text of one file by column, surrounding spaces removed; `origin` knows each record's row.
+
+    `broken` (n,) bool: rows that are no record of this table; their cells are empty.
+    """
 
     source: str
     columns: dict[str, NDArray[np.str_]]
     origin: Origin
+    broken: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.origin.row)
@@ -39,43 +43,110 @@ def is_table(path: Path) -> bool:
     return path.name.lower().removesuffix(".gz").endswith(TABLE_SUFFIXES)
 
 
-def read_table(path: Path, schema: Schema | None) -> Table:
+def read_table(path: Path, schema: Schema | None, *, tolerant: bool = False) -> Table:
     """Read a table; without a schema the first row is the header.
 
     With a schema the first row is a header when it names the schema's columns; otherwise the file has
-    none and `schema.fields` gives the order. Raises BadInput, or BadRecord for a row of another length.
+    none and `schema.fields` gives the order. Raises BadInput, or BadRecord for a row that cannot be split
+    into the header's fields or has a field that is too long; with `tolerant` such a row is `broken`.
     """
+    header, lines, rows = _lines_alone(path, schema) if tolerant else _lines(path, schema)
+    if not lines and not tolerant:
+        raise BadInput(f"{path} has a header and no records")
+    empty = [""] * len(header)
+    cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
+    columns = {
+        name: np.array([cell.strip() for cell in column], dtype=np.str_)
+        for name, column in zip(header, cells, strict=True)
+    }
+    broken = np.array([not fields for fields in lines], dtype=np.bool_)
+    return Table(str(path), columns, Origin.of(str(path), np.array(rows, dtype=np.int64)), broken)
+
+
+def _lines(path: Path, schema: Schema | None) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return header, fields and rows; the first row that cannot be used is refused."""
     lines, rows = _parse(path)
     if not lines:
         raise BadInput(f"{path} is empty")
-    header, records_start = _header(path, lines[0], schema)
-    lines, rows = lines[records_start:], rows[records_start:]
-    if not lines:
-        raise BadInput(f"{path} has a header and no records")
+    header, start = _header(path, lines[0], schema)
+    lines, rows = lines[start:], rows[start:]
     for fields, row in zip(lines, rows, strict=True):
         if len(fields) != len(header):
             remedy = "every row needs the same number of fields"
             raise BadRecord(str(path), row, f"has {len(fields)} fields instead of {len(header)}", remedy=remedy)
         if max(map(len, fields)) > MAX_CELL:
             raise BadRecord(str(path), row, f"has a field of more than {MAX_CELL} characters", remedy="shorten it")
-    cells = zip(*lines, strict=True)
-    columns = {name: np.array([cell.strip() for cell in column]) for name, column in zip(header, cells, strict=True)}
-    return Table(str(path), columns, Origin.of(str(path), np.array(rows, dtype=np.int64)))
+    return header, lines, rows
 
 
-def _parse(path: Path) -> tuple[list[list[str]], list[int]]:
-    """Return the fields and the first line number of every row that is not blank."""
+def _lines_alone(path: Path, schema: Schema | None) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return header, fields and rows, where no row has a say in how another is read; no fields: a broken row.
+
+    Every line that is not blank is one record, so that a quote left open spoils its own line only. The
+    delimiter is the header's; where the schema fixes the order, each line shows its own.
+    """
+    content = [(row, line) for row, line in enumerate(_content(path, "replace"), start=1) if line.strip()]
+    if schema is not None and schema.fields:
+        return _lines_in_order(content, list(schema.fields))
+    if not content:
+        raise BadInput(f"{path} is empty", remedy="a table without records has its header")
+    delimiter = _delimiter(content[0][1])
+    header, _ = _header(path, _split(content[0][1], delimiter), schema)
+    return (
+        header,
+        [_usable(line, (delimiter,), len(header)) for _, line in content[1:]],
+        [row for row, _ in content[1:]],
+    )
+
+
+def _lines_in_order(content: list[tuple[int, str]], header: list[str]) -> tuple[list[str], list[list[str]], list[int]]:
+    """The lines of a file whose schema fixes the order of its columns.
+
+    A line that spells this order is a header, wherever it stands, and no record; whatever else the first line says
+    decides nothing for the others.
+    """
+    records = [(row, _usable(line, DELIMITERS, len(header))) for row, line in content]
+    kept = [(row, fields) for row, fields in records if [field.strip() for field in fields] != header]
+    return header, [fields for _, fields in kept], [row for row, _ in kept]
+
+
+def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
+    """The fields of a line by the first delimiter that gives the right number; none if they cannot be used."""
+    splits = (_split(line, delimiter) for delimiter in delimiters)
+    fields = next((fields for fields in splits if len(fields) == width), [])
+    return fields if max(map(len, fields), default=0) <= MAX_CELL else []
+
+
+def _content(path: Path, errors: str) -> list[str]:
+    """Return the lines of a text file, plain or gzipped; `errors` says what becomes of bytes that are not UTF-8."""
     try:
         text = path.read_bytes()
         if path.suffix.lower() == ".gz":
             text = gzip.decompress(text)
-        content = list(io.StringIO(text.decode("utf-8-sig"), newline=""))
+        return list(io.StringIO(text.decode("utf-8-sig", errors), newline=""))
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text", remedy="save the table as UTF-8") from error
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"cannot read {path}: {error}") from error
+
+
+def _delimiter(line: str) -> str:
+    return max(DELIMITERS, key=line.count)
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    """Return the fields of one line, none when its quotes do not match."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=True))
+    except csv.Error:
+        return []
+
+
+def _parse(path: Path) -> tuple[list[list[str]], list[int]]:
+    """Return the fields and the first line number of every row that is not blank."""
+    content = _content(path, "strict")
     first = next((line for line in content if line.strip()), "")
-    reader = csv.reader(content, delimiter=max(DELIMITERS, key=first.count), strict=True, skipinitialspace=True)
+    reader = csv.reader(content, delimiter=_delimiter(first), strict=True, skipinitialspace=True)
     lines: list[list[str]] = []
     rows: list[int] = []
     start = 1
@@ -93,12 +164,15 @@ def _parse(path: Path) -> tuple[list[list[str]], list[int]]:
 
 
 def _header(path: Path, first: list[str], schema: Schema | None) -> tuple[list[str], int]:
-    """Return the column names and how many rows the header takes (0 when the file has none)."""
+    """Return the column names and how many rows the header takes (0 when the file has none).
+
+    Where `schema.fields` allows no header, a first row that names none of the columns is a record.
+    """
     names = [name.strip() for name in first]
     if schema is not None:
         needed = {column.name for column in schema.columns} | {schema.label}
         absent = sorted(needed - set(names))
-        if absent == sorted(needed) and schema.fields:
+        if schema.fields and absent == sorted(needed):
             return list(schema.fields), 0
         if absent:
             raise BadInput(f"{path} lacks the columns {absent}; it has {names}", remedy="the schema names them")

@@ -32,6 +32,14 @@ class Measured:
     client_bytes: dict[int, int] = field(default_factory=dict)
     server_seconds: dict[str, float] = field(default_factory=dict)
 
+    def add(self, other: Measured) -> None:
+        """Add the cost of another session."""
+        for mine, theirs in ((self.client_cpu, other.client_cpu), (self.client_bytes, other.client_bytes)):
+            for member, cost in theirs.items():
+                mine[member] = mine.get(member, 0) + cost  # type: ignore[assignment]
+        for step, seconds in other.server_seconds.items():
+            self.server_seconds[step] = self.server_seconds.get(step, 0.0) + seconds
+
 
 @dataclass(frozen=True)
 class SessionResult:

@@ -1,4 +1,4 @@
-"""`simulate`: a whole session in one process, from a data set to an evaluated head.
+"""`simulate`: a whole plan in one process, from a data set to an evaluated head.
 
 The plan, the ring, the thresholds and the state machines are those of a real federation; only sockets, disks and the
 signed frames around the messages are missing.
@@ -6,10 +6,7 @@ signed frames around the messages are missing.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,153 +15,58 @@ from numpy.typing import NDArray
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset, Origin, Records, partition
 from secagg.errors import BadInput
-from secagg.experiments.in_memory import STEPS, InMemorySession
-from secagg.features import Expansion, FeatureMap, open_backbone, radius_of, round_up
-from secagg.head import Evaluation, LinearHead, evaluate
-from secagg.parties import Progress, SessionSetup, SumResult, conclude
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.experiments.baselines import BASELINES, run_baseline
+from secagg.experiments.features import Clock, Features
+from secagg.experiments.in_memory import STEPS, InMemorySession, Measured
+from secagg.experiments.outcome import Federated, SimulationResult
+from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
+from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
+from secagg.features import radius_of, round_up
+from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
+from secagg.parties.planning import PublicData, make_plan, normalisation_for
+from secagg.parties.reference import pooled_result
+from secagg.plan import NoiseFrom
+from secagg.privacy import Unit, rounded_gaussian
+from secagg.privacy.paper_noise import PaperNoise
 from secagg.protection.masking.quorum import most_dropouts
+from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
-from secagg.statistics import quantise
-
-DEFAULT_CLIENTS = 5
-
-
-@dataclass(frozen=True)
-class SimulationSettings:
-    """Everything that `simulate` can vary; the names are those of the command line.
-
-    `clients` None: one per table of a folder, one per value of column:NAME, else 5.
-
-    `epsilon` is math.inf: a finite one is refused, as there is no noise yet. `seed` moves the partition and the choice
-    of dropouts, nothing else.
-    """
-
-    method: str = "fedcgs"
-    clients: int | None = None
-    partition: str = "iid"
-    protection: str = "masked"
-    epsilon: float = math.inf
-    delta: float | None = None
-    adjacency: str | None = None
-    unit: str = "record"
-    covariance: str = "within"
-    ridge: float | None = None
-    backbone: str | None = None
-    expand: int = 0
-    centre: float = 0.0
-    radius: float | None = None
-    dropouts: int = 0
-    colluders: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.epsilon != math.inf:
-            raise BadInput(f"epsilon {self.epsilon} asks for noise, which this version cannot add", remedy="use inf")
-        if self.unit not in ("record", "silo") or self.adjacency not in (None, "add-remove", "replace-one"):
-            raise BadInput(f"no such unit or adjacency: {self.unit}, {self.adjacency}", remedy="see --help")
-        if self.delta is not None and not 0 <= self.delta < 1:
-            raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
-        if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
-            raise BadInput("give at least one client, and no negative number of dropouts or colluders")
-
-
-@dataclass(frozen=True)
-class SimulationResult:
-    """One run. `to_json` has the keys of the command-line contract."""
-
-    settings: SimulationSettings
-    dataset: str
-    clients: int
-    result: SumResult
-    evaluation: Evaluation | None
-    reference: Evaluation | None
-    ring_bits: int
-    upload_bytes: int
-    radius: float
-    notes: tuple[str, ...]
-    seconds: Mapping[str, float] = field(repr=False)
-
-    @property
-    def head(self) -> LinearHead:
-        """The head that the federation built."""
-        return self.result.head
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
-        s, test = self.settings, self.evaluation
-        return {
-            "method": s.method,
-            "dataset": self.dataset,
-            "clients": self.clients,
-            "survivors": len(self.result.members),
-            "partition": s.partition,
-            "seed": s.seed,
-            "protection": s.protection,
-            "epsilon": "inf" if math.isinf(s.epsilon) else s.epsilon,
-            "delta": s.delta,
-            "adjacency": s.adjacency,
-            "unit": s.unit,
-            "covariance": s.covariance,
-            "expand": s.expand,
-            "radius": self.radius,
-            "accuracy": test.accuracy if test else None,
-            "accuracy_interval": list(test.interval) if test else None,
-            "accuracy_reference": self.reference.accuracy if self.reference else None,
-            "head_sha256": self.result.head_sha256.hex(),
-            "aggregate_sha256": self.result.aggregate_sha256.hex(),
-            "ring": self.ring_bits,
-            "vector_length": len(self.result.vector),
-            "upload_bytes_per_client": self.upload_bytes,
-            "seconds": dict(self.seconds),
-            "notes": list(self.notes),
-        }
+from secagg.statistics import Normalisation
 
 
 def simulate_dataset(
     dataset: Dataset, settings: SimulationSettings, progress: Progress | None = None
 ) -> SimulationResult:
-    """Run one simulated session over a data set. Raises BadInput, or SessionAborted below a threshold.
+    """Run one simulated plan, with all its rounds, over a data set; or a centralised baseline.
 
-    `progress` is called while a backbone's program extracts features.
+    Raises BadInput, or SessionAborted below a threshold. `progress` is called while a backbone's program extracts
+    features.
     """
-    clock = _Clock()
-    features = _feature_map(dataset, settings, progress)
-    train = features.extract(dataset.train.inputs)
-    test = features.extract(dataset.test.inputs) if dataset.test is not None else None
+    clock = Clock()
+    features = Features.of(dataset, settings, progress)
     clock.lap("features")
-    radius, notes = _radius(dataset, settings, features, train)
+    if settings.method in BASELINES:
+        return run_baseline(features, settings, clock)
     split = _split(dataset, settings)
-    setup, keys = _set_up(dataset, settings, radius, [len(rows) for rows in split])
-    integers = quantise(train, setup.plan.grid, dataset.train.origin)
-    labels = dataset.train.labels
+    setup, keys, notes = _set_up(features, settings, [len(rows) for rows in split])
+    records = LocalRecords.of(setup.plan, features.train, dataset.train)
+    members = {member: records.take(rows) for member, rows in enumerate(split, start=1)}
     clock.lap("quantise")
-
-    def contribution(chosen: Any) -> NDArray[np.int64]:
-        tensors = setup.method.contribute(integers[chosen], labels[chosen], len(dataset.classes), setup.plan.levels)
-        return setup.layout.flatten(tensors)
-
-    vectors = {member: contribution(rows) for member, rows in enumerate(split, start=1)}
-    clock.lap("statistics")
-    leaves = _leaves(settings, len(split))
-    session = InMemorySession(setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem(), leaves)
-    opened = session.run()
-    clock.lap("secure_sum")
-    result = conclude(setup, opened.members, opened.total)
-    clock.lap("head")
-    pooled = conclude(setup, opened.members, contribution(slice(None)))
-    held_out = None if dataset.test is None or test is None else (test, dataset.test.labels)
+    last, result, measured = _run(setup, keys, members, _leaves(settings, len(split)), settings.paper_noise, clock)
+    reference = pooled_result(setup, records)
+    clock.lap("reference")
+    sent = max(measured.client_bytes[member] for member in result.members)
     return SimulationResult(
         settings=settings,
         dataset=dataset.name,
         clients=len(split),
-        result=result,
-        evaluation=evaluate(result.head, *held_out) if held_out else None,
-        reference=evaluate(pooled.head, *held_out) if held_out else None,
-        ring_bits=setup.context.ring.bits,
-        upload_bytes=max(opened.measured.client_bytes[member] for member in opened.members),
-        radius=radius,
+        head=result.head,
+        evaluation=features.evaluate(result.head, setup.plan.grid),
+        reference=features.evaluate(reference.head, setup.plan.grid),
+        promise=_promise(setup, settings, list(members.values())),
+        bad_records=records.bad,
+        federated=Federated(last, result, sent),
         notes=(*notes, *result.doubts),
         seconds=clock.laps,
     )
@@ -184,7 +86,7 @@ def simulate(
     Keyword arguments are the fields of `SimulationSettings`, with the command line's names and defaults.
     Raises BadInput, or SessionAborted below a threshold.
 
-    >>> simulate(x, y, clients=10, partition="dirichlet:0.1").result.aggregate_sha256  # doctest: +SKIP
+    >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
     train = _records("features", features, labels)
     test = None if test_features is None else _records("test_features", test_features, test_labels)
@@ -209,22 +111,14 @@ def _records(name: str, inputs: NDArray[Any], labels: NDArray[Any] | None) -> Re
     return Records(inputs, given.astype(np.int64), {}, Origin.of(name, np.arange(1, len(inputs) + 1)))
 
 
-def _feature_map(dataset: Dataset, settings: SimulationSettings, progress: Progress | None) -> FeatureMap:
-    spec = settings.backbone or ("pixels" if dataset.kind == "images" else "features")
-    backbone = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress)
-    return FeatureMap(backbone, Expansion(settings.expand) if settings.expand else None)
-
-
-def _radius(
-    dataset: Dataset, settings: SimulationSettings, features: FeatureMap, train: NDArray[np.float64]
-) -> tuple[float, list[str]]:
-    """The given radius, the public bound, or the pooled maximum; the last is said."""
-    if settings.radius is not None:
+def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
+    """The given radius, the public bound, or the pooled maximum; the last is said. None: records are normalised."""
+    if settings.radius is not None or normalisation_for(settings.choices(None, 1, 0)) is not Normalisation.NONE:
         return settings.radius, []
-    bound = features.bound(dataset.bound)
+    bound = features.map.bound(features.dataset.bound)
     if bound is not None and settings.centre == 0.0:
         return round_up(bound), []
-    radius = radius_of(train, settings.centre)
+    radius = radius_of(features.train, settings.centre)
     return radius, [f"the radius {radius:g} is the pooled maximum; a real plan needs a public one (--radius)"]
 
 
@@ -246,32 +140,65 @@ def _split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.i
 
 
 def _set_up(
-    dataset: Dataset, settings: SimulationSettings, radius: float, sizes: Sequence[int]
-) -> tuple[SessionSetup, dict[int, SigningKey]]:
-    """A plan and a roster of throw-away identities, for clients with these numbers of records."""
+    features: Features, settings: SimulationSettings, sizes: Sequence[int]
+) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
+    """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
     keys = {member: SigningKey.generate(OperatingSystem()) for member in range(1, len(sizes) + 1)}
     server = SigningKey.generate(OperatingSystem())
     members = [Member("server", "server", server.public)]
     members += [Member(f"client-{member:04}", "client", key.public) for member, key in keys.items()]
     roster = Roster.of("simulation", members)
-    parameters: list[tuple[str, Any]] = [("covariance", settings.covariance)]
-    if settings.ridge is not None:
-        parameters.append(("ridge", settings.ridge))
+    dataset = features.dataset
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, dataset.schema, dataset.bound)
-    choices = PlanChoices(
-        method=settings.method,
-        parameters=tuple(parameters),
-        backbone=settings.backbone,
-        expand=settings.expand,
-        radius=radius,
-        centre=settings.centre,
-        max_records=1 << max(0, (max(sizes) - 1).bit_length()),
-        protection=settings.protection,
-        colluders=settings.colluders,
-        dropouts=min(settings.dropouts, most_dropouts(len(sizes), settings.colluders)),
-        result="server",
-    )
-    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster), keys
+    radius, notes = _radius(features, settings)
+    records = settings.max_records or 1 << max(0, (max(sizes) - 1).bit_length())
+    if max(sizes) > records:
+        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise --max-records")
+    if settings.max_records is None and settings.unit == Unit.SILO:
+        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes --max-records")
+    dropouts = min(settings.dropouts, most_dropouts(len(sizes), settings.colluders))
+    choices = settings.choices(radius, records, dropouts)
+    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster), keys, notes
+
+
+def _run(
+    setup: SessionSetup,
+    keys: Mapping[int, SigningKey],
+    members: Mapping[int, LocalRecords],
+    leaves: Mapping[int, str],
+    paper: PaperNoise | None,
+    clock: Clock,
+) -> tuple[SessionSetup, SumResult, Measured]:
+    """Every session of the plan; who left one is in no later one."""
+    measured = Measured()
+    while True:
+        vectors = {member: _vector(setup, records, paper) for member, records in members.items()}
+        clock.lap("statistics")
+        session = InMemorySession(setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem(), leaves)
+        opened = session.run()
+        measured.add(opened.measured)
+        total = opened.total
+        if setup.calibration is not None and setup.plan.noise == NoiseFrom.AGGREGATOR:
+            total = total + rounded_gaussian(setup.calibration.segments, OperatingSystem())
+        clock.lap("secure_sum")
+        result = conclude(setup, opened.members, total)
+        clock.lap("head")
+        if result.following is None:
+            return setup, result, measured
+        setup = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
+        leaves = dict.fromkeys(leaves, STEPS[0])
+
+
+def _vector(setup: SessionSetup, records: LocalRecords, paper: PaperNoise | None) -> NDArray[np.int64]:
+    if paper is not None:
+        return noisy_contribution(setup, records, paper)
+    return contribution_of(setup, records, OperatingSystem())
+
+
+def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:
+    if settings.paper_noise is not None:
+        return amounts_to(setup, members, settings.paper_noise, settings.delta)
+    return setup.claim.sentence() if setup.claim is not None else None
 
 
 def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
@@ -279,14 +206,3 @@ def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
     chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
     steps = STEPS if settings.protection == "masked" else ("UploadHeader",)
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = now - self._last
-        self._last = now

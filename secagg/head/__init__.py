@@ -10,15 +10,20 @@ from secagg.head.export import (
     to_linear,
     to_safetensors,
 )
-from secagg.head.linear import LinearHead, head_digest, predict
+from secagg.head.linear import LinearHead, Recentring, head_digest, predict
+from secagg.head.noise_aware import noise_aware_discriminant
+from secagg.head.release import ReleaseNoise
 
 __all__ = [
     "Evaluation",
     "LinearHead",
+    "Recentring",
+    "ReleaseNoise",
     "discriminant",
     "evaluate",
     "head_digest",
     "load_safetensors",
+    "noise_aware_discriminant",
     "parse_safetensors",
     "predict",
     "save_safetensors",

@@ -78,11 +78,11 @@ def _solve(sigma: Matrix, right: Matrix, ridge: float) -> Matrix:
 
 
 def _in_feature_units(weight: Matrix, bias: NDArray[np.float64], present: NDArray[np.bool_], grid: Grid) -> LinearHead:
-    """Undo the grid, q = (f − c)/step, as the last step; put the absent classes back."""
-    scaled = weight / grid.step
+    """Undo the grid as the last step: q = (f − c)/step, or q = g·unit for normalised g, which the head then takes."""
+    scaled = weight / (grid.radius / grid.unit(weight.shape[1]))
     full_weight = np.zeros((len(present), weight.shape[1]), dtype=np.float32)
     full_bias = np.full(len(present), ABSENT_BIAS, dtype=np.float32)
     with np.errstate(over="ignore"):
         full_weight[present] = scaled
-        full_bias[present] = bias - grid.centre * scaled.sum(axis=1)
+        full_bias[present] = bias - (0.0 if grid.is_normalised else grid.centre) * scaled.sum(axis=1)
     return LinearHead(full_weight, full_bias)

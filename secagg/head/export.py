@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from secagg.errors import BadInput
-from secagg.head.linear import LinearHead
+from secagg.head.linear import LinearHead, Recentring
 
 if TYPE_CHECKING:
     import torch
 
+_RECENTRING = ("recentring_matrix", "recentring_centre")
+
 
 def to_safetensors(head: LinearHead, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: `weight`, `bias` and a text-to-text mapping (classes, backbone digest, …)."""
+    """Return a file's bytes: `weight`, `bias`, where there is one the recentring, and a mapping of texts to texts."""
     from safetensors.numpy import save
 
     tensors = {"weight": np.ascontiguousarray(head.weight), "bias": np.ascontiguousarray(head.bias)}
+    if head.recentring is not None:
+        recentring = (head.recentring.matrix, head.recentring.centre)
+        tensors |= dict(zip(_RECENTRING, map(np.ascontiguousarray, recentring), strict=True))
     return save(tensors, metadata=dict(metadata))
 
 
@@ -52,13 +57,15 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except (SafetensorError, ValueError, KeyError) as error:
         raise BadInput(f"not a safetensors file ({error})") from error
-    if set(tensors) != {"weight", "bias"}:
+    linear = {"weight", "bias"}
+    if set(tensors) not in (linear, linear | set(_RECENTRING)):
         raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
-    return LinearHead(tensors["weight"], tensors["bias"]), dict(header.get("__metadata__", {}))
+    recentring = Recentring(*(tensors[name] for name in _RECENTRING)) if len(tensors) > len(linear) else None
+    return LinearHead(tensors["weight"], tensors["bias"], recentring), dict(header.get("__metadata__", {}))
 
 
 def to_linear(head: LinearHead) -> torch.nn.Linear:
-    """Return the head as a `torch.nn.Linear` with the same float32 weights and biases."""
+    """Return the head as a `torch.nn.Linear` with the same float32 weights and biases (after its recentring)."""
     import torch
 
     classes, dimension = head.weight.shape

@@ -16,14 +16,38 @@ ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
+class Recentring:
+    """Takes a record g (d,) to √(d/(d+1))·z/‖z‖₂ with z = g·`matrix` − `centre`, float32 (d, d) and (d,)."""
+
+    matrix: NDArray[np.float32]
+    centre: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        if self.matrix.shape != 2 * self.centre.shape or not (self.matrix.dtype == self.centre.dtype == np.float32):
+            raise BadInput(f"a recentring is float32 (d, d) and (d,), got {self.matrix.shape}, {self.centre.shape}")
+        if not (np.isfinite(self.matrix).all() and np.isfinite(self.centre).all()):
+            raise BadInput("the recentring has NaN or infinite entries")
+
+    def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Map records (n, d); one that meets the centre stays there."""
+        moved = features @ self.matrix.astype(np.float64) - self.centre
+        lengths = np.sqrt(np.einsum("ij,ij->i", moved, moved))[:, None]
+        dimension = len(self.centre)
+        mapped: NDArray[np.float64] = moved / np.where(lengths > 0, lengths, 1.0) * np.sqrt(dimension / (dimension + 1))
+        return mapped
+
+
+@dataclass(frozen=True, eq=False)
 class LinearHead:
     """`weight` (C, d) and `bias` (C,), finite float32; score = weight · feature + bias in feature units.
 
-    A class that had no records has zero weights and the bias −10³⁰.
+    A class that had no records has zero weights and the bias −10³⁰. A head with a `recentring` takes features that
+    went through it.
     """
 
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
+    recentring: Recentring | None = None
 
     def __post_init__(self) -> None:
         good = self.weight.ndim == 2 and self.bias.shape == self.weight.shape[:1]
@@ -31,6 +55,8 @@ class LinearHead:
             raise BadInput(f"a head is float32 (C, d) and (C,), got {self.weight.shape} and {self.bias.shape}")
         if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
             raise BadInput("the head has NaN or infinite entries", remedy="raise the ridge")
+        if self.recentring is not None and len(self.recentring.centre) != self.weight.shape[1]:
+            raise BadInput("the head and its recentring are for different features")
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -52,5 +78,6 @@ def predict(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.int64
         problem = f"the head takes {head.weight.shape[1]} features, got records of shape {features.shape[1:]}"
         raise BadInput(problem, remedy="use the backbone and the expansion that the head was made with")
     weight, bias = head.weight.T.astype(np.float64), head.bias.astype(np.float64)
-    blocks = [features[start : start + ROWS] @ weight + bias for start in range(0, len(features), ROWS)]
+    recentred = head.recentring.apply if head.recentring is not None else np.asarray
+    blocks = [recentred(features[start : start + ROWS]) @ weight + bias for start in range(0, len(features), ROWS)]
     return np.concatenate([np.argmax(block, axis=1) for block in blocks] or [np.zeros(0)]).astype(np.int64)

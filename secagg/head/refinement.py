@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.head.linear import LinearHead
+from secagg.head.linear import LinearHead, Recentring
 from secagg.head.noise_aware import gaussian_classifier
 from secagg.head.release import Matrix, Release, ReleaseNoise, read_release
 from secagg.head.spectrum import denoise, edge
 from secagg.statistics import Grid
 from secagg.statistics.softmax_gradient import EXACT, RESIDUAL_LEVELS, WEIGHT_BITS, Whitening
 
-ROUNDS = 16
 ONE_SHOT_SHARE = 0.5
 """The one-shot release's share of μ²; the rounds divide the rest evenly."""
 CLIP = 0.5
@@ -61,7 +60,7 @@ def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Release
     matrix = (vectors / root) @ vectors.T
     unwhitened = (weight @ vectors * root) @ vectors.T * math.sqrt((dimension + 1) / dimension)
     start = np.column_stack([unwhitened, (bias + weight @ mean) * math.sqrt(dimension + 1)])
-    return Refinement(_integers(matrix, mean, grid.levels), start, release.total)
+    return Refinement(_integers(matrix, mean, grid), start, release.total)
 
 
 def _root(release: Release) -> tuple[NDArray[np.float64], Matrix]:
@@ -73,23 +72,16 @@ def _root(release: Release) -> tuple[NDArray[np.float64], Matrix]:
     return np.sqrt((values + ridge) / release.total * len(values)), vectors
 
 
-def _integers(matrix: Matrix, mean: NDArray[np.float64], levels: int) -> Whitening:
+def _integers(matrix: Matrix, mean: NDArray[np.float64], grid: Grid) -> Whitening:
     """Scale M by the largest power of two that keeps ‖q‖·‖column‖ and the centre below 2⁵¹ each (‖m‖ ≤ 1)."""
-    longest = levels * float(np.sqrt((matrix * matrix).sum(axis=0)).max())
+    longest = grid.levels * float(np.sqrt((matrix * matrix).sum(axis=0)).max())
     scale = 2.0 ** math.floor(math.log2(EXACT / 8 / longest))
     scaled = np.rint(matrix * scale)
-    centre = np.rint(levels * (mean @ scaled))
-    return Whitening(scaled.astype(np.int64), centre.astype(np.int64), levels)
+    centre = np.rint(grid.unit(len(mean)) * (mean @ scaled))
+    return Whitening(scaled.astype(np.int64), centre.astype(np.int64), grid.levels)
 
 
-def round_mu(mu: float, rounds: int = ROUNDS) -> float:
-    """μ of one round when all releases together have `mu`: (1 − ½)/k of μ² each (releases add in μ²)."""
-    return mu * math.sqrt((1 - ONE_SHOT_SHARE) / rounds)
-
-
-def step(
-    weights: Matrix, gradient: NDArray[np.int64], sigma: float, refinement: Refinement, rounds: int = ROUNDS
-) -> Matrix:
+def step(weights: Matrix, gradient: NDArray[np.int64], sigma: float, refinement: Refinement, rounds: int) -> Matrix:
     """Return the next weights (C, D) from one opened sum of `softmax_gradient` (C, D) at the present `weights`.
 
     `sigma` is the noise on each entry of the sum, in its integers. With G the gradient in real units and s the
@@ -112,7 +104,13 @@ def integer_weights(weights: Matrix) -> NDArray[np.int64]:
     return integers
 
 
-def refined_head(weights: Matrix, refinement: Refinement) -> LinearHead:
-    """Return the head whose features are x/R_x without the constant: `whitening.apply(q)[:, :-1] / levels`."""
-    constant = refinement.whitening.bias / refinement.whitening.levels
-    return LinearHead(weights[:, :-1].astype(np.float32), (weights[:, -1] * constant).astype(np.float32))
+def refined_head(weights: Matrix, refinement: Refinement, grid: Grid) -> LinearHead:
+    """Return the head for records of length 1, recentred and whitened like the integers of the rounds."""
+    whitening = refinement.whitening
+    unit = grid.unit(len(whitening.centre))
+    largest = float(np.abs(whitening.matrix).max(initial=1))
+    recentring = Recentring(
+        (whitening.matrix / largest).astype(np.float32), (whitening.centre / (largest * unit)).astype(np.float32)
+    )
+    bias = weights[:, -1] * (whitening.bias / whitening.levels)
+    return LinearHead(weights[:, :-1].astype(np.float32), bias.astype(np.float32), recentring)

@@ -63,9 +63,10 @@ class Release:
 
 def read_release(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Release:
     """Turn the opened blocks `counts`, `class_sums` and `second_moment` (grid units) into a `Release`."""
-    sums = aggregate["class_sums"].astype(np.float64) / grid.levels
-    moment = full_matrix(aggregate["second_moment"], sums.shape[1]) / grid.levels**2
-    sums_sigma, moment_sigma = noise.class_sums / grid.levels, noise.second_moment / grid.levels**2
+    unit = grid.unit(aggregate["class_sums"].shape[1])
+    sums = aggregate["class_sums"].astype(np.float64) / unit
+    moment = full_matrix(aggregate["second_moment"], sums.shape[1]) / unit**2
+    sums_sigma, moment_sigma = noise.class_sums / unit, noise.second_moment / unit**2
     counts_sigma = noise.counts / noise.count_multiplier
     raw = aggregate["counts"].astype(np.float64) / noise.count_multiplier
     total = _total(raw, counts_sigma, float(np.trace(moment)), len(moment) * moment_sigma**2)

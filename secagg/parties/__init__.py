@@ -1,22 +1,26 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.parties.client import ClientHooks, ClientSession
-from secagg.parties.contribution import Contribution, contribution_of
+from secagg.parties.contribution import LocalRecords, contribution_of, read_records
 from secagg.parties.pipeline import Pipeline, Progress
-from secagg.parties.result import SumResult, conclude, write_result
+from secagg.parties.result import SumResult, conclude, following_setup, write_result
 from secagg.parties.server import ServerSession
 from secagg.parties.setup import SessionSetup
+from secagg.parties.transcripts import begin_transcript
 
 __all__ = [
     "ClientHooks",
     "ClientSession",
-    "Contribution",
+    "LocalRecords",
     "Pipeline",
     "Progress",
     "ServerSession",
     "SessionSetup",
     "SumResult",
+    "begin_transcript",
     "conclude",
     "contribution_of",
+    "following_setup",
+    "read_records",
     "write_result",
 ]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from secagg.encoding import Integers
 from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.parties.memory import Memory, write_synced
-from secagg.parties.result import check_head
+from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
@@ -72,6 +72,7 @@ class ClientSession:
         self._outcome: Outcome | None = None
         self._acknowledgement = b""
         self._is_received = False
+        self._has_sent = False
         for record in journal.records():
             self._relive(record.kind, record.content)
 
@@ -87,7 +88,9 @@ class ClientSession:
         """
         try:
             outcome = self._outcome or await self._steps(connection)
-            check_head(self._setup.plan, outcome)
+            if self._me.member not in outcome.members:
+                raise ProtocolViolation("server", "the outcome leaves this client out")
+            check_outcome(self._setup, outcome)
             self._forget()
             await self._acknowledge(connection, outcome)
             return outcome
@@ -102,6 +105,8 @@ class ClientSession:
 
     async def _steps(self, connection: Connection) -> Outcome:
         recalled = self._memory.recall()
+        if recalled is None and self._has_sent:
+            raise SessionAborted("what this client remembered of the session is lost; it has dropped out")
         state, frame = recalled or self._keep(self._setup.protection.begin_client(self._context, self._me))
         while True:
             if frame:
@@ -157,8 +162,10 @@ class ClientSession:
         """Take in what the transcript holds. Raises SessionAborted when it holds the session's end."""
         if kind == "aborted":
             raise SessionAborted(content.decode(errors="replace"))
-        if kind == "sent" and self._open_own(content).step == Acknowledgement.__name__:
-            self._acknowledgement = content
+        if kind == "sent":
+            self._has_sent = True
+            if self._open_own(content).step == Acknowledgement.__name__:
+                self._acknowledgement = content
         if kind == "received":
             body = self._open_servers(content)
             self._server_head = chain(body.head, "sent", content)

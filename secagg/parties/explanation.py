@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from secagg.parties.setup import SessionSetup
+from secagg.plan import NoiseFrom
+from secagg.privacy import Unit
+from secagg.privacy.claim import shown
 
 
 def explain(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -12,20 +15,66 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     shape = "×".join(map(str, plan.input_shape))
     expansion = f", then {plan.expand} random features" if plan.expand else ""
     length = f"joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps"
+    if plan.grid.is_normalised:
+        length = f"each record brought to length 1 ({plan.normalisation}), on a grid of {plan.levels} steps"
+    sums = f", then {setup.rounds - 1} rounds of refinement over the same records" if setup.rounds > 1 else ""
     return [
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
         ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client"),
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
-        ("what is summed", f"{blocks}: {layout.length} integers"),
+        ("what is summed", f"{blocks}: {layout.length} integers{sums}"),
         ("what leaves a client", f"{setup.context.packed_bytes} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
         ("protection", plan.protection),
         ("who must agree", setup.protection.explain(setup.context)),
-        ("noise", "none: the exact sum is opened (ε = ∞)"),
+        *_promise(setup),
         ("who gets the head", plan.result),
         ("waiting", f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"),
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
+
+
+def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Who is protected, against whom, how much, by which noise, and what breaks it."""
+    claim, plan = setup.claim, setup.plan
+    if claim is None:
+        return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
+    first = claim.releases.first
+    whom = f"the server, any {plan.colluders} of the members, and everybody who sees what they publish"
+    if not plan.colluders:
+        lone = shown(claim.what_if(colluding=first.parties - first.fewest + 1))
+        whom = f"the server and everybody who sees what is published; against a member, who knows its own share, {lone}"
+    if not setup.protection.hides_vectors:
+        whom = "everybody, though the server sees every vector: each client's own share of the noise is enough"
+    if plan.noise == NoiseFrom.AGGREGATOR:
+        whom = "everybody but the aggregator, which opens the exact sum and is trusted to add the noise"
+    noise = "; ".join(
+        f"{each.block}: σ {each.sigma:.6g} of {each.multiplier} × its unit"
+        + (f", {each.off_diagonal:.6g} off the diagonal" if each.off_diagonal else "")
+        for each in plan.noises
+    )
+    saved = setup.bytes_saved_by_grid
+    return [
+        ("promise", claim.sentence()),
+        ("against", whom),
+        ("noise of one party", f"{noise}. {first.parties} add theirs, {first.fewest} honest ones are enough"),
+        ("what breaks it", _breaks(setup)),
+        ("a bad record", "counts as zero, by a rule that looks at it alone; the operator sees how many there are"),
+        (
+            "grid",
+            f"{plan.levels} steps in a record's length: {saved} bytes fewer than a plan without noise has",
+        ),
+    ]
+
+
+def _breaks(setup: SessionSetup) -> str:
+    """In plain words; the rest is in threat_models/README.md."""
+    broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
+    if setup.plan.noise == NoiseFrom.AGGREGATOR:
+        broken = "an aggregator that leaves its noise out or keeps the exact sum"
+    several = "; another plan over the same data adds to it, which each member's ledger counts"
+    unit = "; a client's records as a whole, or people with many records, are protected far less"
+    return broken + several + (unit if setup.plan.unit == Unit.RECORD else "")

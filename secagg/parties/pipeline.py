@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from secagg.data import Records, Schema, open_dataset
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, open_backbone
 from secagg.plan import Plan
+from secagg.statistics import Grid, Normalisation, inputs_of
 
 Progress = Callable[[int, int], None]
 
@@ -32,6 +33,7 @@ class Pipeline:
     backbone: str
     backbone_digest: str
     expand: int
+    grid: Grid
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Pipeline:
@@ -44,6 +46,7 @@ class Pipeline:
             plan.backbone,
             plan.backbone_digest.hex(),
             plan.expand,
+            plan.grid,
         )
 
     def to_metadata(self) -> dict[str, str]:
@@ -56,6 +59,7 @@ class Pipeline:
             "backbone": self.backbone,
             "backbone_digest": self.backbone_digest,
             "expand": str(self.expand),
+            "grid": json.dumps(asdict(self.grid)),
         }
 
     @classmethod
@@ -71,15 +75,19 @@ class Pipeline:
                 metadata["backbone"],
                 metadata["backbone_digest"],
                 int(metadata["expand"]),
+                _grid(json.loads(metadata["grid"])),
             )
         except (KeyError, ValueError, TypeError):
             raise BadInput(
                 "the head's file does not say which features it takes", remedy="use one that secagg wrote"
             ) from None
 
-    def records(self, source: str) -> Records:
-        """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's."""
-        dataset = open_dataset(source, schema=self.schema, split=False)
+    def records(self, source: str, *, tolerant: bool = False) -> Records:
+        """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
+
+        `tolerant`: a record at fault is not refused but marked with the label −1 (see `open_dataset`).
+        """
+        dataset = open_dataset(source, schema=self.schema, split=False, tolerant=tolerant)
         records = dataset.train
         if dataset.kind != self.data_kind or records.inputs.shape[1:] != self.input_shape:
             raise BadInput(
@@ -87,6 +95,8 @@ class Pipeline:
                 remedy=f"the plan asks for {self.data_kind} of shape {self.input_shape}",
             )
         unknown = np.flatnonzero(records.labels >= len(self.classes))
+        if tolerant:
+            return records.discard(records.labels >= len(self.classes))
         if len(unknown):
             index = int(unknown[0])
             problem = f"the label {records.labels[index]} is none of the plan's {len(self.classes)} classes"
@@ -104,3 +114,13 @@ class Pipeline:
     ) -> NDArray[np.float64]:
         """Feature vectors (n, d) of inputs (n, …); row i depends on record i alone."""
         return self.feature_map(backbone_path, progress).extract(inputs)
+
+    def head_inputs(
+        self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
+    ) -> NDArray[np.float64]:
+        """What a head made under the plan takes (n, d): the features, normalised where the plan says so."""
+        return inputs_of(self.features(inputs, backbone_path, progress), self.grid)
+
+
+def _grid(content: dict[str, Any]) -> Grid:
+    return Grid(**{**content, "normalisation": Normalisation(content["normalisation"])})

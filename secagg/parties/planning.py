@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from methods import method_named
+from methods.method import Sum
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, round_up
-from secagg.parties.setup import SessionSetup
-from secagg.plan import PLAN_VERSION, Plan, canonical_json
+from secagg.parties.promise import Noisers, noises_for, sensitivities
+from secagg.parties.setup import FINE_LEVELS, SessionSetup
+from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
+from secagg.privacy import Adjacency, Unit
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.randomness import RandomSource
 from secagg.roster import Roster
+from secagg.statistics import Normalisation
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,14 @@ class PlanChoices:
     expand: int = 0
     radius: float | None = None
     centre: float = 0.0
-    levels: int = 1 << 16
+    levels: int | None = None
+    normalisation: Normalisation | None = None
+    epsilon: float = math.inf
+    delta: float | None = None
+    adjacency: Adjacency | None = None
+    unit: Unit = Unit.RECORD
+    noise: NoiseFrom = NoiseFrom.CLIENT
+    shares: str | Mapping[str, float] | None = None
     max_records: int = 1 << 16
     protection: str = "masked"
     colluders: int | None = None
@@ -68,11 +80,24 @@ class PlanChoices:
 
 def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     """A plan for a fresh session. Raises BadInput for choices that do not go together."""
+    try:
+        plan = _without_noise(data, roster, choices, randomness)
+        if math.isfinite(choices.epsilon):
+            plan = with_noise(plan, len(roster.clients), choices)
+        SessionSetup.of(plan, roster)
+    except MalformedMessage as error:
+        raise BadInput(f"there can be no such plan: {error.problem}") from None
+    return plan
+
+
+def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
     backbone = open_backbone(spec, data.input_shape)
     features = FeatureMap(backbone, Expansion(choices.expand) if choices.expand else None)
     colluders = _colluders(len(roster.clients), choices)
-    plan = Plan(
+    dropouts = _dropouts(len(roster.clients), colluders, choices)
+    normalisation = normalisation_for(choices)
+    return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
         purpose=choices.purpose,
@@ -86,28 +111,91 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         input_shape=data.input_shape,
         expand=choices.expand,
         dimension=features.dimension,
-        radius=_radius(data, features, choices),
-        levels=choices.levels,
+        radius=1.0 if normalisation is not Normalisation.NONE else _radius(data, features, choices),
+        levels=choices.levels or FINE_LEVELS,
         centre=choices.centre,
         max_records=choices.max_records,
         protection=choices.protection,
         colluders=colluders,
-        dropouts=_dropouts(len(roster.clients), colluders, choices),
+        dropouts=dropouts,
         minimum_cohort=choices.minimum_cohort,
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
-        unit="record",
+        unit=choices.unit.value,
         roster=roster.digest,
         join_seconds=choices.join_seconds,
         step_seconds=choices.step_seconds,
         result=choices.result,
+        normalisation=normalisation.value,
+        noise="",
+        noises=(),
     )
-    try:
-        SessionSetup.of(plan, roster)
-    except MalformedMessage as error:
-        raise BadInput(f"there can be no such plan: {error.problem}") from None
-    return plan
+
+
+def with_noise(plan: Plan, clients: int, choices: PlanChoices) -> Plan:
+    """Return the plan with the least noise for the chosen promise, on the coarsest grid that noise still dominates.
+
+    Shares of clients are calibrated for all of them but the tolerated dropouts, and no smaller sum may be opened.
+    """
+    if choices.delta is None or choices.adjacency is None:
+        raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
+    survivors = max(plan.minimum_cohort, clients - plan.dropouts)
+    noisers = Noisers.of(plan, choices.noise, clients, survivors)
+    levels = choices.levels or coarsest_levels(plan.dimension)
+    while True:
+        sums = _sums(plan, levels, choices)
+        moved = sensitivities(sums, choices.unit, choices.adjacency, plan.max_records)
+        try:
+            noises = noises_for(sums, moved, noisers, choices.epsilon, choices.delta)
+        except BadInput:
+            if choices.levels is not None or levels >= FINE_LEVELS:
+                raise
+            levels *= 2
+            continue
+        return replace(
+            plan,
+            levels=levels,
+            minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
+            epsilon=choices.epsilon,
+            delta=choices.delta,
+            adjacency=choices.adjacency.value,
+            noise=choices.noise.value,
+            noises=noises,
+        )
+
+
+def _sums(plan: Plan, levels: int, choices: PlanChoices) -> tuple[Sum, ...]:
+    """The method's sums; the chosen shares of μ² replace those of the first."""
+    first, *others = method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), levels)
+    return (replace(first, shares=choices.shares or first.shares), *others)
+
+
+def coarsest_levels(dimension: int) -> int:
+    """R_q for normalised records: a power of two of at least 2¹⁰ and 16·√d.
+
+    A typical entry then is 16 grid units or more, so that rounding moves a record by at most 2 % of its length, at
+    random; the sum's noise is tens of whole records at any ε of use.
+    """
+    return int(1 << max(10, math.ceil(math.log2(16 * math.sqrt(dimension)))))
+
+
+def normalisation_for(choices: PlanChoices) -> Normalisation:
+    """The chosen one; with noise or refinement, the one that needs no constant, or the one with the chosen centre.
+
+    Raises BadInput where there is a radius too.
+    """
+    if choices.normalisation is not None:
+        chosen = choices.normalisation
+    elif math.isinf(choices.epsilon) and not dict(choices.parameters).get("refine"):
+        chosen = Normalisation.NONE
+    else:
+        chosen = Normalisation.UNIT if choices.centre else Normalisation.CENTRED_UNIT
+    if chosen is Normalisation.NONE and math.isfinite(choices.epsilon):
+        raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")
+    if chosen is not Normalisation.NONE and choices.radius not in (None, 1.0):
+        raise BadInput("normalised records all have length 1", remedy="leave the radius out")
+    return chosen
 
 
 def _colluders(clients: int, choices: PlanChoices) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.method import Round
 from secagg.encoding import Integers
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
@@ -20,7 +21,7 @@ from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
-from secagg.protection.messages import Outcome, UploadHeader
+from secagg.protection.messages import Outcome, RoundOpening, UploadHeader
 
 HEAD_FILE = "head.safetensors"
 TORCH_FILE = "head.pt"
@@ -29,18 +30,24 @@ AGGREGATE_FILE = "aggregate.npz"
 
 @dataclass(frozen=True)
 class SumResult:
-    """The opened sum and the head built from it. `doubts` lists what no honest sum would show."""
+    """The opened sum and the head built from it; `following` is the next round, `doubts` what no honest sum shows."""
 
     members: tuple[int, ...]
     vector: Integers = field(repr=False)
     blocks: Mapping[str, NDArray[np.int64]] = field(repr=False)
     head: LinearHead
     doubts: tuple[str, ...]
+    following: Round | None = field(default=None, repr=False)
 
     @property
     def aggregate_sha256(self) -> bytes:
         """SHA-256 of the opened blocks as little-endian int64 in layout order."""
         return hashlib.sha256(self.vector.astype("<i8").tobytes()).digest()
+
+    @property
+    def next_broadcast(self) -> bytes:
+        """What opens the next round; empty after the last."""
+        return self.following.broadcast() if self.following is not None else b""
 
     @property
     def head_sha256(self) -> bytes:
@@ -49,11 +56,27 @@ class SumResult:
 
 
 def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) -> SumResult:
-    """Build the head. Raises BadInput when the sum gives none (a single class, say)."""
+    """Build the head, and the round that follows. Raises BadInput when the sum gives none (a single class, say)."""
     blocks = setup.layout.split(vector)
-    grid = setup.plan.grid
-    doubts = tuple(setup.method.implausibilities(blocks, grid))
-    return SumResult(members, vector, blocks, setup.method.head(blocks, grid), doubts)
+    grid, noise = setup.plan.grid, setup.opened_noise(len(members))
+    head = setup.round.head(blocks, grid, noise)
+    return SumResult(members, vector, blocks, head, _doubts(setup, blocks), setup.round.following(blocks, grid, noise))
+
+
+def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
+    """What no honest sum would show; under noise only entries that neither records nor noise can explain."""
+    if setup.calibration is None:
+        return tuple(setup.method.implausibilities(blocks, setup.plan.grid)) if not setup.openings else ()
+    limits = {
+        block.name: setup.capacity.clients * setup.capacity.records * block.bound * block.multiplier
+        + setup.calibration.largest
+        for block in setup.layout.blocks
+    }
+    return tuple(
+        f"an entry of {name} is beyond {limit}, which records and noise cannot reach"
+        for name, limit in limits.items()
+        if np.abs(blocks[name]).max() > limit
+    )
 
 
 def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, UploadHeader]) -> SumResult:
@@ -77,21 +100,75 @@ def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcom
     np.savez(blocks, allow_pickle=False, **dict(result.blocks))
     write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
     plan = setup.plan
-    belongs = {"plan": plan.digest.hex(), "method": plan.method}
-    content = to_safetensors(result.head, Pipeline.of_plan(plan).to_metadata() | belongs)
+    content = to_safetensors(result.head, _metadata(plan))
     write_synced(folder / HEAD_FILE, content)
     shown = content if plan.result == "members" else b""
-    return Outcome(result.members, result.aggregate_sha256, result.head_sha256, shown)
+    release = result.vector.astype("<i8").tobytes() if setup.rounds > 1 else b""
+    return Outcome(result.members, result.aggregate_sha256, result.head_sha256, shown, result.next_broadcast, release)
 
 
-def check_head(plan: Plan, outcome: Outcome) -> None:
-    """Raise ProtocolViolation unless the outcome shows the head that it names, exactly when the plan says so."""
-    if bool(outcome.head) != (plan.result == "members"):
+def _metadata(plan: Plan) -> dict[str, str]:
+    """What the head's file says of where it belongs."""
+    return Pipeline.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
+
+
+def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
+    """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
+
+    Where the plan has several rounds, the head and the next round are recomputed from the released sum.
+    """
+    head = _shown_head(setup, outcome)
+    if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.rounds > 1):
+        raise ProtocolViolation("server", "the plan says otherwise about how many rounds there are")
+    if not outcome.release:
+        return
+    if hashlib.sha256(outcome.release).digest() != outcome.aggregate_sha256:
+        raise ProtocolViolation("server", "the released sum is not the one that the outcome names")
+    if len(outcome.release) != 8 * setup.layout.length:
+        raise ProtocolViolation("server", "the released sum has another length than the plan's")
+    vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
+    try:
+        own = conclude(setup, outcome.members, vector)
+    except BadInput as error:
+        raise ProtocolViolation("server", f"the released sum gives no head: {error.problem}") from None
+    if head is not None and not _agree(head, own.head):
+        raise ProtocolViolation("server", "the head does not follow from the released sum")
+    if own.following is not None:
+        own.following.check(setup.round.announced(outcome.broadcast, setup.plan.grid))
+
+
+def following_setup(setup: SessionSetup, outcome: Outcome) -> SessionSetup | None:
+    """The session that follows an outcome; None after the last."""
+    if not outcome.broadcast:
+        return None
+    return setup.following(RoundOpening(outcome.aggregate_sha256, outcome.broadcast))
+
+
+def _agree(told: LinearHead, own: LinearHead) -> bool:
+    """Whether two heads differ by no more than rounding does."""
+    mine, theirs = _arrays(own), _arrays(told)
+    return [each.shape for each in mine] == [each.shape for each in theirs] and all(
+        np.allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(other).max()))
+        for one, other in zip(theirs, mine, strict=True)
+    )
+
+
+def _arrays(head: LinearHead) -> list[NDArray[np.float32]]:
+    recentring = [] if head.recentring is None else [head.recentring.matrix, head.recentring.centre]
+    return [head.weight, head.bias, *recentring]
+
+
+def _shown_head(setup: SessionSetup, outcome: Outcome) -> LinearHead | None:
+    if bool(outcome.head) != (setup.plan.result == "members"):
         raise ProtocolViolation("server", "the plan says otherwise about who gets the head")
-    if outcome.head:
-        try:
-            digest = head_digest(parse_safetensors(outcome.head)[0])
-        except BadInput as error:
-            raise ProtocolViolation("server", f"the head is none: {error.problem}") from None
-        if bytes.fromhex(digest) != outcome.head_sha256:
-            raise ProtocolViolation("server", "the head is not the one that the outcome names")
+    if not outcome.head:
+        return None
+    try:
+        head, metadata = parse_safetensors(outcome.head)
+    except BadInput as error:
+        raise ProtocolViolation("server", f"the head is none: {error.problem}") from None
+    if bytes.fromhex(head_digest(head)) != outcome.head_sha256:
+        raise ProtocolViolation("server", "the head is not the one that the outcome names")
+    if metadata != _metadata(setup.plan):
+        raise ProtocolViolation("server", "the head says that it belongs to something else than the plan")
+    return head

@@ -19,6 +19,7 @@ from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, open_sum
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging
+from secagg.parties.transcripts import begin_transcript
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
 from secagg.roster import SERVER_INDEX
@@ -34,7 +35,6 @@ from secagg.transcript import (
     peek,
     sign_frame,
 )
-from secagg.wire import encode
 
 _log = logging.getLogger("secagg.server")
 Finish = Callable[[SumResult], Outcome]
@@ -57,10 +57,14 @@ class ServerSession:
         self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
         self._steps_seconds: dict[str, float] = {}
-        journal.append("plan", encode(setup.plan))
-        journal.append("roster", encode(setup.roster))
+        begin_transcript(journal, setup)
         for record in journal.records():
             self._relive(record)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome, once it is decided."""
+        return self._protocol.outcome
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
@@ -223,7 +227,7 @@ class ServerSession:
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over."""
         plan = self._setup.plan
-        is_first = not self._protocol.recipients
+        is_first = not self._protocol.recipients and not self._setup.openings
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (plan.join_seconds if is_first else plan.step_seconds)
         self._publish()

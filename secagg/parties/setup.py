@@ -1,63 +1,185 @@
-"""What every party derives from the same plan and roster before the session begins."""
+"""What every party derives from the same plan and roster before a session begins."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from methods import Method, method_named
-from secagg.encoding import Capacity, Layout
+from methods.method import Noise, Round, Sum
+from secagg.crypto.labels import digest
+from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
 from secagg.errors import BadInput
-from secagg.plan import Plan
+from secagg.ledger import SpentCurve
+from secagg.parties.promise import Noisers, claim_of, layout_of, releases_of
+from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
+from secagg.privacy import Adjacency, Calibration, PrivacyClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
+from secagg.protection.messages import RoundOpening
 from secagg.roster import Roster
+
+MAX_RELEASE = 40 << 20
+"""Bytes of one opened sum that members are shown between rounds: with the broadcast it fits into one frame."""
+FINE_LEVELS = 1 << 16
+"""R_q where no noise hides the rounding."""
 
 
 @dataclass(frozen=True)
 class SessionSetup:
-    """One session's derived facts; equal for all parties because plan and roster are."""
+    """One session's derived facts; equal for all parties because plan, roster and broadcasts are.
+
+    A plan of several rounds has one session for each: `round` is what this one sums, `openings` led to it. `claim` is
+    the promise of all of them together, `calibration` the noise of this one; both are None without noise.
+    """
 
     plan: Plan
     roster: Roster
     method: Method
+    round: Round
+    openings: tuple[RoundOpening, ...]
     layout: Layout
     capacity: Capacity
     protection: Protection
     context: SessionContext
+    claim: PrivacyClaim | None
+    calibration: Calibration | None
 
     @classmethod
     def of(cls, plan: Plan, roster: Roster) -> SessionSetup:
-        """Derive. Raises BadInput when the plan is for another roster, or asks for what cannot be."""
+        """Derive the first session. Raises BadInput when the plan is for another roster, or asks for what cannot be."""
         if plan.roster != roster.digest:
             raise BadInput(
                 f"the plan is for the roster {plan.roster.hex()[:16]}…, this member has {roster.digest.hex()[:16]}…",
                 remedy="have the authority hand out the roster again",
             )
+        plan.table_schema()
+        plan.grid.unit(plan.dimension)
         method = method_named(plan.method, plan.method_parameters)
-        layout = Layout(method.blocks(plan.dimension, len(plan.classes), plan.levels))
-        capacity = Capacity(len(roster.clients), plan.max_records, layout.bound)
-        context = SessionContext(
-            plan=plan.digest,
-            session=plan.session,
-            roster=plan.roster,
-            identities={index: roster.identity(index) for index in roster.clients},
-            names={index: roster.name(index) for index in roster.clients},
+        sums = method.sums(plan.dimension, len(plan.classes), plan.levels)
+        if len(sums) > 1 and plan.result != "members":
+            raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
+        if not plan.grid.is_normalised and len(sums) > 1:  # in this order: what is no grid is refused for any plan
+            raise BadInput("refinement takes records of one length", remedy="choose centred-unit or unit")
+        protection = protection_named(plan.protection)
+        context = _context(plan, roster)
+        fewest, claim = protection.fewest(context), None
+        if plan.has_noise:
+            claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, len(roster.clients), fewest))
+        calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)
+        layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
+        capacities = [_capacity(plan, roster, *each) for each in zip(layouts, calibrations, strict=True)]
+        for each, needed in zip(layouts, capacities, strict=True):
+            needed.ring()
+            if len(sums) > 1 and 8 * each.length > MAX_RELEASE:
+                raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
+        calibration, layout, capacity = calibrations[0], layouts[0], capacities[0]
+        context = replace(context, ring=capacity.ring(), length=layout.length)
+        return cls(plan, roster, method, method, (), layout, capacity, protection, context, claim, calibration)
+
+    def following(self, opening: RoundOpening) -> SessionSetup:
+        """The session of the next round, bound to this one's sum and to the broadcast that opens the round.
+
+        Who was told something else signs for another session, and no sum with the others comes about.
+        Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it.
+        """
+        round_ = self.round.announced(opening.broadcast, self.plan.grid)
+        calibration = self.claim.releases.parts[-1][0] if self.claim is not None else None
+        layout = layout_of(self._sums[-1], calibration)
+        capacity = _capacity(self.plan, self.roster, layout, calibration)
+        before = self.context
+        context = replace(
+            before,
+            plan=digest("round", before.plan, opening.aggregate_sha256, opening.broadcast),
+            session=digest("session of a round", before.session, opening.aggregate_sha256, opening.broadcast),
             ring=capacity.ring(),
             length=layout.length,
-            colluders=plan.colluders,
-            dropouts=plan.dropouts,
-            minimum_cohort=plan.minimum_cohort,
         )
-        protection = protection_named(plan.protection)
-        protection.fewest(context)
-        return cls(plan, roster, method, layout, capacity, protection, context)
+        return replace(
+            self,
+            round=round_,
+            openings=(*self.openings, opening),
+            layout=layout,
+            capacity=capacity,
+            context=context,
+            calibration=calibration,
+        )
 
-    def check(self, policy: Policy, sessions: int) -> None:
-        """Raise PlanRefused when the plan breaks the policy; `sessions` counts earlier ones over the same data."""
-        clients, size = len(self.context.clients), self.context.packed_bytes
-        policy.check(self.plan, clients, self.fewest, size, sessions)
+    @property
+    def is_last(self) -> bool:
+        """Whether no round follows this one."""
+        return len(self.openings) + 1 == self.rounds
+
+    @property
+    def _sums(self) -> tuple[Sum, ...]:
+        plan = self.plan
+        return self.method.sums(plan.dimension, len(plan.classes), plan.levels)
+
+    @property
+    def rounds(self) -> int:
+        """How many sessions the plan has in all."""
+        return sum(kind.times for kind in self._sums)
+
+    @property
+    def bytes_saved_by_grid(self) -> int:
+        """Bytes by which the first vector is shorter than in a plan without noise, on its finer grid."""
+        if self.claim is None:
+            return 0
+        plan, first = self.plan, self.claim.releases.first
+        layout = layout_of(self._sums[0], first)
+        fine = Layout(self.method.sums(plan.dimension, len(plan.classes), FINE_LEVELS)[0].blocks)
+        wide = _capacity(plan, self.roster, fine, None).ring().entry_bytes
+        return layout.length * (wide - _capacity(plan, self.roster, layout, first).ring().entry_bytes)
+
+    def opened_noise(self, survivors: int) -> Noise | None:
+        """What is known of the noise in this session's opened sum of so many clients; None without noise."""
+        if self.calibration is None:
+            return None
+        return self.calibration.opened(survivors if self.plan.noise == NoiseFrom.CLIENT else 1)
+
+    def spent(self) -> tuple[SpentCurve, ...]:
+        """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
+
+        A silo's promise protects each of its records too; a record's says nothing useful of a silo.
+        """
+        if self.claim is None:
+            return ()
+        units = {Unit.RECORD, self.claim.unit}
+        first = self.claim.releases.first
+        noisers = Noisers(first.mechanism, first.parties, first.fewest)
+        return tuple(
+            SpentCurve(unit, adjacency, releases_of(self.plan, self._sums, noisers, unit, adjacency).curve())
+            for unit in sorted(units)
+            for adjacency in Adjacency
+        )
+
+    def check(self, policy: Policy) -> None:
+        """Raise PlanRefused when the plan breaks the policy."""
+        policy.check(self.plan, len(self.context.clients), self.fewest, self.context.packed_bytes)
 
     @property
     def fewest(self) -> int:
         """The smallest number of clients whose sum can be opened."""
         return self.protection.fewest(self.context)
+
+
+def _context(plan: Plan, roster: Roster) -> SessionContext:
+    """Ring and length are found later."""
+    return SessionContext(
+        plan=plan.digest,
+        session=plan.session,
+        roster=plan.roster,
+        identities={index: roster.identity(index) for index in roster.clients},
+        names={index: roster.name(index) for index in roster.clients},
+        ring=Ring(LARGEST_RING),
+        length=0,
+        colluders=plan.colluders,
+        dropouts=plan.dropouts,
+        minimum_cohort=plan.minimum_cohort,
+    )
+
+
+def _capacity(plan: Plan, roster: Roster, layout: Layout, calibration: Calibration | None) -> Capacity:
+    """Noise that an aggregator adds comes after the sum has left the ring."""
+    in_ring = calibration is not None and plan.noise == NoiseFrom.CLIENT
+    noise = calibration.largest if calibration is not None and in_ring else 0
+    return Capacity(len(roster.clients), plan.max_records, layout.bound, noise)

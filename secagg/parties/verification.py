@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError, SessionAborted, TranscriptInvalid
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.parties.protocol import ServerProtocol
-from secagg.parties.result import SumResult, check_head, open_sum
+from secagg.parties.result import SumResult, check_outcome, open_sum
 from secagg.parties.setup import SessionSetup
-from secagg.plan import Plan
+from secagg.parties.transcripts import setup_of
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.roster import SERVER_INDEX, Roster
+from secagg.roster import SERVER_INDEX
 from secagg.transcript import (
     EVERYONE,
     NOT_SEEN,
@@ -31,9 +31,7 @@ from secagg.transcript import (
     peek,
     read_transcript,
 )
-from secagg.wire import decode, encode
-
-T = TypeVar("T")
+from secagg.wire import encode
 
 
 def verify_transcript(path: Path) -> dict[str, Any]:
@@ -42,21 +40,23 @@ def verify_transcript(path: Path) -> dict[str, Any]:
     Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
     """
     records = read_transcript(path)
-    plan, roster = _content(records, 0, "plan", Plan), _content(records, 1, "roster", Roster)
-    try:
-        setup = SessionSetup.of(plan, roster)
-    except BadInput as error:
-        raise TranscriptInvalid(1, error.problem) from None
+    setup, following = setup_of(records)
     is_servers = _is_servers(records)
     verifier = _ServerVerifier(setup, path.parent) if is_servers else _ClientVerifier(setup)
-    for record in records[2:]:
+    for record in following:
         try:
             verifier.check(record)
         except TranscriptInvalid:
             raise
         except (MalformedMessage, ProtocolViolation) as error:
             raise TranscriptInvalid(record.index, str(error)) from None
-    found = {"role": "server" if is_servers else "client", "records": len(records), "head": records[-1].head.hex()}
+    found: dict[str, Any] = {
+        "role": "server" if is_servers else "client",
+        "records": len(records),
+        "head": records[-1].head.hex(),
+    }
+    if setup.rounds > 1:
+        found["round"] = f"{len(setup.openings) + 1} of {setup.rounds}"
     return {**found, "plan_sha256": setup.plan.digest.hex(), **verifier.conclusion(len(records))}
 
 
@@ -69,15 +69,6 @@ def _is_servers(records: Sequence[Record]) -> bool:
             except MalformedMessage as error:
                 raise TranscriptInvalid(record.index, str(error)) from None
     return True
-
-
-def _content(records: Sequence[Record], index: int, kind: str, cls: type[T]) -> T:
-    if len(records) <= index or records[index].kind != kind:
-        raise TranscriptInvalid(index, f"the {kind} is missing")
-    try:
-        return decode(cls, records[index].content)
-    except SecaggError as error:
-        raise TranscriptInvalid(index, str(error)) from None
 
 
 def _require(holds: bool, record: Record, problem: str) -> None:
@@ -166,7 +157,7 @@ class _ServerVerifier:
             result.aggregate_sha256 == outcome.aggregate_sha256, record, "the published sum is not that of the uploads"
         )
         _require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
-        check_head(self._setup.plan, outcome)
+        check_outcome(self._setup, outcome)
         self._head_agrees = result.head_sha256 == outcome.head_sha256
         self._protocol.conclude(outcome)
 
@@ -224,7 +215,7 @@ class _ClientVerifier:
             self._is_countersigned = body.step == Receipt.__name__
         if body.step == Outcome.__name__:
             outcome = payload_of(body, Outcome)
-            check_head(self._setup.plan, outcome)
+            check_outcome(self._setup, outcome)
             self._said["outcome"] = outcome.aggregate_sha256.hex()
 
     def conclusion(self, records: int) -> dict[str, Any]:

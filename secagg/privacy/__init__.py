@@ -1,8 +1,17 @@
 """Differential privacy: what one record or client can move, how much noise hides it, and what that promises."""
 
-from secagg.privacy.allocation import SHARE_RULES, BlockNoise, Calibration, Mechanism, calibrate, calibrate_mu
+from secagg.privacy.allocation import (
+    SHARE_RULES,
+    BlockNoise,
+    Calibration,
+    Mechanism,
+    OpenedNoise,
+    calibrate_mu,
+    read_shares,
+)
 from secagg.privacy.claim import PrivacyClaim
 from secagg.privacy.rdp import RdpCurve
+from secagg.privacy.releases import Part, Releases, calibrate_releases, of_silo
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
 from secagg.privacy.sensitivity import (
     Adjacency,
@@ -22,12 +31,17 @@ __all__ = [
     "Calibration",
     "Mechanism",
     "MomentSensitivity",
+    "OpenedNoise",
+    "Part",
     "PrivacyClaim",
     "RdpCurve",
+    "Releases",
     "Sensitivity",
     "Unit",
-    "calibrate",
     "calibrate_mu",
+    "calibrate_releases",
     "discrete_gaussian",
+    "of_silo",
+    "read_shares",
     "rounded_gaussian",
 ]

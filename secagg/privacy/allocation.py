@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from secagg.errors import BadInput
-from secagg.privacy.gaussian import OUTWARD, composed, epsilon_of, mu_of
-from secagg.privacy.rdp import RdpCurve, gaussian_curve, shares_mu, summation_gap
+from secagg.privacy.gaussian import OUTWARD
+from secagg.privacy.rdp import RdpCurve, gaussian_curve, summation_gap
 from secagg.privacy.sampler import LARGEST_SIGMA
-from secagg.privacy.sensitivity import BlockSensitivity, Sensitivity
+from secagg.privacy.sensitivity import Adjacency, BlockSensitivity, Sensitivity, Unit
 
 SMALLEST_SHARE = 3.0
 """Least σ of one share in grid units; the gap of a sum of shares is then below 10⁻³⁷ per coordinate."""
@@ -56,8 +56,12 @@ class BlockNoise:
         name = self.block.name
         if self.block.triangle != (self.off_diagonal is not None):
             raise BadInput(f"block {name}: a triangle has a sigma of its own off the diagonal, no other block has")
-        if self.multiplier < 1:
-            raise BadInput(f"block {name} has the multiplier {self.multiplier}", remedy="give 1 or more")
+        if self.multiplier < 1 or (self.multiplier > 1 and not self.block.scalable):
+            raise BadInput(
+                f"block {name} has the multiplier {self.multiplier}", remedy="only counts may have one above 1"
+            )
+        if self.off_diagonal is not None and self.off_diagonal > self.sigma:
+            raise BadInput(f"block {name} has more noise off the diagonal than on it", remedy="σ/√2 is enough there")
         if not SMALLEST_SHARE <= self.effective <= self.sigma <= LARGEST_SIGMA:
             raise BadInput(
                 f"block {name}: a noise share has sigma {self.sigma:.4g} grid units",
@@ -79,6 +83,14 @@ class BlockNoise:
         rows = range(self.block.dimension - 1, 0, -1)
         pairs = [pair for others in rows for pair in ((self.sigma, 1), (self.off_diagonal, others))]
         return (*pairs, (self.sigma, 1))
+
+
+@dataclass(frozen=True)
+class OpenedNoise:
+    """The noise on a block as it was opened: σ in integers (for a triangle, on its diagonal), and its multiplier."""
+
+    sigma: float
+    multiplier: int = 1
 
 
 @dataclass(frozen=True)
@@ -104,17 +116,30 @@ class Calibration:
             raise BadInput("the noise is not for the blocks of the sensitivity")
 
     @property
+    def unit(self) -> Unit:
+        """Whose contribution is hidden."""
+        return self.sensitivity.unit
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Which two data sets are neighbours."""
+        return self.sensitivity.adjacency
+
+    @property
     def segments(self) -> tuple[tuple[float, int], ...]:
         """(σ of one share, number of entries) over the whole flat vector, in layout order: what the sampler takes."""
         return tuple(segment for noise in self.blocks for segment in noise.segments)
 
-    def total_sigma(self, name: str, survivors: int) -> float:
-        """Return σ of the named block in the opened sum, in units of the block, when `survivors` parties added noise.
+    def opened(self, noisers: int) -> dict[str, OpenedNoise]:
+        """Return the noise on each block when `noisers` parties added theirs, honest or not: this is for the head."""
+        return {
+            noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier) for noise in self.blocks
+        }
 
-        For a triangle, the σ of its diagonal. Honest or not does not matter here: this is for the head.
-        """
-        noise = {noise.block.name: noise for noise in self.blocks}[name]
-        return noise.sigma * math.sqrt(survivors) / noise.multiplier
+    @property
+    def largest(self) -> int:
+        """Ten times the largest σ of the opened noise: an entry exceeds it with probability below 2⁻⁷⁰."""
+        return math.ceil(10 * max(noise.sigma for noise in self.blocks) * math.sqrt(self.parties))
 
     def mu(self, honest: int) -> float:
         """Return μ of the release against somebody who knows all noise but that of `honest` ≥ 1 parties; rounded up."""
@@ -140,41 +165,6 @@ class Calibration:
         """
         return gaussian_curve(self.mu(self.fewest if honest is None else honest), self.gap())
 
-    def epsilon(self, delta: float, *, sessions: int = 1, honest: int | None = None) -> float:
-        """Return ε, rounded up, of `sessions` such releases about the same data. Raises BadInput."""
-        if self.mechanism is Mechanism.GAUSSIAN:
-            return epsilon_of(composed(self.mu(1 if honest is None else honest), sessions), delta)
-        return self.curve(honest).times(sessions).epsilon(delta)
-
-
-def calibrate(
-    sensitivity: Sensitivity,
-    *,
-    epsilon: float,
-    delta: float,
-    mechanism: Mechanism,
-    parties: int,
-    fewest: int,
-    shares: str | Mapping[str, float] = "moments",
-    sessions: int = 1,
-) -> Calibration:
-    """Return the least noise with which `sessions` releases keep (ε, δ) for every honest set of ≥ `fewest` parties.
-
-    One client's share has variance σ²/fewest (discrete shares); every σ is rounded up. `shares` names a rule of
-    `SHARE_RULES`, is "equal", or gives each block's share of μ². `result.epsilon(delta, sessions=sessions) <= epsilon`
-    holds as computed. Raises BadInput, with figures, when a share's σ is below 3 grid units or beyond the sampler.
-    """
-    if mechanism is Mechanism.GAUSSIAN:
-        mu = mu_of(epsilon, delta) / composed(1.0, sessions)
-    else:
-        mu = shares_mu(epsilon, delta, sessions=sessions)
-    for _ in range(20):
-        result = calibrate_mu(sensitivity, mu=mu, mechanism=mechanism, parties=parties, fewest=fewest, shares=shares)
-        if result.epsilon(delta, sessions=sessions) <= epsilon:
-            return result
-        mu *= 1 - 2.0**-30
-    raise BadInput(f"no noise of at most {parties} shares keeps epsilon {epsilon}", remedy="use a finer grid")
-
 
 def calibrate_mu(
     sensitivity: Sensitivity,
@@ -185,7 +175,12 @@ def calibrate_mu(
     fewest: int,
     shares: str | Mapping[str, float] = "moments",
 ) -> Calibration:
-    """Return the noise with which one release is μ-Gaussian (up to the gap of discrete shares); see `calibrate`."""
+    """Return the noise with which one release is μ-Gaussian (up to the gap of discrete shares), σ rounded up.
+
+    One client's share has variance σ²/fewest (discrete shares). `shares` names a rule of `SHARE_RULES`, is "equal", or
+    gives each block's share of μ². Raises BadInput, with figures, when a share's σ is below 3 grid units or beyond the
+    sampler.
+    """
     split = shares_of(sensitivity, shares)
     lengths = {block.name: block.l2 for block in sensitivity.blocks}
     kappa = sensitivity.squared({name: share / lengths[name] ** 2 for name, share in split.items()})
@@ -210,6 +205,19 @@ def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> di
     if abs(total - 1) > 1e-9:
         raise BadInput(f"the shares {dict(given)} sum to {total:.9g}", remedy="shares of μ² sum to 1")
     return {name: given[name] / total for name in names}
+
+
+def read_shares(text: str) -> str | dict[str, float]:
+    """Return what an option names: a rule of `SHARE_RULES`, "equal", or BLOCK=SHARE,BLOCK=SHARE,…. Raises BadInput."""
+    if "=" not in text:
+        return text
+    try:
+        pairs = [part.split("=") for part in text.split(",")]
+        return {name.strip(): float(share) for name, share in pairs}
+    except ValueError:
+        raise BadInput(
+            f"{text!r} are no shares", remedy="write counts=0.02,class_sums=0.58,second_moment=0.4"
+        ) from None
 
 
 def _noise(block: BlockSensitivity, sigma: float) -> BlockNoise:

@@ -21,7 +21,8 @@ class Protection:
     """How a client and the server begin, and the client states that survive a crash (by class name).
 
     `fewest` is the smallest number of clients whose sum can be opened (BadInput when the plan's clients, colluders
-    and dropouts do not go together); `explain` says why, for people.
+    and dropouts do not go together); `explain` says why, for people. `hides_vectors`: nobody sees one client's vector
+    alone, so that the shares of noise of all that are in a sum protect each of them.
     """
 
     begin_client: Callable[[SessionContext, LocalParty], Transition]
@@ -29,6 +30,7 @@ class Protection:
     client_states: tuple[type, ...]
     fewest: Callable[[SessionContext], int]
     explain: Callable[[SessionContext], str]
+    hides_vectors: bool = True
 
 
 PROTECTIONS = {
@@ -39,7 +41,7 @@ PROTECTIONS = {
         lambda context: thresholds_of(context).survivors,
         lambda context: thresholds_of(context).explain(),
     ),
-    "none": Protection(none.begin, none.AwaitingPlainUploads, (none.PlainUploaded,), none.fewest, none.explain),
+    "none": Protection(none.begin, none.AwaitingPlainUploads, (none.PlainUploaded,), none.fewest, none.explain, False),
 }
 
 

@@ -30,12 +30,26 @@ class UploadHeader:
 @message("Outcome")
 @dataclass(frozen=True)
 class Outcome:
-    """Whose vectors are in the sum, and what came of it."""
+    """Whose vectors are in the sum, and what came of it.
+
+    `broadcast` opens the next round, if there is one; `release` is the opened sum in a plan of several rounds.
+    """
 
     members: Members
     aggregate_sha256: Digest
     head_sha256: Digest
     head: Annotated[bytes, Length(0, 63 << 20)]
+    broadcast: Annotated[bytes, Length(0, 63 << 20)] = b""
+    release: Annotated[bytes, Length(0, 63 << 20)] = b""
+
+
+@message("RoundOpening")
+@dataclass(frozen=True)
+class RoundOpening:
+    """What led from one round to the next."""
+
+    aggregate_sha256: Digest
+    broadcast: Annotated[bytes, Length(1, 63 << 20)]
 
 
 @message("Acknowledgement")

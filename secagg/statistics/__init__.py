@@ -1,7 +1,7 @@
 """Records as integers on a public grid, and their exact sums."""
 
-from secagg.statistics.grid import Grid, quantise
+from secagg.statistics.grid import Grid, Normalisation, inputs_of, quantise
 from secagg.statistics.moments import accumulate, full_matrix
 from secagg.statistics.plausibility import implausibilities
 
-__all__ = ["Grid", "accumulate", "full_matrix", "implausibilities", "quantise"]
+__all__ = ["Grid", "Normalisation", "accumulate", "full_matrix", "implausibilities", "inputs_of", "quantise"]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from secagg.crypto.labels import digest
 from secagg.wire import Length, Range, message
 
-Kind = Literal["plan", "roster", "policy", "ledger", "received", "sent", "closed", "aborted"]
+Kind = Literal["salt", "plan", "roster", "round", "policy", "ledger", "received", "sent", "closed", "aborted"]
 MAGIC = b"secagg/records/1"
 START = bytes(32)
 MAX_CONTENT = 64 << 20

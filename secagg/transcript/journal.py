@@ -41,6 +41,7 @@ class Journal:
                 raise
         except OSError as error:
             raise BadInput(f"cannot write the transcript {path} ({error.strerror})") from None
+        self.was_empty = not self._count
 
     def _resume(self) -> None:
         """Read what is there, cut off a torn last record, and stand behind the rest."""

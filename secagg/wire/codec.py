@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError, Message
 
 from secagg.errors import MalformedMessage
 from secagg.wire.bounds import Items, Length, Range
-from secagg.wire.generated import plan_pb2, session_pb2, state_pb2, transcript_pb2
+from secagg.wire.generated import encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2
 
-_MODULES = (plan_pb2, session_pb2, state_pb2, transcript_pb2)
+_MODULES = (encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2)
 _PLAIN = (bool, int, float, str, bytes)
 T = TypeVar("T")
 

@@ -5,12 +5,10 @@
 
 import argparse
 import re
+import subprocess
 import sys
 import tempfile
-from importlib.resources import files
 from pathlib import Path
-
-from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
@@ -48,8 +46,9 @@ def write(expected: dict[str, bytes], folder: Path) -> None:
 
 
 def _protoc(protos: Path, outputs: list[str], sources: list[Path]) -> None:
-    includes = [f"-I{protos}", f"-I{files('grpc_tools') / '_proto'}"]
-    if sources and protoc.main(["protoc", *includes, *outputs, *map(str, sources)]) != 0:
+    """Compile in a process of its own: the compiler's protobuf and TenSEAL's cannot live in one."""
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}", *outputs, *map(str, sources)]
+    if sources and subprocess.run(command, check=False).returncode != 0:
         raise SystemExit(1)
 
 

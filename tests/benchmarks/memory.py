@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.cli.federation import session_folder
+from secagg.federation import session_folder
 from secagg.parties import SessionSetup
 from secagg.plan import write_plan
 from secagg.protection.messages import Acknowledgement

@@ -10,7 +10,7 @@ from typing import Any
 
 from methods import Method
 from secagg.encoding import Layout, Ring
-from secagg.parties import ClientHooks, ClientSession, SessionSetup
+from secagg.parties import ClientHooks, ClientSession, SessionSetup, begin_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
 from secagg.randomness import OperatingSystem
@@ -18,7 +18,6 @@ from secagg.statistics.moments import Integers
 from secagg.transcript import FILE_NAME, Journal
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue
-from secagg.wire import encode
 
 CLIENTS = 100
 DROPOUTS = 10
@@ -64,9 +63,9 @@ def enrol(folder: Path, count: int, **choices: Any) -> Members:
 
 def resized(setup: SessionSetup, method: Method) -> SessionSetup:
     """The same session over the vector of another method, of the measured length and ring."""
-    layout = Layout(method.blocks(DIMENSION, CLASSES, setup.plan.levels))
+    layout = Layout(method.sums(DIMENSION, CLASSES, setup.plan.levels)[0].blocks)
     context = replace(setup.context, ring=RING, length=layout.length)
-    return replace(setup, method=method, layout=layout, context=context)
+    return replace(setup, method=method, round=method, layout=layout, context=context)
 
 
 def client_session(
@@ -75,8 +74,7 @@ def client_session(
     """One client as `secagg client` runs it, with its transcript and memory in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / FILE_NAME)
-    journal.append("plan", encode(setup.plan))
-    journal.append("roster", encode(setup.roster))
+    begin_transcript(journal, setup)
     hooks = ClientHooks(vector, before_upload=lambda: None, progress=lambda _: None)
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     return ClientSession(setup, me, folder, journal, hooks)

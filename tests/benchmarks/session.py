@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Parameters
+from methods.method import Noise, Parameters, Sum
 from secagg.encoding import Block
 from secagg.errors import ServerAway
 from secagg.head import LinearHead
@@ -211,23 +211,26 @@ class _OneBlock:
         self.opened = 0.0
         self.total = np.zeros(0, dtype=np.int64)
 
-    def blocks(self, dimension: int, classes: int, levels: int) -> tuple[Block, ...]:
-        """The measured vector."""
-        return (Block("vector", (LENGTH,), bound=1),)
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        """The measured vector, without noise."""
+        return (Sum((Block("vector", (LENGTH,), bound=1),), sensitivity={}, shares="equal"),)
 
     def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
         """Not asked for: the clients have their vectors."""
         raise NotImplementedError
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """The first thing that happens to an opened sum."""
+    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+        """The first thing that is made of an opened sum; one zero for each class."""
         self.opened = time.perf_counter()
         self.total = aggregate["vector"]
+        return LinearHead(np.zeros((CLASSES, 1), dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
+
+    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
+        """None."""
         return []
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid) -> LinearHead:
-        """One zero for each class."""
-        return LinearHead(np.zeros((CLASSES, 1), dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
+    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> None:
+        """There is one sum."""
 
 
 async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) -> SessionCosts:

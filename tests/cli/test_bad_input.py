@@ -211,6 +211,41 @@ def test_plan_that_breaks_the_policy(secagg: Command, federation: Path) -> None:
     assert all(word in line for word in ("max_epsilon", "minimum_cohort", "nothing was sent"))
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "without its delta and adjacency"),
+        (["--delta", 1e-5], "without its delta and adjacency"),
+        (["--adjacency", "add-remove"], "without its delta and adjacency"),
+        (["--delta", 1e-5, "--adjacency", "add-remove", "--radius", 2], "leave the radius out"),
+        (["--delta", 1e-5, "--adjacency", "add-remove", "--normalise", "none", "--radius", 1], "normalised records"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
+)
+def test_incomplete_promise(secagg: Command, federation: Path, given: list[object], words: str) -> None:
+    """A plan with a finite epsilon but without delta, adjacency or records of one length is not made."""
+    roster, out = federation / "coordinator" / "roster.json", federation / "noisy.json"
+    said = secagg("plan", "new", "--quiet", "--roster", roster, "--out", out, "--shape", 3, "--classes", "no,yes",
+                  "--epsilon", 1, *given)  # fmt: skip
+    assert said.code == 2
+    assert words in said.complaint
+    assert not out.exists()
+
+
+def test_bad_records_under_noise_are_not_refused(secagg: Command, federation: Path) -> None:
+    """With a finite epsilon a refusal would tell of the record: the client goes on and tells its operator alone."""
+    home = federation / "alice"
+    chosen = ["--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove", "--max-records", 100]
+    assert secagg("plan", "new", "--quiet", "--roster", home / "roster.json", "--out", federation / "plan.json",
+                  "--shape", 3, "--classes", "no,yes", *chosen).code == 0  # fmt: skip
+    policy = home / "noisy.toml"
+    assert secagg("plan", "policy", "--plan", federation / "plan.json", "--data-name", "a", "--out", policy).code == 0
+    write_records(home / "records.npz", features=np.full((20, 3), math.nan), labels=np.full(20, 7))
+    said = secagg(*client(federation, policy=policy), "--dry-run")
+    assert said.code == 0
+    assert "20, of which 20 count for nothing" in said.out
+
+
 def test_unprotected_plan(secagg: Command, federation: Path) -> None:
     """A plan without protection is refused by a policy that nobody loosened."""
     plan = federation / "plan.json"
@@ -250,7 +285,7 @@ def test_result_that_cannot_be_written(secagg: Command) -> None:
     assert said.code == 2
     assert said.err.splitlines() == [said.err.strip()]
     assert "/no/such/folder/x.json" in said.err
-    assert "head_sha256" in said.out
+    assert "head sha256" in said.out
 
 
 def test_existing_file_as_transcript(secagg: Command, tmp_path: Path) -> None:

@@ -49,6 +49,24 @@ def test_json_is_the_contract(secagg: Command) -> None:
     assert all(isinstance(seconds, float) for seconds in content["seconds"].values())
 
 
+def test_aggregate_without_noise_is_what_it_always_was(control: dict[str, Any]) -> None:
+    """The digits' exact sum has the digest that every version without noise gave: formats and integers are the same."""
+    assert control["aggregate_sha256"] == "bbb47ba5eeb387b339a24c6d50ff35e5abd55eb86df86d4ae216ef30ec65a306"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--noise", "aggregator"], ["--unit", "silo"], ["--refine", 2]], ids=str)
+def test_noise_is_in_the_contract(secagg: Command, arguments: list[object]) -> None:
+    """With a finite epsilon the JSON says what is promised to whom, and the noise shows: no two sums are alike."""
+    promise = ["--epsilon", 8, "--delta", 1e-5, "--adjacency", "add-remove"]
+    content, again = (simulated(secagg, *promise, *arguments) for _ in range(2))
+    assert set(content) >= KEYS
+    assert (content["epsilon"], content["delta"], content["adjacency"]) == (8.0, 1e-5, "add-remove")
+    assert content["promise"].startswith("Nobody can tell from what is opened")
+    assert content["normalisation"] == "centred-unit"
+    assert content["aggregate_sha256"] != again["aggregate_sha256"]
+    assert content["accuracy_reference"] == again["accuracy_reference"] > 0.9
+
+
 @pytest.mark.parametrize("clients", [3, 10, 50])
 @pytest.mark.parametrize("partition", ["iid", "dirichlet:0.05"])
 def test_split_does_not_change_one_bit(secagg: Command, control: dict[str, Any], clients: int, partition: str) -> None:
@@ -118,7 +136,7 @@ def test_json_file_and_lines(secagg: Command, tmp_path: Path) -> None:
     """With a file the JSON goes there and the lines for people to stdout."""
     said = secagg("simulate", "--quiet", "--clients", 3, "--json", tmp_path / "result.json")
     assert said.code == 0
-    assert "head_sha256" in said.out
+    assert "head sha256" in said.out
     assert set(json.loads((tmp_path / "result.json").read_text())) >= KEYS
 
 

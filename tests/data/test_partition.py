@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from secagg.data import partition
 from secagg.errors import BadInput
 
-labels_of = st.lists(st.integers(0, 4), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
+labels_of = st.lists(st.integers(-1, 4), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
 specs = st.sampled_from(
     ["iid", "dirichlet:0.001", "dirichlet:0.05", "dirichlet:100", "shards:1", "shards:5", "column:c"]
 )
@@ -16,11 +16,12 @@ specs = st.sampled_from(
 
 @given(labels_of, specs, st.integers(5, 12), st.integers(0, 2**32))
 def test_every_record_belongs_to_one_client(labels, spec, clients, seed):
-    """Parts are disjoint, cover all records, ascend, and the same seed gives them again."""
+    """Parts are disjoint, cover all records, bad ones included, ascend, and the same seed gives them again."""
     columns = {"c": np.array([f"v{label % 3}" for label in labels], dtype=np.str_)}
-    if spec == "shards:5" and len(np.unique(labels)) < 5:
-        spec = "shards:1" if len(labels) else "iid"
-    if spec == "shards:1" and not len(labels):
+    present = np.unique(labels[labels >= 0])
+    if spec == "shards:5" and len(present) < 5:
+        spec = "shards:1"
+    if spec == "shards:1" and not len(present):
         spec = "iid"
     wanted = None if spec.startswith("column") else clients
     parts = partition(labels, columns, spec, wanted, seed)
@@ -47,6 +48,13 @@ def test_shards_hold_k_classes():
         held = [set(LABELS[part]) for part in partition(LABELS, {}, f"shards:{each}", clients, 3)]
         assert {len(classes) for classes in held} == {each}
         assert set.union(*held) == set(range(10))
+
+
+@pytest.mark.parametrize("spec", ["shards:2", "dirichlet:0.05"])
+def test_bad_records_are_dealt_evenly(spec):
+    """Bad records count as no class: they change no demand on K and every client gets its even share."""
+    parts = partition(np.where(np.arange(300) % 30 < 3, -1, LABELS), {}, spec, 5, 3)
+    assert [int((np.array(part) % 30 < 3).sum()) for part in parts] == [6] * 5
 
 
 def test_small_alpha_concentrates_classes():

@@ -28,7 +28,7 @@ def test_aggregate_is_the_exact_sum() -> None:
     sums = np.stack([q[label == LABELS].sum(axis=0) for label in range(3)])
     moment = (q.T @ q)[np.triu_indices(5)]
     flat = np.concatenate([counts, sums.reshape(-1), moment]).astype("<i8")
-    assert result.result.aggregate_sha256 == hashlib.sha256(flat.tobytes()).digest()
+    assert result.federated.result.aggregate_sha256 == hashlib.sha256(flat.tobytes()).digest()
 
 
 def test_split_does_not_change_one_bit() -> None:
@@ -39,17 +39,17 @@ def test_split_does_not_change_one_bit() -> None:
         simulated(clients=9, partition="dirichlet:0.1", seed=4),
         simulated(clients=6, partition="shards:1", colluders=1),
     ]
-    assert len({run.result.head_sha256 for run in runs}) == 1
-    assert len({run.result.aggregate_sha256 for run in runs}) == 1
+    assert len({run.federated.result.head_sha256 for run in runs}) == 1
+    assert len({run.federated.result.aggregate_sha256 for run in runs}) == 1
 
 
 @pytest.mark.parametrize("protection", ["masked", "none"])
 def test_dropouts_leave_the_survivors_sum(protection: str) -> None:
     """The sum with dropouts is exactly that of the survivors' records alone."""
     run = simulated(clients=10, dropouts=3, seed=3, protection=protection)
-    survivors = run.result.members
+    survivors = run.federated.result.members
     assert 7 <= len(survivors) < 10
-    counts = run.result.blocks["counts"]
+    counts = run.federated.result.blocks["counts"]
     assert counts.sum() == 9 * len(survivors)
 
 
@@ -59,9 +59,9 @@ def test_survivors_rows_alone_give_the_same_sum() -> None:
 
     run = simulated(clients=10, dropouts=3, seed=3, radius=32.0)
     rows = partition(LABELS, {}, "iid", 10, 3)
-    kept = np.concatenate([rows[member - 1] for member in run.result.members])
+    kept = np.concatenate([rows[member - 1] for member in run.federated.result.members])
     alone = secagg.simulate(FEATURES[kept], LABELS[kept], clients=1, protection="none", radius=32.0)
-    assert alone.result.aggregate_sha256 == run.result.aggregate_sha256
+    assert alone.federated.result.aggregate_sha256 == run.federated.result.aggregate_sha256
 
 
 def test_too_many_dropouts_abort() -> None:
@@ -86,7 +86,10 @@ def test_held_out_records_are_evaluated() -> None:
         ({"labels": LABELS.astype(float)}, "features must be"),
         ({"labels": LABELS - 1}, "labels count from 0"),
         ({"features": np.where(FEATURES.max() == FEATURES, np.nan, FEATURES)}, ""),
-        ({"epsilon": 1.0}, "epsilon"),
+        ({"epsilon": 1.0}, "without its delta and adjacency"),
+        ({"epsilon": 1.0, "delta": 1e-5}, "without its delta and adjacency"),
+        ({"epsilon": 1.0, "adjacency": "add-remove"}, "without its delta and adjacency"),
+        ({"epsilon": 1.0, "delta": 0.0, "adjacency": "add-remove"}, "delta"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"clients": 0}, "client"),
         ({"dropouts": 5}, "dropouts"),

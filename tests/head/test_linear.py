@@ -22,6 +22,7 @@ from secagg.head import (
     to_linear,
 )
 from secagg.head.evaluation import clopper_pearson
+from secagg.head.linear import Recentring
 
 WEIGHT = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]], dtype=np.float32)
 HEAD = LinearHead(WEIGHT, np.array([0.125, -7.0], dtype=np.float32))
@@ -61,6 +62,35 @@ def test_head_is_finite_float32(weight, bias):
         LinearHead(weight, bias)
 
 
+RECENTRING = Recentring(np.diag(np.float32([2.0, 1.0, 1.0])), np.float32([0.5, 0.0, 0.0]))
+"""z = g·M − c; g = (1/4, 0, 0) is the centre."""
+
+
+def test_recentred_records_have_one_length():
+    """z = g·M − c is stretched to √(d/(d+1)); the record at the centre stays zero, and scores follow from z."""
+    features = np.array([[1.0, 0.0, 0.0], [0.25, 3.0, 4.0], [0.25, 0.0, 0.0]])
+    expected = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8], [0.0, 0.0, 0.0]]) * np.sqrt(3 / 4)
+    assert np.allclose(RECENTRING.apply(features), expected, atol=1e-12)
+    behind = LinearHead(HEAD.weight, HEAD.bias, RECENTRING)
+    assert predict(behind, features).tolist() == predict(HEAD, expected).tolist()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "centre"),
+    [
+        (np.eye(3, dtype=np.float32), np.zeros(2, np.float32)),
+        (np.eye(3), np.zeros(3)),
+        (np.eye(3, dtype=np.float32) * np.float32(np.nan), np.zeros(3, np.float32)),
+        (np.eye(3, dtype=np.float32), np.full(3, np.inf, np.float32)),
+        (np.eye(2, dtype=np.float32), np.zeros(2, np.float32)),
+    ],
+)
+def test_recentring_is_finite_and_fits(matrix, centre):
+    """Another shape, type, value or number of features than the head's is refused."""
+    with pytest.raises(BadInput):
+        LinearHead(HEAD.weight, HEAD.bias, Recentring(matrix, centre))
+
+
 def test_evaluation_counts():
     """Accuracy is correct ÷ total, inside its interval."""
     result = evaluate(HEAD, np.array([[1.0, 0, 0]] * 8), np.array([0] * 6 + [1] * 2))
@@ -89,6 +119,19 @@ def test_safetensors_keep_head_and_metadata(tmp_path):
     head, metadata = load_safetensors(tmp_path / "head.safetensors")
     assert head_digest(head) == head_digest(HEAD)
     assert metadata == {"classes": '["a","b"]', "method": "fedcgs"}
+
+
+def test_safetensors_keep_the_recentring(tmp_path):
+    """A head with a recentring loads with the same bits of both; half a recentring is refused."""
+    save_safetensors(LinearHead(HEAD.weight, HEAD.bias, RECENTRING), tmp_path / "head.safetensors", {})
+    head, _ = load_safetensors(tmp_path / "head.safetensors")
+    assert head.recentring is not None
+    assert (head.recentring.matrix == RECENTRING.matrix).all()
+    assert (head.recentring.centre == RECENTRING.centre).all()
+    half = {"weight": WEIGHT, "bias": HEAD.bias, "recentring_centre": RECENTRING.centre}
+    save_file(half, tmp_path / "head.safetensors")
+    with pytest.raises(BadInput, match="it holds the tensors"):
+        load_safetensors(tmp_path / "head.safetensors")
 
 
 def test_fortran_ordered_weights_survive(tmp_path):

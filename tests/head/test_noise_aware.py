@@ -1,5 +1,7 @@
 """The head and its refinement from noisy releases: what the known noise is good for."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ GRID = Grid(1.0, 1 << 14)
 CLASSES, DIMENSION = 5, 24
 SHARES = (0.02, 0.58, 0.40)
 MULTIPLIER = 1000
+ROUNDS = 16
 
 
 def sample(seed=0, count=6000, prior=None):
@@ -201,22 +204,26 @@ def test_noise_that_is_none_is_refused(sigmas):
         ReleaseNoise(1, 1, 1, 0)
 
 
-def refine(mu, seed, rounds=refinement.ROUNDS, exact=EXACT, records=None, labels=LABELS):
+def round_mu(mu, rounds=ROUNDS):
+    """μ of one of `rounds` rounds that share what the one-shot release leaves of `mu`."""
+    return mu * math.sqrt((1 - refinement.ONE_SHOT_SHARE) / rounds)
+
+
+def refine(mu, seed, rounds=ROUNDS, exact=EXACT, records=None, labels=LABELS):
     """The refined head of one whole run, with accuracy before and after."""
     generator = np.random.default_rng(seed)
     noisy, noise = release(exact, mu * refinement.ONE_SHOT_SHARE**0.5, seed)
     place = refinement.begin(noisy, GRID, noise)
     levels = place.whitening.levels
     mapped = place.whitening.apply(quantise(RECORDS if records is None else records, GRID))
-    sigma = RESIDUAL_LEVELS * levels / refinement.round_mu(mu, rounds)
+    sigma = RESIDUAL_LEVELS * levels / round_mu(mu, rounds)
     weights = place.start
     for _ in range(rounds):
         opened = softmax_gradient(mapped, labels, refinement.integer_weights(weights), levels, refinement.CLIP)
         opened = opened + np.rint(generator.normal(size=opened.shape) * sigma).astype(np.int64)
         weights = refinement.step(weights, opened, sigma, place, rounds)
-    held_out = place.whitening.apply(quantise(TEST, GRID))[:, :-1] / levels
-    before, after = (refinement.refined_head(each, place) for each in (place.start, weights))
-    return accuracy(before, held_out), accuracy(after, held_out), place, weights
+    before, after = (refinement.refined_head(each, place, GRID) for each in (place.start, weights))
+    return accuracy(before), accuracy(after), place, weights
 
 
 def test_mapped_records_are_white():
@@ -230,11 +237,10 @@ def test_mapped_records_are_white():
 
 
 def test_start_decides_as_the_one_shot_head():
-    """The first weights on mapped records agree with the one-shot head on nearly every record."""
+    """The first weights, behind the recentring, agree with the one-shot head on nearly every record."""
     noisy, noise = release(EXACT, 1.0, 1)
     place = refinement.begin(noisy, GRID, noise)
-    mapped = place.whitening.apply(quantise(TEST, GRID))[:, :-1] / place.whitening.levels
-    mine = predict(refinement.refined_head(place.start, place), mapped)
+    mine = predict(refinement.refined_head(place.start, place, GRID), TEST)
     assert (mine == predict(noise_aware_discriminant(noisy, GRID, noise), TEST)).mean() > 0.93
 
 
@@ -258,18 +264,18 @@ def test_noise_of_all_steps_stays_below_one_logit():
     """Fed with noise alone, k steps change a record's logits by about one unit of standard deviation, or less."""
     for mu in (0.02, 0.1, 1.0):
         _, _, place, _ = refine(mu, 2, rounds=1)
-        sigma = RESIDUAL_LEVELS * place.whitening.levels / refinement.round_mu(mu)
+        sigma = RESIDUAL_LEVELS * place.whitening.levels / round_mu(mu)
         generator = np.random.default_rng(3)
         weights = np.zeros_like(place.start)
-        for _ in range(refinement.ROUNDS):
+        for _ in range(ROUNDS):
             noise = np.rint(generator.normal(size=weights.shape) * sigma).astype(np.int64)
-            weights = refinement.step(weights, noise, sigma, place)
+            weights = refinement.step(weights, noise, sigma, place, ROUNDS)
         assert weights.std() < 1.2
 
 
 def test_shares_of_all_releases_add_up():
     """One-shot and rounds together are the whole μ²: nothing is spent twice and nothing is left."""
-    rounds = [refinement.round_mu(0.3, 7) ** 2 for _ in range(7)]
+    rounds = [round_mu(0.3, 7) ** 2 for _ in range(7)]
     assert sum(rounds) + refinement.ONE_SHOT_SHARE * 0.3**2 == pytest.approx(0.3**2)
 
 

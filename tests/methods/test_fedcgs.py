@@ -20,13 +20,13 @@ def federation(data, backbone, parts, expand=None, **parameters):
     records = quantise(train, grid, data.train.origin)
     method = method_named("fedcgs", parameters)
     labels, classes = data.train.labels, len(data.classes)
-    layout = Layout(method.blocks(features.dimension, classes, grid.levels))
+    layout = Layout(method.sums(features.dimension, classes, grid.levels)[0].blocks)
     flat = sum(
         layout.flatten(method.contribute(records[part], labels[part], classes, grid.levels)) for part in parts(data)
     )
     aggregate = layout.split(flat)
     assert method.implausibilities(aggregate, grid) == []
-    head = method.head(aggregate, grid)
+    head = method.head(aggregate, grid, None)
     return 100 * evaluate(head, test, data.test.labels).accuracy, head_digest(head)
 
 
@@ -77,9 +77,9 @@ def test_hospitals_together(data_folder):
 def test_blocks_are_what_is_contributed():
     """Shapes, bounds and length: C + C·d + d(d+1)/2 numbers, and no record exceeds a block's bound."""
     method = method_named("fedcgs")
-    layout = Layout(method.blocks(512, 10, 2**16))
-    assert layout.length == 136_458
-    blocks = method.blocks(2, 3, 5)
+    (only,) = method.sums(512, 10, 2**16)
+    assert Layout(only.blocks).length == 136_458
+    blocks = method.sums(2, 3, 5)[0].blocks
     for record in ([5, 0], [0, -5], [3, 4], [-3, 4]):
         one = method.contribute(np.array([record]), np.array([1]), 3, 5)
         assert Layout(blocks).flatten(one).shape == (12,)
@@ -98,20 +98,29 @@ def test_parameters_make_the_method_again():
     for name in METHODS:
         method = method_named(name)
         assert method_named(method.name, method.parameters) == method
-    assert method_named("fedcgs", {"covariance": "total", "ridge": 1}).parameters == {"covariance": "total", "ridge": 1}
+    parameters = {"covariance": "total", "ridge": 1, "refine": 3}
+    assert method_named("fedcgs", parameters).parameters == parameters
+    assert method_named("fedcgs").parameters["refine"] == 0
 
 
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
         ("fedavg", {}, "the methods are fedcgs"),
-        ("fedcgs", {"rounds": 3}, "it has covariance, ridge"),
+        ("fedcgs", {"rounds": 3}, "it has covariance, ridge, refine"),
         ("fedcgs", {"covariance": "diagonal"}, "within or total"),
         ("fedcgs", {"covariance": 1}, "its default is 'within'"),
         ("fedcgs", {"ridge": "0.1"}, "its default is"),
         ("fedcgs", {"ridge": True}, "its default is"),
         ("fedcgs", {"ridge": -0.1}, "0 or more"),
         ("fedcgs", {"ridge": float("inf")}, "0 or more"),
+        ("fedcgs", {"refine": -1}, "from 0 to 100"),
+        ("fedcgs", {"refine": 101}, "from 0 to 100"),
+        ("fedcgs", {"refine": 1.5}, "its default is 0"),
+        ("fedcgs", {"refine": 2.0}, "its default is 0"),
+        ("fedcgs", {"refine": True}, "its default is 0"),
+        ("fedcgs", {"ridge": None}, "its default is"),
+        ("fedcgs", {"ridge": [1]}, "its default is"),
     ],
 )
 def test_unknown_method_or_parameter_is_refused(name, parameters, words):

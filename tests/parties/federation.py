@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 
 from secagg.encoding import Integers
 from secagg.errors import BadInput, SecaggError, ServerAway, SessionAborted
-from secagg.parties import ClientHooks, ClientSession, ServerSession, SumResult, write_result
+from secagg.parties import ClientHooks, ClientSession, ServerSession, SumResult, begin_transcript, write_result
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Journal, peek
-from secagg.wire import encode
 from tests.parties.stage import Crash, Fuse, FusedJournal, Stage
 
 T = TypeVar("T")
@@ -124,8 +123,7 @@ class Federation:
     def new_client(self, member: int, journal: Journal) -> ClientSession:
         """A client's session from its folder."""
         fuse, stage = self.fuses[member], self.stage
-        Journal.append(journal, "plan", encode(stage.setup.plan))
-        Journal.append(journal, "roster", encode(stage.setup.roster))
+        begin_transcript(journal, stage.setup)
 
         def vector() -> Integers:
             fuse.burn("before the vector")

@@ -16,7 +16,7 @@ import numpy as np
 
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
-from secagg.parties import SessionSetup, contribution_of
+from secagg.parties import SessionSetup, contribution_of, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan, write_plan
 from secagg.policy import Policy
@@ -104,8 +104,8 @@ class Processes:
     def expected(self) -> Integers:
         """The exact sum of all members' records."""
         setup = SessionSetup.of(self.plan, self.roster)
-        vectors = [contribution_of(setup, str(self.folder / name / "records.npz")).vector for name in self.names]
-        return np.asarray(np.sum(vectors, axis=0))
+        records = [read_records(setup, str(self.folder / name / "records.npz")) for name in self.names]
+        return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()) for each in records], axis=0))
 
     def opened(self) -> Integers:
         """The sum that the server opened."""
@@ -136,8 +136,7 @@ def processes(folder: Path, dimension: int = 40) -> Iterator[Processes]:
         generator = np.random.default_rng(number)
         features = generator.uniform(-0.9, 0.9, size=(30, dimension)) / np.sqrt(dimension)
         np.savez(folder / name / "records.npz", features=features, labels=np.arange(30) % 2)
-        policy = Policy(name, roster.digest.hex(), (plan.backbone_digest.hex(),), max_epsilon=plan.epsilon)
-        (folder / name / "policy.toml").write_text(policy.to_toml())
+        (folder / name / "policy.toml").write_text(Policy.accepting(plan, name).to_toml())
     cast = Processes(folder, names, roster, plan)
     try:
         yield cast

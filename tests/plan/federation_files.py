@@ -1,5 +1,7 @@
 """A small plan with its roster, for the tests of plan, roster, policy and ledger."""
 
+import math
+
 from secagg.crypto.signatures import SigningKey
 from secagg.parties import SessionSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
@@ -28,7 +30,8 @@ def small_plan(roster: Roster, **choices: object) -> Plan:
 def policy_for(plan: Plan, **changes: object) -> Policy:
     """A policy that accepts the plan, but for the changes."""
     fields = {"data_name": "mine", "roster": plan.roster.hex(), "backbones": (plan.backbone_digest.hex(),)}
-    return Policy(**{**fields, "max_epsilon": float("inf"), **changes})  # type: ignore[arg-type]
+    unbounded = {"max_epsilon": math.inf, "max_epsilon_total": math.inf}
+    return Policy(**{**fields, **unbounded, **changes})  # type: ignore[arg-type]
 
 
 def fewest(plan: Plan, roster: Roster) -> int:

@@ -1,71 +1,403 @@
-"""The ledger: what was released stays released, once, under one plan."""
+"""The ledger: what was released stays released, once, under one plan, and no budget is overdrawn."""
 
 import math
+import signal
 import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import secagg.ledger
 from secagg.errors import BadInput, PlanRefused
-from secagg.ledger import FILE_NAME, Ledger, Release
+from secagg.ledger import FILE_NAME, Ledger, Release, SpentCurve, composed, total_epsilon
+from secagg.policy import Budget
+from secagg.privacy.gaussian import epsilon_of
+from secagg.privacy.rdp import RdpCurve, gaussian_curve
+from tests.architecture.source import ROOT
 
-RELEASE = Release("mine", bytes([1]) * 32, bytes([2]) * 32, "record", "", math.inf, 0.0)
+DELTA = 1e-5
+PROMISE = ("record", "add-remove")
+EXACT = Release("mine", bytes([40]) * 32, bytes([2]) * 32, "record", "", math.inf, 0.0, ())
+ANYTHING = Budget(math.inf, DELTA, may_repeat=True)
+ONCE = Budget(math.inf, DELTA, may_repeat=False)
 
 
-def rows(folder: Path) -> list[tuple[Any, ...]]:
-    """What the file holds."""
-    connection = sqlite3.connect(folder / FILE_NAME)
+def finite(number: int = 1, mu: float = 0.25, **changes: Any) -> Release:
+    """A plan with Gaussian noise, sharply claimed, accounted for records in both adjacencies."""
+    curves = (
+        SpentCurve("record", "add-remove", gaussian_curve(mu)),
+        SpentCurve("record", "replace-one", gaussian_curve(mu * math.sqrt(2))),
+    )
+    plan = bytes([number + 100]) * 32
+    release = Release("mine", bytes([number]) * 32, plan, *PROMISE, epsilon_of(mu, DELTA), DELTA, curves)
+    return replace(release, **changes)
+
+
+def allowed(total: float, delta: float = DELTA) -> Budget:
+    """A finite budget."""
+    return Budget(total, delta, may_repeat=False)
+
+
+def database(folder: Path, *statements: str) -> list[tuple[Any, ...]]:
+    """What the last statement gives, behind the ledger's back."""
+    connection = sqlite3.connect(folder / FILE_NAME, isolation_level=None)
     try:
-        return connection.execute("SELECT * FROM releases").fetchall()
+        return [connection.execute(statement).fetchall() for statement in statements][-1]
     finally:
         connection.close()
 
 
-def test_release_persists(tmp_path: Path) -> None:
-    """What one process wrote, the next one reads."""
-    Ledger(tmp_path).record(RELEASE, may_repeat=True)
-    assert Ledger(tmp_path).other_sessions("mine", bytes(32)) == 1
-    assert rows(tmp_path) == [("mine", RELEASE.session, RELEASE.plan, "record", "", "inf", "0.0")]
+def unlocked(folder: Path, *statements: str) -> None:
+    """Run statements after dropping what makes the tables append-only."""
+    names = [name for (name,) in database(folder, "SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+    assert len(names) == 6
+    database(folder, *(f"DROP TRIGGER {name}" for name in names), *statements)
 
 
-def test_same_release_twice_is_one(tmp_path: Path) -> None:
-    """Recording a release again, after a crash, changes nothing."""
+def rows(folder: Path) -> int:
+    """How many releases the file holds."""
+    return int(database(folder, "SELECT COUNT(*) FROM releases")[0][0])
+
+
+def test_entries_persist_exactly(tmp_path: Path) -> None:
+    """What one process wrote, the next one reads: every field, every bit of the curves, numbered from 1."""
+    releases = [finite(1), EXACT, finite(3, 0.1, data_name="other/ü")]
+    entries = [Ledger(tmp_path).record(release, ANYTHING) for release in releases]
+    assert Ledger(tmp_path).entries() == tuple(entries)
+    assert [entry.release for entry in entries] == releases
+    assert [entry.number for entry in entries] == [1, 2, 3]
+
+
+def test_new_ledger_is_empty(tmp_path: Path) -> None:
+    """Without rows nothing is spent: the zero curve, and epsilon 0."""
     ledger = Ledger(tmp_path)
-    for _ in range(3):
-        ledger.record(RELEASE, may_repeat=True)
-        Ledger(tmp_path).record(RELEASE, may_repeat=True)
-    assert len(rows(tmp_path)) == 1
+    assert ledger.entries() == ()
+    spent = ledger.spent("mine", *PROMISE)
+    assert spent is not None
+    assert set(spent.values) == {0.0}
+    assert total_epsilon([], *PROMISE, DELTA) == 0
 
 
-def test_another_plan_for_the_session_is_refused(tmp_path: Path) -> None:
-    """One session is entered under one plan; the first entry stays."""
+@pytest.mark.parametrize("release", [EXACT, finite()])
+def test_same_release_twice_is_one(tmp_path: Path, release: Release) -> None:
+    """Recording a release again, after a crash, changes nothing, costs nothing and gives the same entry."""
+    budget = ONCE if release is EXACT else allowed(release.epsilon)
+    entries = {Ledger(tmp_path).record(release, budget) for _ in range(3)}
+    assert len(entries) == rows(tmp_path) == 1
+    Ledger(tmp_path).check(release, budget)
+
+
+@pytest.mark.parametrize("change", [{"plan": bytes(32)}, {"data_name": "mine/v2"}, {"epsilon": 9.0}, {"delta": 1e-9}])
+def test_session_is_entered_once(tmp_path: Path, change: dict[str, Any]) -> None:
+    """One session stands under one plan, name and cost; what says otherwise is refused and the first entry stays."""
     ledger = Ledger(tmp_path)
-    ledger.record(RELEASE, may_repeat=True)
-    with pytest.raises(BadInput, match="another plan"):
-        ledger.record(replace(RELEASE, plan=bytes(32)), may_repeat=True)
-    assert rows(tmp_path)[0][2] == RELEASE.plan
+    ledger.record(finite(), ANYTHING)
+    for attempt in (ledger.record, ledger.check):
+        with pytest.raises(BadInput, match="already entered"):
+            attempt(replace(finite(), **change), ANYTHING)
+    assert [entry.release for entry in ledger.entries()] == [finite()]
 
 
-def test_sessions_are_counted_by_data_set(tmp_path: Path) -> None:
-    """The session itself and other data sets do not count."""
+def test_session_over_two_data_sets_is_charged_to_both(tmp_path: Path) -> None:
+    """Data sets are charged apart, even for the same session."""
     ledger = Ledger(tmp_path)
-    assert ledger.other_sessions("mine", RELEASE.session) == 0
-    ledger.record(RELEASE, may_repeat=True)
-    ledger.record(replace(RELEASE, session=bytes([9]) * 32), may_repeat=True)
-    ledger.record(replace(RELEASE, data_name="other"), may_repeat=True)
-    assert ledger.other_sessions("mine", RELEASE.session) == 1
-    assert ledger.other_sessions("mine", bytes(32)) == 2
-    assert ledger.other_sessions("other", bytes(32)) == 1
+    ledger.record(finite(), allowed(finite().epsilon))
+    ledger.record(finite(data_name="other"), allowed(finite().epsilon))
+    assert ledger.spent("mine", *PROMISE) == ledger.spent("other", *PROMISE) == finite().curve(*PROMISE)
+
+
+def test_curves_add_by_unit_and_adjacency(tmp_path: Path) -> None:
+    """What was spent is the sum of the curves, in each adjacency its own; one session can be left out."""
+    ledger = Ledger(tmp_path)
+    for release in (finite(1), finite(2, 0.1)):
+        ledger.record(release, ANYTHING)
+    assert ledger.spent("mine", *PROMISE) == gaussian_curve(0.25) + gaussian_curve(0.1)
+    assert ledger.spent("mine", *PROMISE, besides=finite(2).session) == gaussian_curve(0.25)
+    replaced = ledger.spent("mine", "record", "replace-one")
+    assert replaced == gaussian_curve(0.25 * math.sqrt(2)) + gaussian_curve(0.1 * math.sqrt(2))
+
+
+@pytest.mark.parametrize("promise", [("silo", "add-remove"), ("silo", "replace-one"), ("record", "other")])
+def test_what_has_no_curve_costs_infinity(tmp_path: Path, promise: tuple[str, str]) -> None:
+    """A unit or adjacency for which a release was not accounted is spent entirely."""
+    ledger = Ledger(tmp_path)
+    ledger.record(finite(), ANYTHING)
+    assert ledger.spent("mine", *promise) is None
+    assert total_epsilon([finite()], *promise, DELTA) == math.inf
+
+
+def test_exact_sum_costs_infinity_everywhere(tmp_path: Path) -> None:
+    """After one sum without noise, no total is finite, whatever else was released."""
+    ledger = Ledger(tmp_path)
+    ledger.record(finite(2), ANYTHING)
+    ledger.record(EXACT, ANYTHING)
+    for adjacency in ("add-remove", "replace-one"):
+        assert ledger.spent("mine", "record", adjacency) is None
+    assert ledger.spent("mine", *PROMISE, besides=EXACT.session) is not None
+    assert ledger.spent("other", *PROMISE) is not None
+
+
+@pytest.mark.parametrize("first", ["heart", "heart/v1", "heart/2024/clean"])
+@pytest.mark.parametrize("second", ["heart", "heart/v2"])
+def test_versions_share_what_was_spent(tmp_path: Path, first: str, second: str) -> None:
+    """Whatever version of a data set was used, it counts for every other, older or newer."""
+    ledger = Ledger(tmp_path)
+    ledger.record(finite(1, data_name=first), allowed(finite().epsilon))
+    assert ledger.spent(second, *PROMISE) == finite().curve(*PROMISE)
+    with pytest.raises(PlanRefused, match="heart has spent"):
+        ledger.record(finite(2, data_name=second), allowed(finite().epsilon))
+    ledger.record(finite(2, data_name="hearts"), allowed(finite().epsilon))
+
+
+def test_lone_plan_costs_its_own_claim() -> None:
+    """The exact epsilon of one Gaussian release lies below its curve's; it counts at its delta or a larger one only."""
+    (claim, curve) = (finite().epsilon, gaussian_curve(0.25))
+    assert claim < curve.epsilon(DELTA)
+    assert total_epsilon([finite()], *PROMISE, DELTA) == claim
+    assert total_epsilon([finite()], *PROMISE, DELTA / 2) == curve.epsilon(DELTA / 2)
+    assert total_epsilon([finite()], *PROMISE, 0.1) == curve.epsilon(0.1) < claim
+    assert total_epsilon([finite()], "record", "replace-one", DELTA) > claim
+    assert total_epsilon([finite(1), finite(2)], *PROMISE, DELTA) == (curve + curve).epsilon(DELTA)
+
+
+def test_one_session_may_spend_everything(tmp_path: Path) -> None:
+    """A plan that claims exactly the whole budget fits; one float less and it does not."""
+    ledger, release = Ledger(tmp_path), finite()
+    less = allowed(math.nextafter(release.epsilon, 0))
+    for attempt in (ledger.check, ledger.record):
+        with pytest.raises(PlanRefused):
+            attempt(release, less)
+    assert ledger.entries() == ()
+    ledger.record(release, allowed(release.epsilon))
+
+
+def test_budget_ends_exactly_at_the_limit(tmp_path: Path) -> None:
+    """Of two budgets one float apart, around what three sessions cost together, the larger one holds them."""
+    ledger = Ledger(tmp_path)
+    releases = [finite(number, mu) for number, mu in ((1, 0.25), (2, 0.1), (3, 0.17))]
+    total = total_epsilon(releases, *PROMISE, DELTA)
+    for release in releases[:2]:
+        ledger.record(release, allowed(total))
+    less = allowed(math.nextafter(total, 0))
+    for attempt in (ledger.check, ledger.record):
+        with pytest.raises(PlanRefused):
+            attempt(releases[2], less)
+    ledger.record(releases[2], allowed(total))
+    for release in releases:
+        assert ledger.record(release, allowed(total)).release == release
+    with pytest.raises(PlanRefused):
+        ledger.record(finite(4, 1e-3), allowed(total))
+
+
+@given(mus=st.lists(st.floats(0.01, 3), min_size=1, max_size=6), delta=st.sampled_from([1e-9, DELTA, 1e-2]))
+def test_total_is_never_below_the_truth(mus: list[float], delta: float) -> None:
+    """The total of Gaussian releases is at least the exact epsilon of their composition (Dong, Roth & Su 2022)."""
+    total = total_epsilon([finite(number, mu) for number, mu in enumerate(mus, 1)], *PROMISE, delta)
+    exact = epsilon_of(math.sqrt(sum(mu * mu for mu in mus)), delta)
+    assert total >= exact * (1 - 1e-9)
+
+
+@given(mus=st.lists(st.floats(0.01, 3), min_size=1, max_size=6), data=st.data())
+def test_total_only_grows(mus: list[float], data: st.DataObject) -> None:
+    """Leaving a release out never costs more, at any order."""
+    releases = [finite(number, mu) for number, mu in enumerate(mus, 1)]
+    left = [release for release in releases if data.draw(st.booleans())]
+    everything, part = composed(releases, *PROMISE), composed(left, *PROMISE)
+    assert everything is not None
+    assert part is not None
+    assert all(more >= less for more, less in zip(everything.values, part.values, strict=True))
+
+
+def test_refusal_has_the_numbers(tmp_path: Path) -> None:
+    """A refusal says what was spent, what the plan adds, the total, the limit, and for which promise; rounded up."""
+    ledger = Ledger(tmp_path)
+    ledger.record(finite(1, data_name="mine/v1"), allowed(1.3))
+    with pytest.raises(PlanRefused) as refusal:
+        ledger.check(finite(2, data_name="mine/v2"), allowed(1.3))
+    (sentence,) = refusal.value.violations
+    total = (gaussian_curve(0.25) + gaussian_curve(0.25)).epsilon(DELTA)
+    own, together = (math.ceil(value * 1e4) / 1e4 for value in (finite().epsilon, total))
+    assert sentence == (
+        f"max_epsilon_total: mine has spent epsilon {own} in 1 other session(s), this plan adds {own}, together "
+        f"{together}, more than 1.3 (delta 1e-05, add-remove, record level)"
+    )
+    assert str(refusal.value).endswith("nothing was sent")
+
+
+def test_noise_does_not_mend_an_exact_sum(tmp_path: Path) -> None:
+    """After a sum without noise, a noisy plan is refused under every finite total."""
+    ledger = Ledger(tmp_path)
+    ledger.record(EXACT, ONCE)
+    with pytest.raises(PlanRefused, match=r"has spent epsilon inf in 1 other.* together inf, more than 1000"):
+        ledger.record(finite(2), Budget(1000.0, DELTA, may_repeat=True))
+    with pytest.raises(PlanRefused, match="repeat_sessions"):
+        ledger.record(finite(2), ONCE)
+    ledger.record(finite(2), ANYTHING)
+
+
+def test_exact_sum_needs_an_infinite_total(tmp_path: Path) -> None:
+    """However much is allowed, a sum without noise is more, also when sessions may repeat."""
+    ledger = Ledger(tmp_path)
+    with pytest.raises(PlanRefused, match=r"max_epsilon_total: .*exact sum about mine \(epsilon inf\)"):
+        ledger.record(EXACT, Budget(1e300, DELTA, may_repeat=True))
+    assert rows(tmp_path) == 0
+
+
+@pytest.mark.parametrize("first", [EXACT, finite(9)])
+def test_infinite_totals_do_not_repeat_unless_allowed(tmp_path: Path, first: Release) -> None:
+    """A sum without noise after another session is refused, unwritten, unless sessions may repeat."""
+    ledger = Ledger(tmp_path)
+    ledger.record(first, ONCE)
+    second = replace(EXACT, session=bytes([7]) * 32)
+    for attempt in (ledger.check, ledger.record):
+        with pytest.raises(PlanRefused, match=r"repeat_sessions: mine was in 1 other session\(s\)"):
+            attempt(second, ONCE)
+    assert rows(tmp_path) == 1
+    ledger.record(first, ONCE)
+    ledger.record(second, ANYTHING)
+
+
+def test_finite_totals_repeat_within_the_budget(tmp_path: Path) -> None:
+    """Whether sessions may repeat does not concern totals that are finite."""
+    ledger = Ledger(tmp_path)
+    for number in range(1, 4):
+        ledger.record(finite(number), ONCE)
+        ledger.check(finite(number + 1), allowed(10.0))
+
+
+@pytest.mark.parametrize("limit", [math.nan, -1.0, 0.0])
+def test_senseless_budget_allows_nothing(tmp_path: Path, limit: float) -> None:
+    """No release fits into a budget of nothing, less, or no number."""
+    with pytest.raises(PlanRefused):
+        Ledger(tmp_path).record(finite(), allowed(limit))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, math.nan])
+def test_delta_out_of_range_is_refused(tmp_path: Path, delta: float) -> None:
+    """A finite total needs a delta between 0 and 1."""
+    with pytest.raises(BadInput, match="delta"):
+        Ledger(tmp_path).record(finite(), allowed(10.0, delta))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": math.inf},
+        {"epsilon": math.nan},
+        {"epsilon": 0.0},
+        {"delta": -1.0},
+        {"delta": math.nan},
+        {"delta": 1.0},
+        {"curves": ()},
+        {"adjacency": ""},
+        {"unit": "silo"},
+        {"curves": (*finite().curves, finite().curves[0])},
+    ],
+)
+def test_contradictory_release_cannot_be_made(change: dict[str, Any]) -> None:
+    """A finite cost has a curve for its own promise, an infinite one has none, and none counts twice."""
+    with pytest.raises(BadInput):
+        finite(**change)
+
+
+def entry_digests(folder: Path, *releases: Release) -> list[bytes]:
+    """What a fresh ledger commits to, release by release."""
+    folder.mkdir()
+    return [Ledger(folder).record(release, ANYTHING).digest for release in releases]
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Release)])
-def test_digest_covers_every_field(field: str) -> None:
-    """Rows that differ in one field have different digests."""
-    value = getattr(RELEASE, field)
-    other = bytes(32) if isinstance(value, bytes) else 0.5 if isinstance(value, float) else value + "x"
-    assert replace(RELEASE, **{field: other}).digest != RELEASE.digest
+def test_digest_covers_every_field(tmp_path: Path, field: str) -> None:
+    """Rows that differ in one field have different digests, 32 bytes each."""
+    others: dict[str, Any] = {
+        "data_name": "mine/v2", "session": bytes(32), "plan": bytes(32), "unit": "silo", "adjacency": "replace-one",
+        "epsilon": 5.0, "delta": 1e-6, "curves": finite(mu=0.2).curves,
+    }  # fmt: skip
+    silo = SpentCurve("silo", "add-remove", gaussian_curve(1.0))
+    release = replace(finite(), curves=(*finite().curves, silo))
+    (one,) = entry_digests(tmp_path / "one", release)
+    (other,) = entry_digests(tmp_path / "other", replace(release, **{field: others[field]}))
+    assert one != other
+    assert len(one) == len(other) == 32
+
+
+def test_digest_covers_everything_before(tmp_path: Path) -> None:
+    """The same row after another history has another digest, and its position counts."""
+    first = entry_digests(tmp_path / "first", finite(1), finite(2))
+    second = entry_digests(tmp_path / "second", finite(3), finite(2))
+    alone = entry_digests(tmp_path / "alone", finite(2))
+    assert len({first[1], second[1], alone[0]}) == 3
+    assert first == entry_digests(tmp_path / "again", finite(1), finite(2))
+
+
+def filled(folder: Path) -> Ledger:
+    """Four rows: the odd ones have curves, the even ones have none."""
+    ledger = Ledger(folder)
+    for release in (finite(1), EXACT, finite(3), replace(EXACT, session=bytes([41]) * 32)):
+        ledger.record(release, ANYTHING)
+    return ledger
+
+
+@pytest.mark.parametrize("table", ["releases", "curves"])
+@pytest.mark.parametrize("change", ["UPDATE {} SET unit = 'x'", "DELETE FROM {}"])
+def test_tables_are_append_only(tmp_path: Path, table: str, change: str) -> None:
+    """The database itself refuses to change or delete a row."""
+    ledger = filled(tmp_path)
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        database(tmp_path, change.format(table))
+    assert len(ledger.entries()) == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "statement"),
+    [
+        (1, "UPDATE releases SET epsilon = '0.001' WHERE number = 1"),
+        (1, "UPDATE releases SET epsilon = 'little' WHERE number = 1"),
+        (1, "UPDATE releases SET epsilon = 'nan' WHERE number = 1"),
+        (2, "UPDATE releases SET delta = x'00' WHERE number = 2"),
+        (2, "UPDATE releases SET data_name = 'other' WHERE number = 2"),
+        (2, "UPDATE releases SET data_name = x'ff' WHERE number = 2"),
+        (3, "UPDATE releases SET session = zeroblob(32) WHERE number = 3"),
+        (3, "UPDATE releases SET session = 'text' WHERE number = 3"),
+        (3, "UPDATE releases SET plan = zeroblob(32) WHERE number = 3"),
+        (2, "UPDATE releases SET head = zeroblob(32) WHERE number = 2"),
+        (2, "UPDATE releases SET adjacency = 'add-remove' WHERE number = 2"),
+        (1, "UPDATE curves SET curve = zeroblob(length(curve)) WHERE number = 1 AND adjacency = 'replace-one'"),
+        (3, "UPDATE curves SET curve = zeroblob(7) WHERE number = 3"),
+        (3, "UPDATE curves SET curve = 1 WHERE number = 3"),
+        (1, "UPDATE curves SET adjacency = 'other' WHERE number = 1 AND adjacency = 'replace-one'"),
+        (1, "UPDATE curves SET number = 2 WHERE number = 1 AND adjacency = 'replace-one'"),
+        (3, "DELETE FROM curves WHERE number = 3 AND adjacency = 'replace-one'"),
+        (1, "DELETE FROM releases WHERE number = 1"),
+        (2, "DELETE FROM releases WHERE number = 2"),
+        (3, "DELETE FROM releases WHERE number = 3"),
+        (4, "DELETE FROM releases WHERE number = 4"),
+        (4, "UPDATE releases SET number = 5 WHERE number = 4"),
+        (1, "DELETE FROM releases"),
+        (5, "INSERT INTO curves SELECT 5, unit, adjacency, curve FROM curves WHERE number = 1"),
+        (2, "UPDATE OR REPLACE releases SET number = 2 WHERE number = 3"),
+    ],
+)  # fmt: skip
+def test_edited_row_is_found(tmp_path: Path, row: int, statement: str) -> None:
+    """A row changed or deleted in place stops the client and is named, whatever the ledger is asked."""
+    ledger = filled(tmp_path)
+    unlocked(tmp_path, statement)
+    asked = [
+        ledger.entries,
+        lambda: ledger.spent("mine", *PROMISE),
+        lambda: ledger.check(finite(5), ANYTHING),
+        lambda: ledger.record(finite(5), ANYTHING),
+    ]
+    for ask in asked:
+        with pytest.raises(BadInput, match=f"row {row} of the ledger .* was changed or is missing"):
+            ask()
 
 
 @pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(84)])
@@ -82,23 +414,118 @@ def test_ledger_without_a_folder_is_refused(tmp_path: Path) -> None:
         Ledger(tmp_path / "none")
 
 
-def test_locked_ledger_loses_nothing(tmp_path: Path) -> None:
-    """While another process writes, a record waits, and both are there afterwards."""
+def test_ledger_is_created_only_where_asked(tmp_path: Path) -> None:
+    """Reading what is not there fails and leaves nothing; a ledger deleted meanwhile does not come back empty."""
+    with pytest.raises(BadInput, match="no ledger in"):
+        Ledger(tmp_path, create=False)
+    assert list(tmp_path.iterdir()) == []
     ledger = Ledger(tmp_path)
-    other = sqlite3.connect(tmp_path / FILE_NAME)
-    other.execute("BEGIN IMMEDIATE")
-    other.execute("INSERT INTO releases VALUES ('mine', x'00', x'00', 'record', '', 'inf', '0.0')")
-    other.commit()
+    (tmp_path / FILE_NAME).unlink()
+    with pytest.raises(BadInput, match="cannot use the ledger"):
+        ledger.record(finite(), ANYTHING)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("statement", ["CREATE TABLE releases (data_name TEXT)", "PRAGMA user_version = 4"])
+@pytest.mark.parametrize("create", [True, False])
+def test_other_versions_are_refused(tmp_path: Path, statement: str, create: bool) -> None:
+    """A ledger of an older or unknown schema is named with its version, and left as it is."""
+    database(tmp_path, statement)
+    before = (tmp_path / FILE_NAME).read_bytes()
+    with pytest.raises(BadInput, match=r"schema version [04], this program reads 3"):
+        Ledger(tmp_path, create=create)
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+PROCESS = """
+import os, signal, sys
+from pathlib import Path
+from secagg.errors import PlanRefused
+from secagg.ledger import Ledger
+from tests.plan.test_ledger import allowed, finite
+folder, limit, fate, *numbers = sys.argv[1:]
+print("ready", flush=True)
+sys.stdin.readline()
+for number in map(int, numbers):
+    try:
+        Ledger(Path(folder)).record(finite(number), allowed(float(limit)))
+        print("recorded", flush=True)
+    except PlanRefused as refusal:
+        print(refusal.violations[0].split(":")[0], flush=True)
+if fate == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def start(folder: Path, numbers: Iterable[int], limit: float, fate: str = "ends") -> subprocess.Popen[str]:
+    """A process that waits for a line and then records the releases of these numbers."""
+    command = [sys.executable, "-c", PROCESS, str(folder), str(limit), fate, *map(str, numbers)]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_cannot_spend_the_same_budget(tmp_path: Path) -> None:
+    """Of two processes that record at once, into a ledger that neither has made yet, as much passes as fits."""
+    limit = total_epsilon([finite(number) for number in range(1, 16)], *PROMISE, DELTA)
+    running = [start(tmp_path, numbers, limit) for numbers in (range(1, 21), range(21, 41))]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = sorted(line for process in running for line in process.communicate()[0].split())
+    assert said == ["max_epsilon_total"] * 25 + ["recorded"] * 15
+    assert [entry.number for entry in Ledger(tmp_path).entries()] == list(range(1, 16))
+
+
+def test_nobody_writes_between_check_and_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From before a budget is looked at until the row stands, no other process can begin to write."""
+    ledger, check, refusals = Ledger(tmp_path), secagg.ledger._check, []
+    other = sqlite3.connect(tmp_path / FILE_NAME, timeout=0, isolation_level=None)
+
+    def interrupted(*arguments: Any) -> None:
+        with pytest.raises(sqlite3.OperationalError, match="locked") as refusal:
+            other.execute("BEGIN IMMEDIATE")
+        refusals.append(refusal)
+        check(*arguments)
+
+    monkeypatch.setattr(secagg.ledger, "_check", interrupted)
+    ledger.record(finite(), ANYTHING)
     other.close()
-    ledger.record(RELEASE, may_repeat=True)
-    assert len(rows(tmp_path)) == 2
+    assert len(refusals) == len(ledger.entries()) == 1
 
 
-def test_another_session_between_check_and_record_is_refused(tmp_path: Path) -> None:
-    """Two sessions that were both allowed while none was recorded cannot both be: the second is refused, unwritten."""
+def test_killed_process_has_spent(tmp_path: Path) -> None:
+    """After a kill between record and upload the row stands: another session is refused, the same one goes on."""
+    process = start(tmp_path, [1], limit := finite().epsilon, "killed")
+    assert process.communicate("go\n")[0] == "ready\nrecorded\n"
+    assert process.returncode == -signal.SIGKILL
     ledger = Ledger(tmp_path)
-    ledger.record(RELEASE, may_repeat=False)
-    ledger.record(RELEASE, may_repeat=False)
-    with pytest.raises(PlanRefused, match="repeat_sessions"):
-        ledger.record(replace(RELEASE, session=bytes([9]) * 32), may_repeat=False)
-    assert ledger.other_sessions(RELEASE.data_name, RELEASE.session) == 0
+    with pytest.raises(PlanRefused):
+        ledger.record(finite(2), allowed(limit))
+    assert ledger.record(finite(1), allowed(limit)).number == 1
+    with pytest.raises(PlanRefused):
+        ledger.record(finite(2), allowed(limit))
+    assert len(ledger.entries()) == 1
+
+
+def test_refused_or_failed_record_leaves_nothing(tmp_path: Path) -> None:
+    """A transaction that does not end leaves neither a row nor a number behind."""
+    ledger = Ledger(tmp_path)
+    ledger.record(finite(1), ANYTHING)
+    database(tmp_path, "CREATE TRIGGER full BEFORE INSERT ON curves BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+    with pytest.raises(BadInput, match="disk is full"):
+        ledger.record(finite(2), ANYTHING)
+    assert [entry.number for entry in ledger.entries()] == [1]
+    database(tmp_path, "DROP TRIGGER full")
+    assert ledger.record(finite(2), ANYTHING).number == 2
+
+
+def test_curves_are_little_endian_floats(tmp_path: Path) -> None:
+    """The stored bytes of a curve are the same on every machine."""
+    Ledger(tmp_path).record(finite(), ANYTHING)
+    ((blob,),) = database(tmp_path, "SELECT curve FROM curves WHERE adjacency = 'add-remove'")
+    values = [memoryview(blob[i : i + 8][:: 1 if sys.byteorder == "little" else -1]).cast("d")[0]
+              for i in range(0, len(blob), 8)]  # fmt: skip
+    assert RdpCurve(tuple(values)) == gaussian_curve(0.25)

@@ -11,11 +11,14 @@ import pytest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.parties import SessionSetup
 from secagg.plan import Plan, canonical_json, read_plan, write_plan
+from secagg.privacy import Adjacency
+from secagg.statistics import Normalisation
 from secagg.wire import decode, encode
 from tests.plan.federation_files import small_plan, small_roster
 
 ROSTER = small_roster()
 PLAN = small_plan(ROSTER, purpose="to test")
+NOISY = small_plan(ROSTER, radius=None, epsilon=1.0, delta=1e-5, adjacency=Adjacency.ADD_REMOVE)
 
 
 @pytest.fixture
@@ -82,7 +85,8 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 1},
+        {"version": 3},
         {"version": 0},
         {"session": "00"},
         {"session": "zz" * 32},
@@ -101,8 +105,14 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
         {"dropouts": 5000},
         {"epsilon": 1.0},
         {"epsilon": "INF"},
+        {"epsilon": 0.0},
         {"delta": 1e-5},
         {"adjacency": "neighbour"},
+        {"adjacency": "add-remove"},
+        {"noise": "client"},
+        {"noise": "nobody"},
+        {"noises": [{"block": "counts", "multiplier": 1, "sigma": 4.0, "off_diagonal": 0.0}]},
+        {"normalisation": "sphere"},
         {"unit": "patient"},
         {"result": "everyone"},
         {"data_kind": "video"},
@@ -125,6 +135,46 @@ def test_value_out_of_bounds_is_refused(tmp_path: Path, text: dict[str, Any], ch
         read_back(tmp_path, {**text, **change})
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": math.inf},
+        {"epsilon": 0.0},
+        {"epsilon": math.nan},
+        {"delta": 0.0},
+        {"delta": math.nan},
+        {"adjacency": ""},
+        {"noise": ""},
+        {"noises": ()},
+        {"normalisation": "none"},
+        {"radius": 2.0},
+    ],
+    ids=str,
+)
+def test_incomplete_promise_is_refused(change: dict[str, Any]) -> None:
+    """A finite epsilon stands with delta, adjacency, noise and records of length 1, or not at all."""
+    assert decode(Plan, encode(NOISY)) == NOISY
+    with pytest.raises((BadInput, MalformedMessage)):
+        encode(replace(NOISY, **change))
+
+
+@pytest.mark.parametrize("given", [{}, {"delta": 1e-5}, {"adjacency": Adjacency.ADD_REMOVE}], ids=str)
+def test_epsilon_needs_delta_and_adjacency(given: dict[str, Any]) -> None:
+    """Neither of the two has a default: a plan with a finite epsilon is not made without both."""
+    with pytest.raises(BadInput, match="without its delta and adjacency"):
+        small_plan(ROSTER, radius=None, epsilon=1.0, **given)
+
+
+@pytest.mark.parametrize(
+    "change", [{"epsilon": 0.99}, {"delta": 9e-6}, {"adjacency": "replace-one"}, {"unit": "silo"}], ids=str
+)
+def test_noise_that_does_not_keep_the_promise_is_refused(change: dict[str, Any]) -> None:
+    """Every member recomputes epsilon from the plan's noise: a stronger promise than that is not begun."""
+    assert SessionSetup.of(NOISY, ROSTER).claim is not None
+    with pytest.raises(BadInput, match="is claimed, but the noise gives"):
+        SessionSetup.of(replace(NOISY, **change), ROSTER)
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     """A plan that is not there is the user's mistake, and its path is named."""
     with pytest.raises(BadInput, match="cannot read the plan"):
@@ -142,6 +192,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         {"session": bytes(32)},
         {"join_seconds": 5},
         {"result": "server"},
+        {"normalisation": "unit", "radius": 1.0},
     ],
 )
 def test_digest_covers_the_field(change: dict[str, Any]) -> None:
@@ -175,6 +226,11 @@ def test_plan_for_another_roster_is_refused() -> None:
         {"expand": -1},
         {"parameters": (("covariance", "half"),)},
         {"parameters": (("speed", 1.0),)},
+        {"parameters": (("refine", 2),), "result": "server"},
+        {"parameters": (("refine", 2),), "radius": None, "normalisation": Normalisation.NONE},
+        {"parameters": (("refine", 2),), "radius": 2.0},
+        {"normalisation": Normalisation.UNIT, "radius": 2.0},
+        {"normalisation": Normalisation.CENTRED_UNIT, "centre": 1.0},
     ],
     ids=str,
 )

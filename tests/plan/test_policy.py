@@ -1,14 +1,17 @@
 """The policy: every line can refuse, all refusals are listed at once, and the defaults are careful."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from secagg.errors import BadInput, PlanRefused
-from secagg.policy import Policy, read_policy
-from tests.plan.federation_files import fewest, policy_for, small_plan, small_roster
+from secagg.policy import Budget, Policy, data_set, read_policy
+from tests.plan.federation_files import fewest, small_plan, small_roster
+from tests.plan.federation_files import policy_for as policy_in_part
 
 ROSTER = small_roster()
 PLAN = small_plan(ROSTER)
@@ -16,16 +19,21 @@ FEWEST = fewest(PLAN, ROSTER)
 UPLOAD_BYTES = 5_000_000
 
 
-def refused(policy: Policy, plan: Any = PLAN, survivors: int = FEWEST, sessions: int = 0) -> tuple[str, ...]:
+def policy_for(plan: Any, **changes: Any) -> Policy:
+    """A policy that accepts the plan without noise, but for the changes."""
+    return policy_in_part(plan, **{"max_epsilon_total": math.inf, **changes})
+
+
+def refused(policy: Policy, plan: Any = PLAN, survivors: int = FEWEST) -> tuple[str, ...]:
     """The violated lines."""
     with pytest.raises(PlanRefused) as refusal:
-        policy.check(plan, 4, survivors, UPLOAD_BYTES, sessions)
+        policy.check(plan, 4, survivors, UPLOAD_BYTES)
     return refusal.value.violations
 
 
 def test_fitting_policy_accepts() -> None:
     """A policy written for the plan accepts it."""
-    policy_for(PLAN).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 0)
+    policy_for(PLAN).check(PLAN, 4, FEWEST, UPLOAD_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,9 @@ def test_fitting_policy_accepts() -> None:
         ("minimum_colluders", {"minimum_colluders": 3}),
         ("max_upload_mib", {"max_upload_mib": 4}),
         ("max_epsilon", {"max_epsilon": 8.0}),
+        ("max_epsilon_total", {"max_epsilon_total": 8.0}),
+        ("units", {"units": ("silo",)}),
+        ("units", {"units": ()}),
     ],
 )
 def test_each_line_refuses(line: str, change: dict[str, Any]) -> None:
@@ -53,13 +64,14 @@ def test_each_line_refuses(line: str, change: dict[str, Any]) -> None:
 def test_all_violations_are_listed_at_once() -> None:
     """A plan that breaks every line is refused with every line, in one message."""
     policy = policy_for(PLAN, roster="00", backbones=(), methods=(), protections=(), results=(), minimum_cohort=9,
-                        minimum_honest=9, minimum_colluders=9, max_upload_mib=1, max_epsilon=0.0)  # fmt: skip
-    violations = refused(policy, sessions=2)
+                        minimum_honest=9, minimum_colluders=9, max_upload_mib=1, max_epsilon=0.0,
+                        max_epsilon_total=0.0, units=())  # fmt: skip
+    violations = refused(policy)
     names = [violation.split(":")[0] for violation in violations]
     assert names == ["roster", "backbones", "methods", "protections", "results", "minimum_cohort", "minimum_honest",
-                     "minimum_colluders", "max_upload_mib", "max_epsilon", "repeat_sessions"]  # fmt: skip
+                     "minimum_colluders", "max_upload_mib", "max_epsilon", "max_epsilon_total", "units"]  # fmt: skip
     with pytest.raises(PlanRefused) as refusal:
-        policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES, 2)
+        policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES)
     assert all(violation in str(refusal.value) for violation in violations)
     assert str(refusal.value).endswith("nothing was sent")
 
@@ -67,8 +79,8 @@ def test_all_violations_are_listed_at_once() -> None:
 def test_default_refuses_a_sum_without_noise() -> None:
     """Unless "inf" is written, a plan without noise is refused."""
     policy = Policy("mine", PLAN.roster.hex(), (PLAN.backbone_digest.hex(),))
-    (violation,) = refused(policy)
-    assert violation.startswith("max_epsilon: ")
+    names = [violation.split(":")[0] for violation in refused(policy)]
+    assert names == ["max_epsilon", "max_epsilon_total"]
 
 
 def test_default_refuses_no_protection() -> None:
@@ -76,7 +88,7 @@ def test_default_refuses_no_protection() -> None:
     plan = small_plan(ROSTER, protection="none")
     (violation,) = refused(policy_for(plan), plan)
     assert violation.startswith("protections: none")
-    policy_for(plan, protections=("none",)).check(plan, 4, FEWEST, UPLOAD_BYTES, 0)
+    policy_for(plan, protections=("none",)).check(plan, 4, FEWEST, UPLOAD_BYTES)
 
 
 @pytest.mark.parametrize("clients", [2, 3])
@@ -92,21 +104,84 @@ def test_colluders_count_against_the_honest() -> None:
     """Survivors minus colluders must not fall below the policy's minimum of honest clients."""
     plan = small_plan(ROSTER, colluders=1)
     survivors = fewest(plan, ROSTER)
-    policy_for(plan, minimum_honest=survivors - 1).check(plan, 4, survivors, UPLOAD_BYTES, 0)
+    policy_for(plan, minimum_honest=survivors - 1).check(plan, 4, survivors, UPLOAD_BYTES)
     (violation,) = refused(policy_for(plan, minimum_honest=survivors), plan, survivors)
     assert violation.startswith("minimum_honest: ")
 
 
-def test_second_session_over_the_same_data() -> None:
-    """Another session over the same data is refused unless the policy allows it."""
-    assert refused(policy_for(PLAN), sessions=1)[0].startswith("repeat_sessions: mine")
-    policy_for(PLAN, repeat_sessions=True).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
+@dataclass(frozen=True)
+class NoisyPlan:
+    """A plan with noise: what differs from `PLAN`."""
+
+    epsilon: float = 0.5
+    delta: float = 1e-6
+    unit: str = "record"
+    adjacency: str = "replace-one"
+    noise: str = "client"
+    method_parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(PLAN, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "plan", "change"),
+    [
+        ("max_epsilon", NoisyPlan(epsilon=1.5), {"max_epsilon_total": 2.0}),
+        ("max_epsilon_total", NoisyPlan(), {"max_epsilon_total": 0.25}),
+        ("max_delta", NoisyPlan(delta=1e-4), {}),
+        ("units", NoisyPlan(unit="silo"), {"units": ("record",)}),
+        ("adjacencies", NoisyPlan(), {"adjacencies": ("add-remove",)}),
+        ("adjacencies", NoisyPlan(adjacency="add-remove"), {"adjacencies": ("replace-one",)}),
+    ],
+)
+def test_each_promise_refuses(line: str, plan: Any, change: dict[str, Any]) -> None:
+    """A noisy plan fits the defaults; one number or word outside the policy is refused with that line's name."""
+    policy = Policy("mine", PLAN.roster.hex(), (PLAN.backbone_digest.hex(),))
+    policy.check(NoisyPlan(), 4, FEWEST, UPLOAD_BYTES)
+    (violation,) = refused(replace(policy, **change), plan)
+    assert violation.startswith(f"{line}: ")
+
+
+def test_plan_without_noise_has_no_adjacency() -> None:
+    """No adjacency is asked of a plan that promises nothing."""
+    assert PLAN.adjacency == ""
+    policy_for(PLAN, adjacencies=("add-remove",)).check(PLAN, 4, FEWEST, UPLOAD_BYTES)
+
+
+def test_refinement_without_noise_is_refused() -> None:
+    """Rounds that would each open an exact sum need the policy's word; with noise, or without rounds, they do not."""
+    exact = {"epsilon": math.inf, "delta": 0.0, "adjacency": ""}
+    refining = NoisyPlan(**exact, method_parameters={"refine": 5})
+    (violation,) = refused(policy_for(PLAN), refining)
+    assert violation.startswith("refinement_without_noise: 5 ")
+    policy_for(PLAN, refinement_without_noise=True).check(refining, 4, FEWEST, UPLOAD_BYTES)  # type: ignore[arg-type]
+    for plan in (NoisyPlan(method_parameters={"refine": 5}), NoisyPlan(**exact, method_parameters={"refine": 0})):
+        policy_for(PLAN).check(plan, 4, FEWEST, UPLOAD_BYTES)  # type: ignore[arg-type]
+
+
+def test_budget_is_read_from_the_policy() -> None:
+    """The total, the delta that it is taken at, and whether infinite totals may repeat."""
+    policy = policy_for(PLAN, max_epsilon_total=3.0, max_delta=1e-7, repeat_sessions=True)
+    assert policy.budget == Budget(3.0, 1e-7, may_repeat=True)
+    assert not policy_for(PLAN).budget.may_repeat
+
+
+def test_versions_are_of_one_data_set() -> None:
+    """The first part of a name says which data set it is."""
+    assert {data_set(name) for name in ("heart", "heart/v2", "heart/2024/clean", "heart/")} == {"heart"}
+    assert data_set("hearts") != data_set("heart")
 
 
 def test_file_gives_the_policy_back(tmp_path: Path) -> None:
     """The written file reads back to the same policy, with infinity and odd names."""
     path = tmp_path / "policy.toml"
-    for policy in (policy_for(PLAN, data_name='a "b" \\ ü'), policy_for(PLAN, max_epsilon=2.5, repeat_sessions=True)):
+    policies = (
+        policy_for(PLAN, data_name='a "b" \\ ü'),
+        policy_for(PLAN, max_epsilon=2.5, repeat_sessions=True),
+        policy_for(PLAN, max_epsilon_total=4.5, units=("silo",), adjacencies=(), refinement_without_noise=True),
+    )
+    for policy in policies:
         path.write_text(policy.to_toml(), encoding="utf-8")
         assert read_policy(path) == policy
 
@@ -126,8 +201,9 @@ def test_smallest_file_is_careful(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(HEADER)
     policy = read_policy(tmp_path / "policy.toml")
     assert (policy.protections, policy.minimum_cohort, policy.minimum_honest) == (("masked",), 3, 2)
-    assert policy.max_epsilon < math.inf
+    assert (policy.max_epsilon, policy.max_epsilon_total) == (1.0, 1.0)
     assert not policy.repeat_sessions
+    assert not policy.refinement_without_noise
 
 
 @pytest.mark.parametrize(
@@ -142,6 +218,9 @@ def test_smallest_file_is_careful(tmp_path: Path) -> None:
         (HEADER + "max_epsilon = -1.0\n", "max_epsilon"),
         (HEADER + 'max_epsilon = "lots"\n', "max_epsilon"),
         (HEADER + "max_epsilon = true\n", "max_epsilon"),
+        (HEADER + "max_epsilon_total = nan\n", "max_epsilon_total"),
+        (HEADER + "units = 'record'\n", "units"),
+        (HEADER + "refinement_without_noise = 1\n", "refinement_without_noise"),
         (HEADER + "minimum_cohort = 2.5\n", "minimum_cohort"),
         (HEADER + "minimum_cohort = true\n", "minimum_cohort"),
         (HEADER + "minimum_cohort = -3\n", "minimum_cohort"),

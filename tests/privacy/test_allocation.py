@@ -19,9 +19,11 @@ from secagg.privacy import (
     Calibration,
     Mechanism,
     MomentSensitivity,
+    Part,
+    Releases,
     Unit,
-    calibrate,
     calibrate_mu,
+    calibrate_releases,
 )
 from secagg.privacy.gaussian import mu_of, noise_multiplier_of
 from secagg.privacy.rdp import gaussian_curve, shares_mu, summation_gap
@@ -32,6 +34,16 @@ LEVELS = 1 << 10
 CLASSES, DIMENSION = 3, 4
 EXACT, SHARES = Mechanism.GAUSSIAN, Mechanism.DISCRETE_SHARES
 AROUND = [(EXACT, 2, 1), (SHARES, 10, 8)]
+
+
+def calibrate(sensitivity, *, sessions=1, shares="moments", **more) -> Calibration:
+    """Noise for so many equal releases that together keep the promise."""
+    return calibrate_releases([Part(sensitivity, shares, sessions)], **more).first
+
+
+def spent(noise: Calibration, sessions=1, honest=None) -> float:
+    """ε of so many releases with this noise."""
+    return Releases.of(noise, sessions).epsilon(DELTA, honest=honest)
 
 
 def moments(adjacency: Adjacency = Adjacency.ADD_REMOVE, levels: int = LEVELS) -> MomentSensitivity:
@@ -55,7 +67,7 @@ def calibrated(
 def test_the_promise_is_kept_and_not_wasted(mechanism, parties, fewest, adjacency, epsilon, sessions):
     """ε is at most what was asked for, and at most 0.03 % less."""
     noise = calibrated(mechanism, parties, fewest, adjacency, epsilon, sessions=sessions)
-    assert epsilon * (1 - 3e-4) <= noise.epsilon(DELTA, sessions=sessions) <= epsilon
+    assert epsilon * (1 - 3e-4) <= spent(noise, sessions=sessions) <= epsilon
 
 
 @pytest.mark.parametrize(("mechanism", "parties", "fewest"), AROUND)
@@ -111,7 +123,7 @@ def test_worst_survivor_count_is_charged():
     noise = calibrated()
     worst = np.max([noise.curve(honest).values for honest in range(8, 11)], axis=0)
     assert np.all(np.array(noise.curve().values) >= worst)
-    assert noise.epsilon(DELTA) == noise.epsilon(DELTA, honest=8) > noise.epsilon(DELTA, honest=9)
+    assert spent(noise) == spent(noise, honest=8) > spent(noise, honest=9)
 
 
 def test_gap_of_many_small_shares_is_charged():
@@ -126,8 +138,8 @@ def test_gap_of_many_small_shares_is_charged():
 def test_fewer_survivors_break_the_promise():
     """One share below the calibrated minimum costs more than was promised, at the known rate."""
     noise = calibrated()
-    assert noise.epsilon(DELTA, honest=7) > 1.05
-    assert noise.epsilon(DELTA, honest=7) == pytest.approx(
+    assert spent(noise, honest=7) > 1.05
+    assert spent(noise, honest=7) == pytest.approx(
         gaussian_curve(shares_mu(1.0, DELTA) * math.sqrt(8 / 7)).epsilon(DELTA), rel=1e-5
     )
 
@@ -135,7 +147,7 @@ def test_fewer_survivors_break_the_promise():
 def test_collusion_costs_noise():
     """Calibrating for half of ten clients doubles the variance of the whole sum."""
     all_honest, half = calibrated(SHARES, 10, 10), calibrated(SHARES, 10, 5)
-    ratio = half.total_sigma("class_sums", 10) / all_honest.total_sigma("class_sums", 10)
+    ratio = half.opened(10)["class_sums"].sigma / all_honest.opened(10)["class_sums"].sigma
     assert ratio == pytest.approx(math.sqrt(2), rel=1e-4)
 
 
@@ -152,7 +164,7 @@ def weakened(noise: Calibration, factor: float) -> Calibration:
 @pytest.mark.parametrize("factor", [0.5, 1 / math.sqrt(2), 0.99])
 def test_weaker_noise_is_seen(mechanism, parties, fewest, factor):
     """Recomputing ε from the figures of a plan with too little noise gives more than was promised."""
-    assert weakened(calibrated(mechanism, parties, fewest), factor).epsilon(DELTA) > 1.005
+    assert spent(weakened(calibrated(mechanism, parties, fewest), factor)) > 1.005
 
 
 @pytest.mark.parametrize(("mechanism", "parties", "fewest"), AROUND)
@@ -161,7 +173,7 @@ def test_noise_for_another_adjacency_is_seen(mechanism, parties, fewest):
     noise = calibrated(mechanism, parties, fewest)
     for factor, least in [(1.0, 1.55), (math.sqrt(2), 1.08)]:
         moved = replace(weakened(noise, factor), sensitivity=moments(Adjacency.REPLACE_ONE))
-        assert moved.epsilon(DELTA) > least
+        assert spent(moved) > least
 
 
 def test_too_little_off_the_diagonal_is_seen():
@@ -169,9 +181,9 @@ def test_too_little_off_the_diagonal_is_seen():
     noise = calibrated()
     counts, sums, moment = noise.blocks
     cut = replace(noise, blocks=(counts, sums, replace(moment, off_diagonal=moment.sigma / 2)))
-    assert cut.epsilon(DELTA) > 1.05
+    assert spent(cut) > 1.05
     more = replace(noise, blocks=(counts, sums, replace(moment, off_diagonal=moment.sigma)))
-    assert more.epsilon(DELTA) <= 1.0
+    assert spent(more) <= 1.0
 
 
 def test_one_joint_release_needs_less_than_three():
@@ -188,7 +200,9 @@ def test_counts_are_multiplied_until_their_share_is_large_enough():
     assert counts.multiplier > 1
     assert counts.sigma >= 3 > counts.sigma * (counts.multiplier - 1) / counts.multiplier - 1 / 1024
     assert [block.multiplier for block in noise.blocks[1:]] == [1, 1]
-    assert noise.total_sigma("counts", 1000) == pytest.approx(1 / (shares_mu(1.0, DELTA) * math.sqrt(0.02)), rel=1e-3)
+    assert noise.opened(1000)["counts"].sigma / noise.opened(1000)["counts"].multiplier == pytest.approx(
+        1 / (shares_mu(1.0, DELTA) * math.sqrt(0.02)), rel=1e-3
+    )
 
 
 def test_a_share_below_three_grid_units_is_refused():
@@ -230,8 +244,8 @@ def test_more_noisers_change_nothing_when_each_adds_all():
     one, three = calibrated(EXACT, 1, 1), calibrated(EXACT, 3, 1)
     assert one.blocks == three.blocks
     assert three.gap() == 0
-    assert three.epsilon(DELTA, honest=1) == three.epsilon(DELTA, honest=3) == one.epsilon(DELTA)
-    assert three.total_sigma("class_sums", 3) == pytest.approx(math.sqrt(3) * one.blocks[1].sigma)
+    assert spent(three, honest=1) == spent(three, honest=3) == spent(one)
+    assert three.opened(3)["class_sums"].sigma == pytest.approx(math.sqrt(3) * one.blocks[1].sigma)
 
 
 PLAIN = BlockSensitivity("plain", 10.0, 3)
@@ -246,9 +260,9 @@ WRONG = {
     "two_noisers_that_share": lambda: calibrated(EXACT, 2, 2),
     "no_sessions": lambda: calibrated(sessions=0),
     "no_sessions_exactly": lambda: calibrated(EXACT, 1, 1, sessions=0),
-    "honest_out_of_range": lambda: calibrated().epsilon(DELTA, honest=11),
-    "no_honest_noiser": lambda: calibrated(EXACT, 2, 1).epsilon(DELTA, honest=0),
-    "nobody_honest": lambda: calibrated().epsilon(DELTA, honest=0),
+    "honest_out_of_range": lambda: spent(calibrated(), honest=11),
+    "no_honest_noiser": lambda: spent(calibrated(EXACT, 2, 1), honest=0),
+    "nobody_honest": lambda: spent(calibrated(), honest=0),
     "no_multiplier": lambda: BlockNoise(PLAIN, 0, 5.0),
     "too_small": lambda: BlockNoise(PLAIN, 1, 2.9),
     "too_large": lambda: BlockNoise(PLAIN, 1, 1.1e12),

@@ -7,19 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import BadInput
-from secagg.privacy import Adjacency, Calibration, Mechanism, MomentSensitivity, PrivacyClaim, Unit, calibrate
+from secagg.privacy import (
+    Adjacency,
+    Mechanism,
+    MomentSensitivity,
+    Part,
+    PrivacyClaim,
+    Releases,
+    Unit,
+    calibrate_releases,
+)
 from secagg.privacy.claim import shown
 from secagg.privacy.rdp import gaussian_curve, shares_mu
 
 DELTA = 1e-5
 
 
-def calibrated(
-    mechanism=Mechanism.DISCRETE_SHARES, parties=10, fewest=9, adjacency=Adjacency.ADD_REMOVE
-) -> Calibration:
+def calibrated(mechanism=Mechanism.DISCRETE_SHARES, parties=10, fewest=9, adjacency=Adjacency.ADD_REMOVE) -> Releases:
     """Noise for ε = 1."""
     sensitivity = MomentSensitivity(adjacency, 10, 16, 1 << 10)
-    return calibrate(sensitivity, epsilon=1.0, delta=DELTA, mechanism=mechanism, parties=parties, fewest=fewest)
+    parts = [Part(sensitivity, "moments")]
+    return calibrate_releases(parts, epsilon=1.0, delta=DELTA, mechanism=mechanism, parties=parties, fewest=fewest)
 
 
 def test_claim_is_recomputed_from_the_noise():
@@ -40,10 +48,11 @@ def test_epsilon_rounded_down_cannot_be_claimed():
 
 def test_sessions_are_charged():
     """Two sessions cannot be claimed at the price of one."""
-    two = PrivacyClaim.of(calibrated(), delta=DELTA, sessions=2)
+    twice = Releases.of(calibrated().first, 2)
+    two = PrivacyClaim.of(twice, delta=DELTA)
     assert two.epsilon > 1.4
     with pytest.raises(BadInput):
-        PrivacyClaim(calibrated(), 1.0, DELTA, sessions=2)
+        PrivacyClaim(twice, 1.0, DELTA)
 
 
 def test_what_if_shares_are_lost():
@@ -75,8 +84,9 @@ def test_sentence_says_who_how_much_and_what_breaks_it(adjacency, words):
     for part in (words, "one record", "record level", adjacency, "epsilon 1,", "1e-05", "at least 9 of 10 clients"):
         assert part in sentence
     assert "with one fewer, epsilon would be 1.06" in sentence
-    exact = PrivacyClaim.of(calibrated(Mechanism.GAUSSIAN, 2, 1), delta=DELTA, sessions=3).sentence()
-    assert "over 3 sessions" in exact
+    thrice = Releases.of(calibrated(Mechanism.GAUSSIAN, 2, 1).first, 3)
+    exact = PrivacyClaim.of(thrice, delta=DELTA).sentence()
+    assert "over all 3 sums" in exact
     assert "at least one of 2 parties" in exact
     assert "one fewer" not in PrivacyClaim.of(calibrated(fewest=1), delta=DELTA).sentence()
 

@@ -20,15 +20,19 @@ _ENVELOPE = [
     ("signature", "bytes"),
 ]
 _HELD = ("held", "HeldShare*")
+_MANIFESTS, _PLEDGES = ("manifests", "ShareManifest*"), ("pledges", "AggregatorPledge*")
+_SUM = [("members", "uint*"), ("agreed", "bytes"), ("nonce", "bytes"), ("digest", "bytes")]
 _PLAN = """version:uint session:bytes purpose:text method:text parameters:text data_kind:text schema:text
 classes:text* backbone:text backbone_digest:bytes input_shape:uint* expand:uint dimension:uint radius:double
 levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint minimum_cohort:uint
-epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text"""
+epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text
+normalisation:text noise:text noises:PlannedNoise*"""
 
 FIELDS: dict[str, list[tuple[str, str]]] = {
     "Member": [("name", "text"), ("role", "text"), ("identity", "bytes")],
     "Roster": [("version", "uint"), ("consortium", "text"), ("members", "Member*")],
     "Plan": [(name, kind) for name, kind in (entry.split(":") for entry in _PLAN.split())],
+    "PlannedNoise": [("block", "text"), ("multiplier", "uint"), ("sigma", "double"), ("off_diagonal", "double")],
     "Frame": [("body", "bytes"), ("signature", "bytes")],
     "FrameBody": [
         ("plan", "bytes"),
@@ -61,7 +65,22 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "Quorum": [("endorsements", "Endorsement*")],
     "OpenedShare": [("dealer", "uint"), ("share", "bytes")],
     "Opening": [("seed_shares", "OpenedShare*"), ("key_shares", "OpenedShare*")],
-    "Outcome": [("members", "uint*"), ("aggregate_sha256", "bytes"), ("head_sha256", "bytes"), ("head", "bytes")],
+    "Outcome": [
+        ("members", "uint*"),
+        ("aggregate_sha256", "bytes"),
+        ("head_sha256", "bytes"),
+        ("head", "bytes"),
+        ("broadcast", "bytes"),
+        ("release", "bytes"),
+    ],
+    "RoundOpening": [("aggregate_sha256", "bytes"), ("broadcast", "bytes")],
+    "RefinementBroadcast": [
+        ("number", "uint"),
+        ("total", "double"),
+        ("weights", "bytes"),
+        ("matrix", "bytes"),
+        ("centre", "bytes"),
+    ],
     "Acknowledgement": [("aggregate_sha256", "bytes")],
     "Receipt": [],
     "Abort": [("reason", "text")],
@@ -86,6 +105,41 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "Endorsed": [("directory", "bytes"), ("dealers", "uint*"), _HELD, ("survivors", "uint*")],
     "Opened": [("survivors", "uint*")],
     "PlainUploaded": [],
+    "AggregatorPledge": [("aggregator", "uint"), ("step", "text"), ("content", "bytes"), ("signature", "bytes")],
+    "ShareManifest": [("client", "uint"), ("digests", "bytes*"), ("signature", "bytes")],
+    "ShareReceipt": [("aggregator", "uint"), ("client", "uint"), ("manifest", "bytes"), ("signature", "bytes")],
+    "AcceptedUploads": [("aggregator", "uint"), ("nonce", "bytes"), _MANIFESTS, _PLEDGES],
+    "SumShare": [("aggregator", "uint"), ("agreed", "bytes"), ("nonce", "bytes"), ("digest", "bytes"), _PLEDGES],
+    "ManifestConflict": [("one", "ShareManifest"), ("other", "ShareManifest")],
+    "PledgeConflict": [("one", "AggregatorPledge"), ("other", "AggregatorPledge")],
+    "SharesSent": [("manifest", "ShareManifest"), ("receipts", "ShareReceipt*")],
+    "Collecting": [("secret", "bytes"), _MANIFESTS],
+    "SetCommitted": [("secret", "bytes"), _MANIFESTS, ("nonce", "bytes")],
+    "SetRevealed": [("secret", "bytes"), _MANIFESTS, ("nonce", "bytes"), _PLEDGES],
+    "SetAgreed": [("secret", "bytes"), _MANIFESTS, ("conflicts", "ManifestConflict*")],
+    "SumCommitted": _SUM,
+    "SumRevealed": [*_SUM, _PLEDGES],
+    "SumOpened": [("members", "uint*"), ("aggregate_sha256", "bytes")],
+    "PublishedKey": [
+        ("parameters", "bytes"),
+        ("public_key", "bytes"),
+        ("sealing_key", "bytes"),
+        ("signature", "bytes"),
+    ],
+    "EncryptedUpload": [
+        ("member", "uint"),
+        ("length", "uint"),
+        ("digest", "bytes"),
+        ("key", "bytes"),
+        ("ephemeral", "bytes"),
+        ("sealed_seed", "bytes"),
+        ("signature", "bytes"),
+    ],
+    "Declaration": [("uploads", "EncryptedUpload*"), ("total", "bytes"), ("signature", "bytes")],
+    "OpenedSum": [("declaration", "bytes"), ("values", "bytes"), ("signature", "bytes")],
+    "HeldKey": [("secret", "bytes"), ("sealing_secret", "bytes"), ("published", "PublishedKey")],
+    "SpentKey": [("declaration", "bytes")],
+    "CiphertextUploaded": [("digest", "bytes")],
 }
 
 

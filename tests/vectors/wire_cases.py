@@ -28,13 +28,24 @@ def _held(dealer: int) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 1, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 2, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
+    rest |= {"normalisation": "none", "noise": "", "noises": []}
     every = text | numbers | floats | rest
     return {name: every[name] for name, _ in FIELDS["Plan"]}
+
+
+def _noisy_plan() -> dict[str, Any]:
+    noises = [_noise("counts", 1 << 31, 1234.5, 0.0), _noise("second_moment", 1, 5.5, 4.0009765625)]
+    promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "silo", "noise": "client"}
+    return _plan() | promise | {"radius": 1.0, "normalisation": "unit", "noises": noises}
+
+
+def _noise(block: str, multiplier: int, sigma: float, off_diagonal: float) -> dict[str, Any]:
+    return {"block": block, "multiplier": multiplier, "sigma": sigma, "off_diagonal": off_diagonal}
 
 
 def values() -> list[tuple[str, dict[str, Any]]]:
@@ -50,10 +61,14 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     body = {"plan": _hex("plan"), "sender": 0, "receiver": 129, "step": "Survivors", "head": _hex("head")}
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
     outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": ""}
+    last, between = {"broadcast": "", "release": ""}, {"broadcast": _hex("next"), "release": _hex("opened sum", 24)}
+    geometry = {"weights": _hex("weights", 48), "matrix": _hex("matrix", 32), "centre": _hex("centre", 16)}
     return [
         ("Member", members[0]),
         ("Roster", {"version": 1, "consortium": "Two clinics", "members": members}),
         ("Plan", _plan()),
+        ("Plan", _noisy_plan()),
+        ("PlannedNoise", _noise("gradient", 1, 3.0, 0.0)),
         ("Frame", {"body": _hex("body", 200), "signature": _hex("frame", 64)}),
         ("FrameBody", body | {"seen": _hex("seen"), "payload": "0a0101"}),
         ("KeyAdvertisement", _entry(4096)),
@@ -67,7 +82,11 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Quorum", {"endorsements": [{"member": m, "signature": _hex(f"e{m}", 64)} for m in (1, 2)]}),
         ("OpenedShare", {"dealer": 1, "share": _hex("share", 33)}),
         ("Opening", {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": []}),
-        ("Outcome", outcome),
+        ("Outcome", outcome | last),
+        ("Outcome", outcome | between),
+        ("RoundOpening", {"aggregate_sha256": _hex("sum"), "broadcast": _hex("next", 8)}),
+        ("RefinementBroadcast", {"number": 1, "total": 1000.25, **geometry}),
+        ("RefinementBroadcast", {"number": 100, "total": 1.0, **geometry, "matrix": "", "centre": ""}),
         ("Acknowledgement", {"aggregate_sha256": _hex("sum")}),
         ("Receipt", {}),
         ("Abort", {"reason": "too few clients are left"}),
@@ -80,6 +99,73 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Endorsed", kept | {"survivors": [1, 300]}),
         ("Opened", {"survivors": [2, 3, 5]}),
         ("PlainUploaded", {}),
+        *_sharing(),
+        *_encryption(),
+    ]
+
+
+def _pledge(aggregator: int, step: str) -> dict[str, Any]:
+    signed = {"content": _hex(f"{step} {aggregator}"), "signature": _hex(f"pledge {aggregator}", 64)}
+    return {"aggregator": aggregator, "step": step, **signed}
+
+
+def _manifest(client: int) -> dict[str, Any]:
+    digests = [_hex(f"sealed share {client} {place}") for place in (1, 2)]
+    return {"client": client, "digests": digests, "signature": _hex(f"manifest {client}", 64)}
+
+
+def _sharing() -> list[tuple[str, dict[str, Any]]]:
+    manifests, nonce = [_manifest(1), _manifest(300)], {"nonce": _hex("nonce")}
+    accepted = {"pledges": [_pledge(place, "accepted") for place in (1, 2)]}
+    sums = {"pledges": [_pledge(place, "sum") for place in (1, 16)]}
+    receipt = {"aggregator": 16, "client": 300, "manifest": _hex("manifest"), "signature": _hex("receipt", 64)}
+    share = {"agreed": _hex("agreed"), **nonce, "digest": _hex("sum share")}
+    kept = {"secret": _hex("session key"), "manifests": manifests}
+    conflict = {"one": _manifest(7), "other": _manifest(7) | {"digests": [_hex("a"), _hex("b")]}}
+    return [
+        ("AggregatorPledge", _pledge(16, "key")),
+        ("ShareManifest", _manifest(4096)),
+        ("ShareReceipt", receipt),
+        ("AcceptedUploads", {"aggregator": 1, **nonce, "manifests": manifests, **accepted}),
+        ("SumShare", {"aggregator": 2, **share, **sums}),
+        ("ManifestConflict", conflict),
+        ("PledgeConflict", {"one": _pledge(3, "sum"), "other": _pledge(3, "sum") | {"content": _hex("other")}}),
+        ("SharesSent", {"manifest": _manifest(300), "receipts": [receipt]}),
+        ("Collecting", {"secret": _hex("session key"), "manifests": []}),
+        ("SetCommitted", kept | nonce),
+        ("SetRevealed", kept | nonce | accepted),
+        ("SetAgreed", kept | {"conflicts": [conflict]}),
+        ("SumCommitted", {"members": [1, 128], **share}),
+        ("SumRevealed", {"members": [1, 128], **share, **sums}),
+        ("SumOpened", {"members": [1, 4096], "aggregate_sha256": _hex("sum")}),
+    ]
+
+
+def _ciphertexts(member: int) -> dict[str, Any]:
+    fields = {name: _hex(f"{name} {member}") for name in ("digest", "key", "ephemeral")}
+    sealed = {"sealed_seed": _hex(f"seed {member}", 48), "signature": _hex(f"upload {member}", 64)}
+    return {"member": member, "length": 2**40, **fields, **sealed}
+
+
+def _declared(members: list[int]) -> bytes:
+    uploads = [_ciphertexts(member) for member in members]
+    signed = {"total": _hex("total"), "signature": _hex("declared", 64)}
+    return canonical("Declaration", {"uploads": uploads, **signed})
+
+
+def _encryption() -> list[tuple[str, dict[str, Any]]]:
+    key = {"parameters": _hex("parameters"), "public_key": _hex("public key", 96), "sealing_key": _hex("sealing key")}
+    published = key | {"signature": _hex("published", 64)}
+    uploads = [_ciphertexts(member) for member in (1, 300)]
+    opened = {"declaration": _hex("declaration"), "values": _hex("values", 24), "signature": _hex("opened", 64)}
+    return [
+        ("PublishedKey", published),
+        ("EncryptedUpload", _ciphertexts(4096)),
+        ("Declaration", {"uploads": uploads, "total": _hex("total"), "signature": _hex("declared", 64)}),
+        ("OpenedSum", opened),
+        ("HeldKey", {"secret": _hex("bfv", 48), "sealing_secret": _hex("sealing secret"), "published": published}),
+        ("SpentKey", {"declaration": _hex("declaration")}),
+        ("CiphertextUploaded", {"digest": _hex("ciphertexts")}),
     ]
 
 
@@ -90,6 +176,7 @@ def wire() -> dict[str, Any]:
     endorsed = scalar(1, "uint", 5) + block(2, signature)
     survivors, plan = canonical("Survivors", {"members": [1, 2, 3]}), _plan()
     entry, other = (canonical("KeyAdvertisement", _entry(member)) for member in (1, 2))
+    unsealed, opened = _ciphertexts(1) | {"sealed_seed": _hex("seed")}, dict(values())["OpenedSum"]
     nan = b"\x00\x00\x00\x00\x00\x00\xf8\x7f"
     radius = canonical("Plan", plan).replace(scalar(14, "double", 3.5), varint(14 * 8 + 1) + nan)
     refused = [
@@ -127,9 +214,14 @@ def wire() -> dict[str, Any]:
         ("radius_not_a_number", "Plan", radius),
         ("radius_zero", "Plan", canonical("Plan", plan | {"radius": 0.0})),
         ("radius_infinite", "Plan", canonical("Plan", plan | {"radius": "inf"})),
-        ("another_version", "Plan", canonical("Plan", plan | {"version": 2})),
+        ("another_version", "Plan", canonical("Plan", plan | {"version": 1})),
         ("one_class", "Plan", canonical("Plan", plan | {"classes": ["cat"]})),
         ("message_of_another_class", "Survivors", block(1, endorsed)),
+        ("upload_twice", "Declaration", _declared([1, 1])),
+        ("uploads_out_of_order", "Declaration", _declared([2, 1])),
+        ("no_upload", "Declaration", _declared([])),
+        ("sealed_seed_without_its_tag", "EncryptedUpload", canonical("EncryptedUpload", unsealed)),
+        ("values_of_7_bytes", "OpenedSum", canonical("OpenedSum", opened | {"values": "00" * 7})),
     ]
     failing = [{"name": name, "message": message, "bytes": data.hex()} for name, message, data in refused]
     return {"source": "protos/secagg/v1, written by tests/vectors/protobuf.py", "cases": cases, "refused": failing}

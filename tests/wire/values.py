@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import pkgutil
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import secagg
-from secagg.plan import Plan
+from secagg.plan import Plan, PlannedNoise
 from secagg.roster import Member, Roster
 from secagg.wire import Items, Length, Range, codec
 
@@ -59,7 +60,7 @@ def _field(field: codec.Field) -> st.SearchStrategy[Any]:
 def values(cls: type) -> st.SearchStrategy[Any]:
     """Any allowed value of a message class."""
     if cls is Plan:
-        return plans()
+        return exact_plans() | noisy_plans()
     if cls is Member:
         return st.builds(Member, name=_NAMES, role=st.sampled_from(["server", "client"]), identity=_key())
     if cls is Roster:
@@ -83,21 +84,47 @@ def rosters(draw: st.DrawFn) -> Roster:
     return Roster.of(draw(_WORDS.filter(len)), members)
 
 
-@st.composite
-def plans(draw: st.DrawFn) -> Plan:
-    """A plan whose words are among those allowed."""
-    chosen = {field.name: draw(_field(field)) for field in codec.fields_of(Plan)}
-    kind = draw(st.sampled_from(["features", "images", "table"]))
-    chosen |= {
-        "data_kind": kind,
-        "schema": "{}" if kind == "table" else "",
-        "adjacency": draw(st.sampled_from(["", "add-remove", "replace-one"])),
-        "unit": draw(st.sampled_from(["record", "silo"])),
-        "result": draw(st.sampled_from(["server", "members"])),
-        "classes": tuple(draw(st.lists(_WORDS.filter(len), min_size=2, max_size=4, unique=True))),
-        "parameters": json.dumps({draw(_WORDS): 1}, separators=(",", ":")),
-    }
-    return Plan(**chosen)
+def _plans(promise: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Plan]:
+    """Plans whose words are among those allowed, with a promise that is in itself complete."""
+
+    @st.composite
+    def draw_plan(draw: st.DrawFn) -> Plan:
+        chosen = {field.name: draw(_field(field)) for field in codec.fields_of(Plan)}
+        kind = draw(st.sampled_from(["features", "images", "table"]))
+        chosen |= {
+            "data_kind": kind,
+            "schema": "{}" if kind == "table" else "",
+            "unit": draw(st.sampled_from(["record", "silo"])),
+            "result": draw(st.sampled_from(["server", "members"])),
+            "classes": tuple(draw(st.lists(_WORDS.filter(len), min_size=2, max_size=4, unique=True))),
+            "parameters": json.dumps({draw(_WORDS): 1}, separators=(",", ":")),
+        }
+        return Plan(**chosen | draw(promise))
+
+    return draw_plan()
+
+
+def exact_plans() -> st.SearchStrategy[Plan]:
+    """Plans without noise."""
+    exact = {"epsilon": math.inf, "delta": 0.0, "adjacency": "", "noise": "", "noises": (), "normalisation": "none"}
+    return _plans(st.just(exact) | st.just({**exact, "normalisation": "unit", "radius": 1.0}))
+
+
+def noisy_plans() -> st.SearchStrategy[Plan]:
+    """Plans with a finite epsilon."""
+    return _plans(
+        st.fixed_dictionaries(
+            {
+                "epsilon": st.floats(1e-6, 1e300),
+                "delta": st.floats(0.0, 0.5, exclude_min=True),
+                "adjacency": st.sampled_from(["add-remove", "replace-one"]),
+                "noise": st.sampled_from(["client", "aggregator"]),
+                "noises": st.lists(values(PlannedNoise), min_size=1, max_size=MOST_ITEMS).map(tuple),
+                "radius": st.just(1.0),
+                "normalisation": st.just("unit"),
+            }
+        )
+    )
 
 
 def any_value(*without: type) -> st.SearchStrategy[Any]:
@@ -105,4 +132,4 @@ def any_value(*without: type) -> st.SearchStrategy[Any]:
     return st.sampled_from([cls for cls in CLASSES if cls not in without]).flatmap(values)
 
 
-__all__ = ["CLASSES", "any_value", "by_name", "values"]
+__all__ = ["CLASSES", "any_value", "by_name", "exact_plans", "values"]

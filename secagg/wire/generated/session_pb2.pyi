@@ -141,16 +141,42 @@ class Opening(_message.Message):
     def __init__(self, seed_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., key_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("members", "aggregate_sha256", "head_sha256", "head")
+    __slots__ = ("members", "aggregate_sha256", "head_sha256", "head", "broadcast", "release")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
     HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedScalarFieldContainer[int]
     aggregate_sha256: bytes
     head_sha256: bytes
     head: bytes
-    def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ..., head_sha256: _Optional[bytes] = ..., head: _Optional[bytes] = ...) -> None: ...
+    broadcast: bytes
+    release: bytes
+    def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ..., head_sha256: _Optional[bytes] = ..., head: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ..., release: _Optional[bytes] = ...) -> None: ...
+
+class RoundOpening(_message.Message):
+    __slots__ = ("aggregate_sha256", "broadcast")
+    AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    aggregate_sha256: bytes
+    broadcast: bytes
+    def __init__(self, aggregate_sha256: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ...) -> None: ...
+
+class RefinementBroadcast(_message.Message):
+    __slots__ = ("number", "total", "weights", "matrix", "centre")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    MATRIX_FIELD_NUMBER: _ClassVar[int]
+    CENTRE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    total: float
+    weights: bytes
+    matrix: bytes
+    centre: bytes
+    def __init__(self, number: _Optional[int] = ..., total: _Optional[float] = ..., weights: _Optional[bytes] = ..., matrix: _Optional[bytes] = ..., centre: _Optional[bytes] = ...) -> None: ...
 
 class Acknowledgement(_message.Message):
     __slots__ = ("aggregate_sha256",)

@@ -1,0 +1,183 @@
+"""Refinement rounds: secure sums of clipped softmax gradients after a first release (Mehta et al. 2023)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.method import Noise, Round, Sum
+from secagg.encoding.layout import Block, Integers
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
+from secagg.head import LinearHead, ReleaseNoise
+from secagg.head import refinement as rule
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Unit
+from secagg.statistics import Grid
+from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, WEIGHT_BITS, Whitening, softmax_gradient
+from secagg.wire import Length, Range, decode, encode, message
+
+MAX_ROUNDS = 100
+MAX_DIMENSION = 1024
+MAX_WEIGHT_BYTES = 8 << 20
+GRADIENT_LEVELS = 1 << 16
+"""R_x, the length of a mapped record in integers."""
+TOLERANCE = 1e-3
+"""How far a client's own recomputation may lie from the server's numbers, relative to the largest of them.
+
+Processors differ by 10⁻¹² under noise, by 10⁻⁵ for exact sums, whose null directions nothing regularises.
+"""
+EXACT: Noise = {name: OpenedNoise(1.0) for name in ("counts", "class_sums", "second_moment", "gradient")}
+"""Stands for the noise of exact sums: one grid step, which the rules that divide by σ cannot tell from none."""
+
+
+def gradient_sum(dimension: int, classes: int, rounds: int) -> Sum:
+    """Return the blocks and the sensitivity of a round: C·(d + 1) numbers, of which a record moves 2¹²·R_x in all.
+
+    Replace-one moves twice that: two records' residuals can be opposite.
+    """
+    if dimension > MAX_DIMENSION or 8 * classes * (dimension + 1) > MAX_WEIGHT_BYTES:
+        raise BadInput(
+            f"refinement broadcasts d × d and C × (d + 1) numbers, too many for d = {dimension} and C = {classes}",
+            remedy="use fewer features, or refine 0",
+        )
+    length = RESIDUAL_LEVELS * GRADIENT_LEVELS
+    block = BlockSensitivity("gradient", float(length), classes * (dimension + 1))
+    return Sum(
+        blocks=(Block("gradient", (classes, dimension + 1), bound=length),),
+        sensitivity={each: BlockwiseSensitivity(Unit.RECORD, each, (block,)) for each in Adjacency},
+        shares="equal",
+        times=rounds,
+        budget=1 - rule.ONE_SHOT_SHARE,
+    )
+
+
+def release_noise(noise: Noise) -> ReleaseNoise:
+    """Return the noise on counts, class sums and second moment in the words of `secagg.head.release`."""
+    counts = noise["counts"]
+    return ReleaseNoise(
+        counts.sigma, noise["class_sums"].sigma, noise["second_moment"].sigma, count_multiplier=counts.multiplier
+    )
+
+
+@message("RefinementBroadcast")
+@dataclass(frozen=True)
+class RefinementBroadcast:
+    """The next weights and, before the first round, the whitening: little-endian int64, row by row."""
+
+    number: Annotated[int, Range(1, MAX_ROUNDS)]
+    total: Annotated[float, Range(1.0, 1e15)]
+    weights: Annotated[bytes, Length(8, MAX_WEIGHT_BYTES)]
+    matrix: Annotated[bytes, Length(0, 8 * MAX_DIMENSION**2)]
+    centre: Annotated[bytes, Length(0, 8 * MAX_DIMENSION)]
+
+
+@dataclass(frozen=True, eq=False)
+class RefinementRound:
+    """Round `number` of `rounds`: the gradient at the integer `weights` (C, d + 1) in a geometry that does not move."""
+
+    number: int
+    rounds: int
+    place: rule.Refinement
+    weights: Integers
+
+    @classmethod
+    def first(cls, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None, rounds: int) -> RefinementRound:
+        """The round after the release of counts, class sums and second moment (`secagg.head.refinement.begin`)."""
+        place = rule.begin(aggregate, grid, release_noise(noise or EXACT))
+        return cls(1, rounds, place, rule.integer_weights(place.start))
+
+    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+        """Σ r xᵀ in exact integers (`secagg.statistics.softmax_gradient`)."""
+        mapped = self.place.whitening.apply(records)
+        return {"gradient": softmax_gradient(mapped, labels, self.weights, GRADIENT_LEVELS, rule.CLIP)}
+
+    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+        """The head after this round's step."""
+        return rule.refined_head(self._stepped(aggregate, noise), self.place, grid)
+
+    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
+        """The round at the next weights."""
+        if self.number == self.rounds:
+            return None
+        weights = rule.integer_weights(self._stepped(aggregate, noise))
+        return replace(self, number=self.number + 1, weights=weights)
+
+    def broadcast(self) -> bytes:
+        """The weights; the whitening once, as it does not change."""
+        whitening = self.place.whitening
+        first = self.number == 1
+        return encode(
+            RefinementBroadcast(
+                self.number,
+                self.place.total,
+                _bytes(self.weights),
+                _bytes(whitening.matrix) if first else b"",
+                _bytes(whitening.centre) if first else b"",
+            )
+        )
+
+    @classmethod
+    def opened(cls, broadcast: bytes, grid: Grid, rounds: int) -> RefinementRound:
+        """The first round as the server announces it. Raises MalformedMessage."""
+        told = decode(RefinementBroadcast, broadcast)
+        centre = _integers(told.centre)
+        dimension = len(centre)
+        matrix = _integers(told.matrix, dimension)
+        weights = _integers(told.weights, dimension + 1)
+        if told.number != 1:
+            raise MalformedMessage("RefinementBroadcast", f"opens round {told.number} before the first")
+        try:
+            whitening = Whitening(matrix, centre, grid.levels, GRADIENT_LEVELS)
+        except SecaggError as error:
+            raise MalformedMessage("RefinementBroadcast", str(error)) from None
+        start = weights / 2.0**WEIGHT_BITS
+        return cls(1, rounds, rule.Refinement(whitening, start, told.total), weights)
+
+    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round as the server announces it: other weights, the same geometry."""
+        told = decode(RefinementBroadcast, broadcast)
+        if told.number != self.number + 1 or told.number > self.rounds or told.matrix or told.centre:
+            raise ProtocolViolation("server", f"announces round {told.number} after round {self.number}")
+        weights = _integers(told.weights, self.weights.shape[1])
+        if weights.shape != self.weights.shape or told.total != self.place.total:
+            raise ProtocolViolation("server", "changes between two rounds what must not change")
+        return replace(self, number=told.number, weights=weights)
+
+    def check(self, told: Round) -> None:
+        """Every number is this client's own but for rounding."""
+        if not isinstance(told, RefinementRound) or told.number != self.number:
+            raise ProtocolViolation("server", "announces another kind of round than the sums lead to")
+        own, its = self.place, told.place
+        if not math.isclose(its.total, own.total, rel_tol=TOLERANCE):
+            raise ProtocolViolation("server", "the number of records it broadcasts does not follow from the sums")
+        _require_close(its.whitening.matrix, own.whitening.matrix, "whitening")
+        _require_close(its.whitening.centre, own.whitening.centre, "whitening's centre")
+        _require_close(told.weights, self.weights, "weights")
+
+    def _stepped(self, aggregate: Mapping[str, Integers], noise: Noise | None) -> NDArray[np.float64]:
+        weights = self.weights / 2.0**WEIGHT_BITS
+        sigma = (noise or EXACT)["gradient"].sigma
+        return rule.step(weights, aggregate["gradient"], sigma, self.place, self.rounds)
+
+
+def _bytes(integers: Integers) -> bytes:
+    return integers.astype("<i8").tobytes()
+
+
+def _integers(content: bytes, columns: int = 0) -> Integers:
+    """Little-endian int64, as rows of `columns` where given. Raises MalformedMessage."""
+    if not content or len(content) % (8 * max(columns, 1)):
+        raise MalformedMessage("RefinementBroadcast", f"{len(content)} bytes are no rows of {columns} integers")
+    integers = np.frombuffer(content, dtype="<i8").astype(np.int64)
+    return integers.reshape(-1, columns) if columns else integers
+
+
+def _require_close(told: Integers, own: Integers, what: str) -> None:
+    allowed = TOLERANCE * float(np.abs(own).max()) + 2
+    same = told.shape == own.shape
+    if not (same and np.abs(told.astype(np.float64) - own.astype(np.float64)).max() <= allowed):
+        raise ProtocolViolation("server", f"the {what} it broadcasts do not follow from the released sums")

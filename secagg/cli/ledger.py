@@ -1,0 +1,122 @@
+"""`secagg ledger`: what a member has released about its data sets, and what that adds up to."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.errors import BadInput
+from secagg.ledger import FILE_NAME, Entry, Ledger, Release, total_epsilon
+from secagg.policy import data_set
+from secagg.privacy import Adjacency, Unit
+from secagg.privacy.claim import shown
+from secagg.privacy.gaussian import SMALLEST_DELTA
+from secagg.privacy.rdp import ORDERS
+
+EXPORT_VERSION = 1
+_HEADER = ("row", "session", "epsilon", "delta", "unit", "adjacency", "name")
+
+app = typer.Typer(help="What was released about this member's data sets.", no_args_is_help=True)
+StateOption = Annotated[Path, typer.Option("--state", help="The member's folder: sessions, transcripts, ledger.")]
+
+
+@app.command("show")
+def show(
+    state: StateOption,
+    data: Annotated[str | None, typer.Option(help="Only this data set, under any version of its name.")] = None,
+    delta: Annotated[float, typer.Option(help="The chance that the totals leave out.")] = 1e-5,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """List the releases of each data set and what they cost together. Rounded up, never down."""
+    if not SMALLEST_DELTA <= delta < 1:
+        raise BadInput(f"delta cannot be {delta}", remedy=f"give a number from {SMALLEST_DELTA:g} to below 1")
+    entries = Ledger(state, create=False).entries()
+    names = sorted({data_set(entry.release.data_name) for entry in entries})
+    if data is not None:
+        if data_set(data) not in names:
+            raise BadInput(
+                f"the ledger has no data set {data_set(data)}", remedy=f"it has {', '.join(names) or 'none'}"
+            )
+        names = [data_set(data)]
+    content: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for name in names:
+        own = [entry for entry in entries if data_set(entry.release.data_name) == name]
+        totals = _totals([entry.release for entry in own], delta)
+        content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
+        lines += [*_table(name, own), _spent(totals, delta), ""]
+    head = entries[-1].head.hex() if entries else None
+    lines.append(two_columns("Ledger", [("rows", str(len(entries))), ("head", head or "-")]))
+    Speaker(quiet=quiet, json_to=json_to).result({"delta": delta, "head": head, "data_sets": content}, *lines)
+
+
+@app.command("export")
+def export(
+    state: StateOption,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the JSON.")],
+    quiet: QuietOption = False,
+) -> None:
+    """Write the whole ledger as JSON: every row with its Rényi curves, and the heads of its chain."""
+    entries = Ledger(state, create=False).entries()
+    rows = [_row(entry) | {"head": entry.head.hex(), "curves": _curves(entry.release)} for entry in entries]
+    content = {"version": EXPORT_VERSION, "orders": ORDERS, "entries": rows}
+    try:
+        out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write {out} ({error.strerror})") from None
+    Speaker(quiet=quiet).say(f"wrote {len(rows)} row(s) of {state / FILE_NAME} to {out}")
+
+
+def _totals(releases: list[Release], delta: float) -> list[dict[str, Any]]:
+    return [
+        {"unit": unit, "adjacency": adjacency, "epsilon": _number(total_epsilon(releases, unit, adjacency, delta))}
+        for unit, adjacency in itertools.product(map(str, Unit), map(str, Adjacency))
+    ]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    release = entry.release
+    return {
+        "number": entry.number,
+        "data_name": release.data_name,
+        "session": release.session.hex(),
+        "plan": release.plan.hex(),
+        "epsilon": _number(release.epsilon),
+        "delta": release.delta,
+        "unit": release.unit,
+        "adjacency": release.adjacency,
+    }
+
+
+def _curves(release: Release) -> list[dict[str, Any]]:
+    return [{"unit": each.unit, "adjacency": each.adjacency, "values": each.curve.values} for each in release.curves]
+
+
+def _number(epsilon: float) -> float | str:
+    return "inf" if math.isinf(epsilon) else epsilon
+
+
+def _shown(epsilon: float | str) -> str:
+    return epsilon if isinstance(epsilon, str) else shown(epsilon)
+
+
+def _table(title: str, entries: list[Entry]) -> list[str]:
+    rows = [_HEADER]
+    for row in map(_row, entries):
+        cost = (_shown(row["epsilon"]), f"{row['delta']:g}", row["unit"], row["adjacency"] or "-")
+        rows.append((str(row["number"]), row["session"][:12], *cost, row["data_name"]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (zip(row, widths, strict=True) for row in rows)
+    return [title, *("  " + "  ".join(f"{cell:<{width}}" for cell, width in row).rstrip() for row in padded)]
+
+
+def _spent(totals: list[dict[str, Any]], delta: float) -> str:
+    rows = [(f"{total['unit']} level, {total['adjacency']}", f"epsilon {_shown(total['epsilon'])}") for total in totals]
+    return two_columns(f"  together, at delta {delta:g}", [("  " + name, value) for name, value in rows])

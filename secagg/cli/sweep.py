@@ -1,0 +1,89 @@
+"""`secagg sweep`: many simulations, compared."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.simulate import simulate
+from secagg.data import load_schema, open_dataset
+from secagg.errors import BadInput
+from secagg.experiments import sweep as experiments
+from secagg.experiments.settings import SimulationSettings
+
+TYPES = get_type_hints(SimulationSettings)
+DEFAULT = "default"
+
+
+def _with_lists(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command every setting that `secagg simulate` has, each as the text of a list."""
+    own = [
+        each for each in inspect.signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD
+    ]
+    simulated = inspect.signature(simulate, eval_str=True).parameters
+    lists = [_list_of(each) for each in simulated.values() if each.name in experiments.AXES]
+    command.__signature__ = inspect.Signature([*own, *lists])  # type: ignore[attr-defined]
+    return command
+
+
+def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
+    option = typer.Option(help=get_args(parameter.annotation)[1].help, metavar="A,B,…")
+    default = None if parameter.default is None else str(parameter.default)
+    return parameter.replace(annotation=Annotated[str | None, option], default=default, kind=parameter.KEYWORD_ONLY)
+
+
+@_with_lists
+def sweep(
+    *,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
+    dataset: Annotated[
+        str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, a folder of tables.")
+    ] = "digits",
+    label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 5,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+    **lists: str | None,
+) -> None:
+    """Simulate every combination of some settings over several seeds, and compare their accuracy.
+
+    Every setting of `secagg simulate` takes a comma-separated list, as in --epsilon 0.5,1,2,inf; in a list the word
+    default stands for what simulate does without the option. OUT receives results.csv and results.json (every run and
+    the summary), table.md and table.tex (for a paper), accuracy.png and accuracy.svg. A combination that is refused is
+    named and left out. After an interruption the same command goes on with the runs that are missing.
+    """
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    grid = {name: _values(name, text) for name, text in lists.items() if text is not None}
+    data = open_dataset(dataset, label=label, schema=load_schema(schema) if schema else None)
+    with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
+        result = experiments.sweep(data, grid, seeds, out, workers, progress)
+    for line in result.refusals:
+        speaker.say(f"refused: {line}")
+    if not result.series:
+        raise BadInput(f"every run was refused: {result.refusals[0]}")
+    speaker.say(f"wrote results, tables and plot into {out}")
+    speaker.result(result.to_json(), result.table.text())
+
+
+def _values(name: str, text: str) -> tuple[Any, ...]:
+    """The values in a list. Raises BadInput for one that is not of the setting's type."""
+    kind = next(each for each in (*get_args(TYPES[name]), TYPES[name]) if each is not NoneType)
+    default = getattr(SimulationSettings(), name)
+    option = f"--{name.replace('_', '-')}"
+    values = []
+    for word in (word.strip() for word in text.split(",")):
+        try:
+            values.append(default if word == DEFAULT else kind(word))
+        except ValueError:
+            raise BadInput(f"{option} cannot be {word!r}", remedy="separate values by commas") from None
+        if word == "":
+            raise BadInput(f"{option} has an empty place in {text!r}", remedy="separate values by commas")
+    return tuple(values)

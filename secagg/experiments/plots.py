@@ -1,0 +1,118 @@
+"""Accuracy against ε as a figure that a paper can print, 12 cm wide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from secagg.experiments.summary import Cell, Series
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Told apart by colour-blind readers (Okabe & Ito 2008)."""
+MARKERS = "osD^vP"
+CENTRALISED = {"color": "black", "marker": "x", "linestyle": ":", "markersize": 5}
+STYLE: Any = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "svg.hashsalt": "secagg",
+}
+NO_NOISE = "no noise (ε = ∞)"
+CM = 1 / 2.54
+
+
+def plot_accuracy(series: Sequence[Series], paths: Sequence[Path]) -> None:
+    """Draw the accuracy of each series, with intervals, into files of the formats that their names say.
+
+    Against ε on a logarithmic axis, the values at ε = ∞ as dashed lines; a sweep without finite ε has one row per
+    series instead.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    finite = sorted({cell.epsilon for each in series for cell in each.cells if math.isfinite(cell.epsilon)})
+    height = 8.0 if finite else 2.5 + 0.7 * len(series)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(12 * CM, height * CM), layout="constrained")
+        axes = figure.add_subplot()
+        if finite:
+            _against_epsilon(axes, series, finite)
+            entries = sorted(
+                zip(*axes.get_legend_handles_labels(), strict=True), key=lambda entry: entry[1] == NO_NOISE
+            )
+            figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
+        else:
+            _by_series(axes, series)
+        for path in paths:
+            figure.savefig(path, dpi=300, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _looks(series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Colour, marker and line of each series; those of one colour differ in marker."""
+    looks = [
+        {
+            "color": COLOURS[place % len(COLOURS)],
+            "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
+            "linestyle": "-",
+            "markersize": 3.5,
+        }
+        for place in range(len(series))
+    ]
+    return [CENTRALISED if each.centralised else look for each, look in zip(series, looks, strict=True)]
+
+
+def _against_epsilon(axes: Any, series: Sequence[Series], epsilons: Sequence[float]) -> None:
+    for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
+        noisy = [cell for cell in each.cells if math.isfinite(cell.epsilon)]
+        # A little to the side, so that intervals at the same ε do not hide each other.
+        where = [cell.epsilon * 1.03 ** (place - (len(series) - 1) / 2) for cell in noisy]
+        bars = {"capsize": 2, "elinewidth": 0.8, "linewidth": 1.2}
+        axes.errorbar(where, _percent(noisy), yerr=_errors(noisy), label=_label(each), **look, **bars)
+        for cell in each.cells[len(noisy) :]:
+            axes.axhline(100 * cell.accuracy, color=look["color"], linestyle=_dashes(place, len(series)), linewidth=0.8)
+    if any(math.isinf(cell.epsilon) for each in series for cell in each.cells):
+        axes.plot([], [], color="0.4", linestyle="--", linewidth=0.8, label=NO_NOISE)
+    axes.set_xscale("log")
+    axes.set_xlim(0.8 * epsilons[0], 1.25 * epsilons[-1])
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("privacy budget ε")
+    axes.set_ylabel("accuracy (%)")
+
+
+def _dashes(place: int, count: int) -> tuple[int, tuple[int, int]]:
+    """Dashes that leave room for those of up to two other series: without noise, accuracies often coincide."""
+    shared = min(count, 3)
+    return 4 * (place % shared), (4, 4 * max(1, shared - 1))
+
+
+def _by_series(axes: Any, series: Sequence[Series]) -> None:
+    for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
+        axes.errorbar(_percent(each.cells), [place], xerr=_errors(each.cells), capsize=2, elinewidth=0.8, **look)
+    axes.set_yticks(range(len(series)), [_label(each) for each in series])
+    axes.set_ylim(len(series) - 0.5, -0.5)
+    axes.set_xlabel("accuracy (%)")
+
+
+def _label(series: Series) -> str:
+    return f"{series.label} (centralised)" if series.centralised else series.label
+
+
+def _percent(cells: Sequence[Cell]) -> list[float]:
+    return [100 * cell.accuracy for cell in cells]
+
+
+def _errors(cells: Sequence[Cell]) -> list[list[float]]:
+    """Distances in per cent from the accuracies down and up to the ends of their intervals."""
+    return [
+        [100 * max(0.0, cell.accuracy - cell.interval[0]) for cell in cells],
+        [100 * max(0.0, cell.interval[1] - cell.accuracy) for cell in cells],
+    ]

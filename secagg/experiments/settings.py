@@ -1,0 +1,110 @@
+"""What a simulation can vary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from methods import parameters_of
+from secagg.errors import BadInput
+from secagg.parties.planning import PlanChoices
+from secagg.plan import NoiseFrom
+from secagg.privacy import Adjacency, Unit, read_shares
+from secagg.privacy.paper_noise import PaperNoise, paper_noise
+from secagg.statistics import Normalisation
+
+DEFAULT_CLIENTS = 5
+
+
+@dataclass(frozen=True)
+class SimulationSettings:
+    """Everything that `simulate` can vary; the names are those of the command line.
+
+    `clients` None: one per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta`
+    and `adjacency`. `normalise`, `levels` and `max_records` None: by rule. `seed` moves the partition and the choice of
+    dropouts (and the DP-SGD baseline), nothing else: keys, masks and noise are never seeded.
+    """
+
+    method: str = "fedcgs"
+    clients: int | None = None
+    partition: str = "iid"
+    protection: str = "masked"
+    epsilon: float = math.inf
+    delta: float | None = None
+    adjacency: str | None = None
+    unit: str = "record"
+    noise: str = "client"
+    shares: str | None = None
+    refine: int = 0
+    covariance: str = "within"
+    ridge: float | None = None
+    backbone: str | None = None
+    expand: int = 0
+    centre: float = 0.0
+    radius: float | None = None
+    normalise: str | None = None
+    levels: int | None = None
+    max_records: int | None = None
+    dropouts: int = 0
+    colluders: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {
+            "adjacency": (self.adjacency, (None, *Adjacency)),
+            "unit": (self.unit, tuple(Unit)),
+            "noise": (self.noise, (*NoiseFrom, self.noise if self.paper_noise else None)),
+            "normalise": (self.normalise, (None, *Normalisation)),
+        }
+        for name, (value, allowed) in choices.items():
+            if value not in allowed:
+                raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
+        if self.paper_noise and (self.method != "prototypes" or math.isfinite(self.epsilon)):
+            raise BadInput(
+                f"the noise {self.noise} belongs to prototypes and keeps no epsilon that one could ask for",
+                remedy="use it with --method prototypes --epsilon inf",
+            )
+        if not self.epsilon > 0:
+            raise BadInput(f"epsilon cannot be {self.epsilon}", remedy="give inf or a number above 0")
+        if math.isfinite(self.epsilon) and (self.delta is None or self.adjacency is None):
+            raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
+        if self.delta is not None and not 0 <= self.delta < 1:
+            raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
+        if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
+            raise BadInput("give at least one client, and no negative number of dropouts or colluders")
+
+    @property
+    def paper_noise(self) -> PaperNoise | None:
+        """The paper's mechanism that `noise` names, if it names one. Raises BadInput when it does so wrongly."""
+        return paper_noise(self.noise) if self.noise not in tuple(NoiseFrom) else None
+
+    @property
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        """The method's parameters, as a plan takes them."""
+        given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self.refine}
+        return tuple(parameters_of(self.method, given).items())
+
+    def choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
+        """The plan's choices, with what was left open in these settings."""
+        return PlanChoices(
+            method=self.method,
+            parameters=self.parameters,
+            backbone=self.backbone,
+            expand=self.expand,
+            radius=radius,
+            centre=self.centre,
+            levels=self.levels,
+            normalisation=Normalisation(self.normalise) if self.normalise else None,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=Adjacency(self.adjacency) if self.adjacency else None,
+            unit=Unit(self.unit),
+            noise=NoiseFrom.CLIENT if self.paper_noise else NoiseFrom(self.noise),
+            shares=read_shares(self.shares) if self.shares else None,
+            max_records=max_records,
+            protection=self.protection,
+            colluders=self.colluders,
+            dropouts=dropouts,
+            result="members",
+        )

@@ -1,0 +1,113 @@
+"""What the runs of a sweep say together: one accuracy with its interval per setting, over the seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from secagg.head.evaluation import CONFIDENCE
+
+
+@dataclass(frozen=True)
+class Run:
+    """One point of a grid that was tried.
+
+    `settings`: the fields of SimulationSettings by name, seed included. `result`: the JSON of the simulation, or None
+    where it was refused for the reason `refusal`.
+    """
+
+    settings: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean `accuracy` over `seeds` seeds at one ε, and its 95 % `interval`; `refused` seeds gave no result.
+
+    Several seeds: Student's t interval of the mean, cut to [0, 1]; it covers what the seeds move and the noise, not
+    the choice of the test records. One seed: the Clopper–Pearson interval of its test records.
+    """
+
+    epsilon: float
+    accuracy: float
+    interval: tuple[float, float]
+    seeds: int
+    refused: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """What differs in ε and seed alone, by growing ε. `centralised`: a baseline whose trainer sees every record."""
+
+    label: str
+    settings: Mapping[str, Any]
+    centralised: bool
+    cells: tuple[Cell, ...]
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % interval of the mean of n ≥ 2 values."""
+    half = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
+    """The series that have a result, in the order of the runs."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(repr(_shared(run)), []).append(run)
+    kept = [group for group in groups.values() if any(run.result for run in group)]
+    series = []
+    for group in kept:
+        settings = _shared(group[0])
+        peers = [_shared(other[0]) for other in kept]
+        names = varying([peer for peer in peers if peer["method"] == settings["method"]])
+        first = next(run.result for run in group if run.result)
+        series.append(Series(described(settings, names), settings, is_centralised(first), _cells(group)))
+    return tuple(series)
+
+
+def is_centralised(result: Mapping[str, Any]) -> bool:
+    """Whether a result is that of a baseline whose trainer sees every record: there was no sum."""
+    return result["aggregate_sha256"] is None
+
+
+def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names whose values differ among some settings."""
+    return tuple(name for name in settings[0] if any(other[name] != settings[0][name] for other in settings))
+
+
+def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The method and the named settings, for a legend or a message."""
+    values = {name: "default" if settings[name] is None else settings[name] for name in names if name != "method"}
+    return ", ".join([settings["method"], *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])
+
+
+def _shared(run: Run) -> dict[str, Any]:
+    """The settings that are the same within a series."""
+    return {name: value for name, value in run.settings.items() if name not in ("epsilon", "seed")}
+
+
+def _cells(runs: Sequence[Run]) -> tuple[Cell, ...]:
+    tried = sorted({float(run.settings["epsilon"]) for run in runs})
+    by_epsilon = [[run for run in runs if run.settings["epsilon"] == epsilon] for epsilon in tried]
+    return tuple(_cell(group) for group in by_epsilon if any(run.result for run in group))
+
+
+def _cell(runs: Sequence[Run]) -> Cell:
+    results = [run.result for run in runs if run.result]
+    accuracies = [float(result["accuracy"]) for result in results]
+    low, high = results[0]["accuracy_interval"] if len(results) == 1 else student_interval(accuracies)
+    return Cell(
+        epsilon=float(runs[0].settings["epsilon"]),
+        accuracy=float(np.mean(accuracies)),
+        interval=(max(0.0, float(low)), min(1.0, float(high))),
+        seeds=len(results),
+        refused=len(runs) - len(results),
+    )

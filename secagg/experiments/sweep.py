@@ -1,0 +1,151 @@
+"""`sweep`: every combination of some settings, over several seeds, compared in tables and a plot.
+
+A run that has ended is kept in a file and not repeated; a sweep that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from secagg.data import Dataset
+from secagg.errors import BadInput
+from secagg.experiments.plots import plot_accuracy
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.summary import Run, Series, described, summarise, varying
+from secagg.experiments.tables import Table, accuracy_table, csv_of
+from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
+
+AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
+"""The settings that a grid may list."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """Every run of a sweep, in the order of the grid."""
+
+    dataset: str
+    runs: tuple[Run, ...]
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """What the runs with a result say together."""
+        return summarise(self.runs)
+
+    @property
+    def table(self) -> Table:
+        """Accuracy by series and ε."""
+        return accuracy_table(self.dataset, self.runs)
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """One line for each combination that was refused for one reason, whatever the ε and the seed."""
+        names = [name for name in varying([run.settings for run in self.runs]) if name not in ("epsilon", "seed")]
+        refused: dict[tuple[str, str], dict[str, None]] = {}
+        for run in self.runs:
+            if run.refusal is not None:
+                epsilons = refused.setdefault((described(run.settings, names), run.refusal), {})
+                epsilons[f"{run.settings['epsilon']:g}"] = None
+        return tuple(f"{label} at ε = {', '.join(found)}: {reason}" for (label, reason), found in refused.items())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file, version 1."""
+        return {
+            "version": 1,
+            "dataset": self.dataset,
+            "runs": [
+                {"settings": plain(run.settings), "result": run.result, "refused": run.refusal} for run in self.runs
+            ],
+            "summary": [
+                {
+                    "series": series.label,
+                    "settings": plain(series.settings),
+                    "epsilon": plain({"epsilon": cell.epsilon})["epsilon"],
+                    "accuracy": cell.accuracy,
+                    "interval": list(cell.interval),
+                    "interval_kind": "student-t over seeds" if cell.seeds > 1 else "clopper-pearson",
+                    "seeds": cell.seeds,
+                    "refused": cell.refused,
+                }
+                for series in self.series
+                for cell in series.cells
+            ],
+        }
+
+    def write(self, out: Path) -> None:
+        """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg into a folder.
+
+        Where every run was refused there is no table and no plot.
+        """
+        (out / "results.csv").write_text(csv_of(self.runs), encoding="utf-8")
+        (out / "results.json").write_text(
+            json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        if self.series:
+            (out / "table.md").write_text(self.table.markdown(), encoding="utf-8")
+            (out / "table.tex").write_text(self.table.latex(), encoding="utf-8")
+            plot_accuracy(self.series, [out / "accuracy.png", out / "accuracy.svg"])
+
+
+def sweep(
+    dataset: Dataset,
+    grid: Mapping[str, Sequence[Any]],
+    seeds: int,
+    out: Path,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SweepResult:
+    """Simulate every combination of the grid with the seeds 0…seeds−1, and write the results into `out`.
+
+    `grid`: fields of SimulationSettings, each with the values to try; the others keep their defaults. `workers`:
+    processes, by default one per core; they import the main module, so that a script needs `if __name__ == "__main__"`.
+    `progress` takes (runs done, runs in all). A combination that is refused is recorded and does not end the sweep.
+    Raises BadInput for a grid that cannot be, and for data without held-out records.
+
+    >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out=Path("out")).series  # doctest: +SKIP
+    """
+    if dataset.test is None or not len(dataset.test):
+        raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
+    folder, digest = out / "runs", data_sha256(dataset)
+    files = [RunFile(folder, settings, digest) for settings in combinations(grid, seeds)]
+    folder.mkdir(parents=True, exist_ok=True)
+    ended = {file.path: run for file in files if (run := file.read()) is not None}
+    missing = [file for file in files if file.path not in ended]
+    report = progress or (lambda done, total: None)
+    report(len(ended), len(files))
+    if missing:
+        for file, run in run_all(dataset, missing, min(_processes(workers), len(missing))):
+            ended[file.path] = run
+            report(len(ended), len(files))
+    result = SweepResult(dataset.name, tuple(ended[file.path] for file in files))
+    result.write(out)
+    return result
+
+
+def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[str, Any], ...]:
+    """The settings of every run: the product of the grid, each with the seeds 0…seeds−1.
+
+    Raises BadInput for a name that is no setting, an empty list, or no seed.
+    """
+    for name, values in grid.items():
+        if name not in AXES:
+            raise BadInput(f"{name} cannot be swept", remedy=f"choose among {', '.join(AXES)}")
+        if not values:
+            raise BadInput(f"there is no value of {name} to try")
+    if seeds < 1:
+        raise BadInput(f"{seeds} seeds give no run", remedy="give at least 1")
+    default = SimulationSettings()
+    lists = [tuple(dict.fromkeys(grid.get(name, (getattr(default, name),)))) for name in AXES]
+    names = (*AXES, "seed")
+    return tuple(dict(zip(names, values, strict=True)) for values in product(*lists, range(seeds)))
+
+
+def _processes(workers: int | None) -> int:
+    if workers is not None and workers < 1:
+        raise BadInput(f"{workers} workers cannot work", remedy="give at least 1")
+    return workers or os.cpu_count() or 1

@@ -1,0 +1,161 @@
+"""Simulations in worker processes, each kept in a file of its own as soon as it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from secagg.data import Dataset
+from secagg.errors import BadInput, SecaggError
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
+from secagg.experiments.summary import Run
+from secagg.parties.memory import write_synced
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """Where the result of one run is kept: its name is the digest of all that decides the result.
+
+    `settings`: the fields of SimulationSettings by name. `data_sha256`: the digest of the data set.
+    """
+
+    folder: Path
+    settings: Mapping[str, Any]
+    data_sha256: str
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The settings, the digests of the data and of a backbone's file, and the version of this package."""
+        backbone = self.settings["backbone"]
+        program = Path(backbone) if backbone else None
+        return {
+            "version": 1,
+            "secagg": version("secagg"),
+            "data_sha256": self.data_sha256,
+            "backbone_sha256": sha256_of(program) if program and program.is_file() else None,
+            "settings": plain(self.settings),
+        }
+
+    @property
+    def path(self) -> Path:
+        """The file, whether or not it is there."""
+        return self.folder / f"{hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()}.json"
+
+    def read(self) -> Run | None:
+        """The run, or None where it was never finished."""
+        try:
+            content = json.loads(self.path.read_bytes())
+            if {name: content[name] for name in self.identity} == self.identity:
+                return Run(self.settings, content["result"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        return None
+
+    def write(self, result: Mapping[str, Any]) -> Run:
+        """Keep a result; a process that is killed meanwhile leaves no half of it."""
+        text = json.dumps({**self.identity, "result": result}, indent=2, allow_nan=False)
+        write_synced(self.path, text.encode())
+        return Run(self.settings, json.loads(text)["result"])
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a JSON file holds them: "inf" for infinity."""
+    return {name: "inf" if value == math.inf else value for name, value in settings.items()}
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def data_sha256(dataset: Dataset) -> str:
+    """The digest of all records of a data set, its name, its classes and its parts."""
+    digest = hashlib.sha256(repr((dataset.name, dataset.kind, dataset.classes, dataset.bound)).encode())
+    arrays: list[NDArray[Any]] = [rows for _, rows in dataset.parts or ()]
+    for records in filter(None, (dataset.train, dataset.test)):
+        arrays += [records.inputs, records.labels, *(records.columns[name] for name in sorted(records.columns))]
+    for array in arrays:
+        digest.update(repr((array.shape, array.dtype.str)).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def run_all(dataset: Dataset, files: Sequence[RunFile], workers: int) -> Iterator[tuple[RunFile, Run]]:
+    """Run what the files stand for in fresh processes of one thread each, and give each run as it ends.
+
+    Every process receives the data set once. Raises BadInput when a process dies; what has ended is kept.
+    """
+    with (
+        _one_thread_each(),
+        ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare, initargs=(dataset,)) as pool,
+    ):
+        try:
+            futures = {pool.submit(_run, file): file for file in files}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool:
+            remedy = "the same command goes on; give fewer --workers if memory ran out"
+            raise BadInput("a worker process died", remedy=remedy) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_received: dict[str, Dataset] = {}
+
+
+def _prepare(dataset: Dataset) -> None:
+    """Set up a fresh worker, which ends at once, and silently, with the sweep that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _received["dataset"] = dataset
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _run(file: RunFile) -> Run:
+    try:
+        result = simulate_dataset(_received["dataset"], SimulationSettings(**file.settings))
+    except SecaggError as error:
+        return Run(file.settings, None, str(error))
+    return file.write(result.to_json())
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Have processes started meanwhile compute with one thread; numpy and torch read this when they load."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,7 @@
+"""A plan's whole sequence of sessions, one for each round, at the server and at a client."""
+
+from secagg.federation.client import FederationClient
+from secagg.federation.server import FederationServer, Stage
+from secagg.federation.storage import session_folder
+
+__all__ = ["FederationClient", "FederationServer", "Stage", "session_folder"]

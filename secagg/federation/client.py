@@ -1,0 +1,99 @@
+"""A client of a plan: one session after another, each with its folder and transcript."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from secagg.errors import BadInput
+from secagg.federation.storage import session_folder
+from secagg.ledger import Ledger, Release
+from secagg.parties import (
+    ClientHooks,
+    ClientSession,
+    LocalRecords,
+    SessionSetup,
+    begin_transcript,
+    contribution_of,
+    following_setup,
+)
+from secagg.parties.client import Connection
+from secagg.policy import Policy
+from secagg.protection import LocalParty
+from secagg.protection.messages import Outcome
+from secagg.transcript import FILE_NAME, Journal
+
+
+@dataclass(frozen=True)
+class FederationClient:
+    """One member's part in a plan. Start again after a crash: what was sent is not computed again.
+
+    A round's vector is computed before the round is joined, so that no later step waits for the data. `greet` runs
+    before a session that still needs the server, and raises when that is not there.
+    """
+
+    setup: SessionSetup
+    me: LocalParty
+    policy: Policy
+    ledger: Ledger
+    state: Path
+    records: LocalRecords
+    greet: Callable[[], None]
+    progress: Callable[[str], None]
+
+    async def run(self, connection: Connection) -> list[tuple[SessionSetup, Outcome]]:
+        """Carry every session to its outcome; return them in order. Raises what a session raises."""
+        following: SessionSetup | None = self.setup
+        done: list[tuple[SessionSetup, Outcome]] = []
+        while following is not None:
+            setup = following
+            if setup.openings:
+                self.progress(f"round {len(setup.openings) + 1} of {setup.rounds}")
+            outcome = await self._session(setup, connection)
+            done.append((setup, outcome))
+            following = following_setup(setup, outcome)
+        return done
+
+    @property
+    def release(self) -> Release:
+        """What the whole plan costs: one row of the ledger, entered before the first upload."""
+        plan = self.setup.plan
+        return Release(
+            self.policy.data_name,
+            plan.session,
+            plan.digest,
+            plan.unit,
+            plan.adjacency,
+            plan.epsilon,
+            plan.delta,
+            self.setup.spent(),
+        )
+
+    async def _session(self, setup: SessionSetup, connection: Connection) -> Outcome:
+        folder, context = session_folder(self.state, setup), setup.context.plan
+        with closing(Journal(folder / FILE_NAME)) as journal:
+            if journal.was_empty and self.ledger.has_uploaded(context):
+                raise BadInput(
+                    f"a vector for this session may have left already, but its folder {folder} is gone",
+                    remedy="taking part again would release the data once more: bring the folder back, or stay out",
+                )
+            if journal.was_empty:
+                journal.append("salt", self.me.randomness.bytes(32))
+            begin_transcript(journal, setup)
+            journal.append("policy", self.policy.to_toml().encode())
+            vector = contribution_of(setup, self.records, self.me.randomness)
+
+            def before_upload() -> None:
+                entry = self.ledger.record(self.release, self.policy.budget)
+                self.ledger.begin_upload(context)
+                journal.append("ledger", entry.digest)
+
+            session = ClientSession(
+                setup, self.me, folder, journal, ClientHooks(lambda: vector, before_upload, self.progress)
+            )
+            if session.outcome is None:
+                await asyncio.to_thread(self.greet)
+            return await session.run(connection)

@@ -1,0 +1,108 @@
+"""The server of a plan: one session after another, each with its folder and transcript, behind one endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import ProtocolViolation
+from secagg.federation.storage import session_folder
+from secagg.parties import ServerSession, SessionSetup, SumResult, following_setup, write_result
+from secagg.protection.messages import Outcome
+from secagg.transcript import FILE_NAME, Journal, peek
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One session of the plan: what it is derived from, where it lies, and who runs it."""
+
+    setup: SessionSetup
+    folder: Path
+    session: ServerSession
+
+
+class FederationServer:
+    """The endpoint's coordinator. Start again after a crash: every transcript is relived, and the last goes on.
+
+    A round's session begins before the outcome that opens it leaves, so that no client can come too early.
+    """
+
+    def __init__(self, setup: SessionSetup, identity: SigningKey, state: Path, warn: Callable[[str], None]) -> None:
+        self._identity = identity
+        self._state = state
+        self._warn = warn
+        self._open_files = ExitStack()
+        self._stages: dict[bytes, Stage] = {}
+        try:
+            self._begin(setup)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The sessions so far, in order."""
+        return tuple(self._stages.values())
+
+    @property
+    def steps_seconds(self) -> Mapping[str, float]:
+        """How long each step took, in seconds, over all rounds, since this process began."""
+        total: dict[str, float] = {}
+        for stage in self.stages:
+            for step, seconds in stage.session.steps_seconds.items():
+                total[step] = total.get(step, 0.0) + seconds
+        return total
+
+    async def run(self) -> Stage:
+        """Carry every session to its outcome; return the last. Raises SessionAborted or BadInput as a session does."""
+        done = 0
+        while done < len(self._stages):
+            await self.stages[done].session.run()
+            done += 1
+        return self.stages[-1]
+
+    async def submit(self, member: int, frame: bytes) -> bytes:
+        """Hand a frame to the session that it names."""
+        return await self._named(peek(frame).plan).submit(member, frame)
+
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+        """Hand a vector to the session that its frame names."""
+        await self._named(peek(frame).plan).upload(member, frame, parts)
+
+    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+        """The frame of `step` for `member` in the session that is asked about."""
+        return await self._named(plan).fetch(member, plan, step, patience)
+
+    def close(self) -> None:
+        """Close the transcripts."""
+        self._open_files.close()
+
+    def _named(self, plan: bytes) -> ServerSession:
+        if plan not in self._stages:
+            raise ProtocolViolation("client", "asks about another session or plan")
+        return self._stages[plan].session
+
+    def _begin(self, setup: SessionSetup) -> None:
+        """Open a session, and those that follow from what its transcript already holds."""
+        folder = session_folder(self._state, setup)
+        journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
+
+        def finish(result: SumResult) -> Outcome:
+            for doubt in result.doubts:
+                self._warn(f"the sum is implausible: {doubt}")
+            outcome = write_result(setup, result, folder)
+            self._follow(setup, outcome)
+            return outcome
+
+        session = ServerSession(setup, self._identity, folder, journal, finish)
+        self._stages[setup.context.plan] = Stage(setup, folder, session)
+        if session.outcome is not None:
+            self._follow(setup, session.outcome)
+
+    def _follow(self, setup: SessionSetup, outcome: Outcome) -> None:
+        following = following_setup(setup, outcome)
+        if following is not None and following.context.plan not in self._stages:
+            self._begin(following)

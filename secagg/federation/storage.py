@@ -1,0 +1,18 @@
+"""Where a party keeps its sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from secagg.errors import BadInput
+from secagg.parties import SessionSetup
+
+
+def session_folder(state: Path, setup: SessionSetup) -> Path:
+    """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
+    folder = state / setup.context.plan.hex()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot make the folder {folder} ({error.strerror})", remedy="free the disk") from None
+    return folder

@@ -1,0 +1,118 @@
+"""The promise that a plan's noise keeps, recomputed from the plan alone; and the noise that a promise takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from methods.method import Sum
+from secagg.encoding import Layout
+from secagg.errors import BadInput
+from secagg.plan import NoiseFrom, Plan, PlannedNoise
+from secagg.privacy import (
+    Adjacency,
+    BlockNoise,
+    Calibration,
+    Mechanism,
+    Part,
+    PrivacyClaim,
+    Releases,
+    Sensitivity,
+    Unit,
+    calibrate_releases,
+    of_silo,
+)
+from secagg.protection import protection_named
+
+MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR: Mechanism.GAUSSIAN}
+
+
+@dataclass(frozen=True)
+class Noisers:
+    """Who adds noise: `parties` add a share each, and at least `fewest` honest ones are in every sum that is opened."""
+
+    mechanism: Mechanism
+    parties: int
+    fewest: int
+
+    @classmethod
+    def of(cls, plan: Plan, noise: str, clients: int, survivors: int) -> Noisers:
+        """Of a plan for `clients`, of whom at least `survivors` are in every sum, `plan.colluders` not honest.
+
+        Where the protection hides no single vector, each client's share must protect it alone.
+        Raises BadInput when no honest share need be left.
+        """
+        mechanism = MECHANISMS[NoiseFrom(noise)]
+        if mechanism is Mechanism.GAUSSIAN:
+            return cls(mechanism, 1, 1)
+        honest = survivors - plan.colluders if protection_named(plan.protection).hides_vectors else 1
+        if honest < 1:
+            raise BadInput(
+                f"with {survivors} survivors and {plan.colluders} colluders no honest share of the noise need be left",
+                remedy="allow fewer colluders or dropouts",
+            )
+        return cls(mechanism, clients, honest)
+
+
+def sensitivities(sums: Sequence[Sum], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:
+    """How far one record, or one client with at most `max_records` of them, moves each kind of sum."""
+    of_record = [each.sensitivity[adjacency] for each in sums]
+    return of_record if unit is Unit.RECORD else [of_silo(each, max_records) for each in of_record]
+
+
+def noises_for(
+    sums: Sequence[Sum], moved: Sequence[Sensitivity], noisers: Noisers, epsilon: float, delta: float
+) -> tuple[PlannedNoise, ...]:
+    """The least noise that keeps (ε, δ), as a plan says it; `moved` are the sums' sensitivities.
+
+    Raises BadInput, with a remedy, when none will do.
+    """
+    parts = [Part(each, kind.shares, kind.times, kind.budget) for each, kind in zip(moved, sums, strict=True)]
+    releases = calibrate_releases(
+        parts,
+        epsilon=epsilon,
+        delta=delta,
+        mechanism=noisers.mechanism,
+        parties=noisers.parties,
+        fewest=noisers.fewest,
+    )
+    return tuple(
+        PlannedNoise(noise.block.name, noise.multiplier, noise.sigma, noise.off_diagonal or 0.0)
+        for calibration, _ in releases.parts
+        for noise in calibration.blocks
+    )
+
+
+def releases_of(plan: Plan, sums: Sequence[Sum], noisers: Noisers, unit: Unit, adjacency: Adjacency) -> Releases:
+    """Everything that the plan releases, with its own noise, accounted for these neighbours.
+
+    Raises BadInput when the plan's noises are not for the blocks of the method.
+    """
+    planned = list(plan.noises)
+    moved = sensitivities(sums, unit, adjacency, plan.max_records)
+    names = [block.name for each in moved for block in each.blocks]
+    if names != [noise.block for noise in planned]:
+        raise BadInput(f"the plan has noise for {[noise.block for noise in planned]}, the method sums {names}")
+    parts = []
+    for each, kind in zip(moved, sums, strict=True):
+        blocks = tuple(
+            BlockNoise(block, noise.multiplier, noise.sigma, noise.off_diagonal or None)
+            for block, noise in zip(each.blocks, planned, strict=False)
+        )
+        planned = planned[len(blocks) :]
+        parts.append((Calibration(each, noisers.mechanism, blocks, noisers.fewest, noisers.parties), kind.times))
+    return Releases(tuple(parts))
+
+
+def claim_of(plan: Plan, sums: Sequence[Sum], noisers: Noisers) -> PrivacyClaim:
+    """The plan's promise. Raises BadInput when its noise does not keep it."""
+    releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
+    return PrivacyClaim(releases, plan.epsilon, plan.delta)
+
+
+def layout_of(kind: Sum, calibration: Calibration | None) -> Layout:
+    """The blocks of one kind of sum, each with its multiplier."""
+    if calibration is None:
+        return Layout(kind.blocks)
+    pairs = zip(kind.blocks, calibration.blocks, strict=True)
+    return Layout(tuple(replace(block, multiplier=noise.multiplier) for block, noise in pairs))

@@ -1,0 +1,127 @@
+"""Everything that one plan releases about the same data: sums of several kinds, each repeated so many times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from secagg.errors import BadInput
+from secagg.privacy.allocation import Calibration, Mechanism, calibrate_mu
+from secagg.privacy.gaussian import epsilon_of, mu_of
+from secagg.privacy.rdp import RdpCurve, shares_mu
+from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, Sensitivity, Unit
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of sum: how far a unit moves it, how its μ² is shared among its blocks, and what it may spend.
+
+    All `times` sums of the kind together have the share `budget` of the plan's μ².
+    """
+
+    sensitivity: Sensitivity
+    shares: str | Mapping[str, float]
+    times: int = 1
+    budget: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.times < 1 or not 0 < self.budget <= 1:
+            raise BadInput(f"{self.times} sums with the share {self.budget} of the budget", remedy="give 1 or more")
+
+
+@dataclass(frozen=True)
+class Releases:
+    """The calibrations of one plan, each with its number of sums; the same parties add noise to all of them."""
+
+    parts: tuple[tuple[Calibration, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts or not all(times >= 1 for _, times in self.parts):
+            raise BadInput("a plan releases at least one sum")
+        first = self.first
+        for other, _ in self.parts:
+            same = (other.mechanism, other.parties, other.fewest) == (first.mechanism, first.parties, first.fewest)
+            if not same or (other.unit, other.adjacency) != (first.unit, first.adjacency):
+                raise BadInput("the sums of one plan are noised by different parties, or for different neighbours")
+
+    @classmethod
+    def of(cls, calibration: Calibration, times: int = 1) -> Releases:
+        """One kind of sum only."""
+        return cls(((calibration, times),))
+
+    @property
+    def first(self) -> Calibration:
+        """The first sum's; what is common to all is read from it."""
+        return self.parts[0][0]
+
+    def curve(self, honest: int | None = None) -> RdpCurve:
+        """Return the Rényi curve of all sums together; `honest` as in `Calibration.curve`."""
+        curves = [calibration.curve(honest).times(times) for calibration, times in self.parts]
+        return sum(curves[1:], start=curves[0])
+
+    def mu(self, honest: int) -> float:
+        """Return μ of all sums together, rounded up: releases add in μ²."""
+        squares = [times * calibration.mu(honest) ** 2 for calibration, times in self.parts]
+        return math.sqrt(math.fsum(squares)) * (1 + 2.0**-48)
+
+    def epsilon(self, delta: float, *, honest: int | None = None) -> float:
+        """Return ε, rounded up: exact for the gaussian mechanism, by Rényi curves for discrete shares."""
+        if self.first.mechanism is Mechanism.GAUSSIAN:
+            return epsilon_of(self.mu(1 if honest is None else honest), delta)
+        return self.curve(honest).epsilon(delta)
+
+    def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
+        """Return the same noise, accounted for other neighbours: what a ledger needs beside the plan's own promise."""
+        if any((each.unit, each.adjacency) != (unit, adjacency) for each in sensitivities):
+            raise BadInput(f"the sensitivities are not for {unit} and {adjacency}")
+        pairs = zip(self.parts, sensitivities, strict=True)
+        return Releases(tuple((_renoised(calibration, other), times) for (calibration, times), other in pairs))
+
+
+def _renoised(calibration: Calibration, sensitivity: Sensitivity) -> Calibration:
+    blocks = {block.name: block for block in sensitivity.blocks}
+    noises = tuple(replace(noise, block=blocks[noise.block.name]) for noise in calibration.blocks)
+    return replace(calibration, sensitivity=sensitivity, blocks=noises)
+
+
+def of_silo(sensitivity: Sensitivity, records: int) -> BlockwiseSensitivity:
+    """Return the sensitivity for one client's whole contribution of at most `records` records.
+
+    Each block is at most `records` times one record's length (triangle inequality). Raises BadInput.
+    """
+    if records < 1:
+        raise BadInput(f"a silo of {records} records", remedy="give 1 or more")
+    blocks = tuple(replace(block, l2=records * block.l2) for block in sensitivity.blocks)
+    return BlockwiseSensitivity(Unit.SILO, sensitivity.adjacency, blocks)
+
+
+def calibrate_releases(
+    parts: Sequence[Part], *, epsilon: float, delta: float, mechanism: Mechanism, parties: int, fewest: int
+) -> Releases:
+    """Return the least noise with which all sums of all parts together keep (ε, δ).
+
+    Part i's sums have μ_i² = μ²·budget_i/times_i each. `result.epsilon(delta) <= epsilon` holds as computed.
+    Raises BadInput as `calibrate_mu` does, and unless the budgets sum to 1.
+    """
+    if abs(math.fsum(part.budget for part in parts) - 1) > 1e-9:
+        raise BadInput(f"the budgets {[part.budget for part in parts]} do not sum to 1")
+    mu = mu_of(epsilon, delta) if mechanism is Mechanism.GAUSSIAN else shares_mu(epsilon, delta)
+    for _ in range(20):
+        calibrations = [
+            calibrate_mu(
+                part.sensitivity,
+                mu=mu * math.sqrt(part.budget / part.times),
+                mechanism=mechanism,
+                parties=parties,
+                fewest=fewest,
+                shares=part.shares,
+            )
+            for part in parts
+        ]
+        times = (part.times for part in parts)
+        result = Releases(tuple(zip(calibrations, times, strict=True)))
+        if result.epsilon(delta) <= epsilon:
+            return result
+        mu *= 1 - 2.0**-30
+    raise BadInput(f"no noise of at most {parties} shares keeps epsilon {epsilon}", remedy="use a finer grid")

@@ -1,0 +1,63 @@
+"""Messages and remembered states of the encrypted protocol. Bounds and meaning: protos/secagg/v1/encryption.proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from secagg.crypto.sealing import TAG_BYTES
+from secagg.protection.messages import Digest, Index, Signature
+from secagg.wire import Items, Length, Range, message
+
+Key = Annotated[bytes, Length(32)]
+SEED_BYTES = 32
+
+
+@message("PublishedKey")
+@dataclass(frozen=True)
+class PublishedKey:
+    """The key holder's BFV public key and the key that seeds are sealed to, made for one session."""
+
+    parameters: Digest
+    public_key: Annotated[bytes, Length(1, 4 << 20)] = field(repr=False)
+    sealing_key: Key
+    signature: Signature
+
+
+@message("EncryptedUpload")
+@dataclass(frozen=True)
+class EncryptedUpload:
+    """Announces a client's ciphertexts, with the seed of its mask sealed to the key holder."""
+
+    member: Index
+    length: Annotated[int, Range(1, 2**40)]
+    digest: Digest
+    key: Digest
+    ephemeral: Key
+    sealed_seed: Annotated[bytes, Length(SEED_BYTES + TAG_BYTES)]
+    signature: Signature
+
+
+@message("Declaration")
+@dataclass(frozen=True)
+class Declaration:
+    """Whose uploads are in the sum, and the digest of the packed sum, signed by the server."""
+
+    uploads: Annotated[tuple[EncryptedUpload, ...], Items(1, 4096, ascending="member")]
+    total: Digest
+    signature: Signature
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Whose uploads are in the sum, in order."""
+        return tuple(upload.member for upload in self.uploads)
+
+
+@message("OpenedSum")
+@dataclass(frozen=True)
+class OpenedSum:
+    """The opened sum with the key holder's noise, as little-endian int64, signed by the key holder."""
+
+    declaration: Digest
+    values: Annotated[bytes, Length(8, 63 << 20)] = field(repr=False)
+    signature: Signature

@@ -1,0 +1,49 @@
+"""Ciphertexts and public keys as arrays: packed, checked and added without the homomorphic library.
+
+An array of polynomials is uint64 of shape (number, 2, primes, N) with every coefficient below its prime. What comes
+from elsewhere enters only through `unpack`, so that no foreign byte reaches the library's own loader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.encoding import Ring
+from secagg.errors import MalformedMessage
+
+Polynomials = NDArray[np.uint64]
+
+
+def pack(polynomials: Polynomials, entry_bytes: int) -> bytes:
+    """All coefficients in order, `entry_bytes` little-endian bytes each."""
+    return Ring(8 * entry_bytes).pack(polynomials.reshape(-1))
+
+
+def unpack(packed: bytes, number: int, primes: Sequence[int], degree: int, entry_bytes: int) -> Polynomials:
+    """Undo `pack`: `number` pairs of polynomials modulo each prime.
+
+    Raises MalformedMessage for another length, a coefficient that is not below its prime, and a pair whose second
+    polynomial is zero: anyone could read such a ciphertext.
+    """
+    shape = (number, 2, len(primes), degree)
+    words = Ring(8 * entry_bytes).unpack(packed, number * 2 * len(primes) * degree)
+    polynomials: Polynomials = words.astype(np.uint64, copy=False).reshape(shape)
+    if (polynomials >= _columns(primes)).any():
+        raise MalformedMessage("ciphertext", "a coefficient is not reduced")
+    if not polynomials[:, 1].any(axis=(1, 2)).all():
+        raise MalformedMessage("ciphertext", "a ciphertext is transparent")
+    return polynomials
+
+
+def add(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
+    """Total ← total + other modulo each prime, in place."""
+    columns = _columns(primes)
+    np.add(total, other, out=total)  # primes stay below 2^63
+    np.subtract(total, columns, out=total, where=total >= columns)
+
+
+def _columns(primes: Sequence[int]) -> Polynomials:
+    return np.array(primes, dtype=np.uint64).reshape(-1, 1)

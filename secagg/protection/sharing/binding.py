@@ -1,0 +1,103 @@
+"""What the shared protection hashes, signs and derives: one function for each labelled string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from secagg.crypto.agreement import derive
+from secagg.crypto.labels import digest, labelled, number
+from secagg.crypto.signatures import SigningKey, is_signed
+from secagg.protection.sharing.context import SharedContext
+from secagg.protection.sharing.messages import AggregatorPledge, ShareManifest, ShareReceipt
+
+UNSIGNED = bytes(64)
+
+
+def stream_key(context: SharedContext, seed: bytes, client: int, aggregator: int) -> bytes:
+    """Key of the stream that a 32-byte seed stands for."""
+    return derive(seed, context.binding, "shared stream", number(client), number(aggregator))
+
+
+def seal_parts(client: int, aggregator: int, ephemeral: bytes, session_key: bytes) -> tuple[bytes, ...]:
+    """What the key of a sealed share is bound to beside the session (both public keys, as in RFC 9180, section 4.1)."""
+    return (number(client), number(aggregator), ephemeral, session_key)
+
+
+def seal_associated(context: SharedContext, client: int, aggregator: int) -> bytes:
+    """Associated data of a sealed share: session, sender and receiver."""
+    return labelled("shared share", context.binding, number(client), number(aggregator))
+
+
+def _pledge_parts(context: SharedContext, pledge: AggregatorPledge) -> tuple[bytes, ...]:
+    return (context.binding, number(pledge.aggregator), pledge.step.encode(), pledge.content)
+
+
+def sign_pledge(
+    context: SharedContext, identity: SigningKey, aggregator: int, step: str, content: bytes
+) -> AggregatorPledge:
+    """An aggregator's signed pledge; the same content gives the same bytes (Ed25519 is deterministic)."""
+    pledge = AggregatorPledge(aggregator, step, content, UNSIGNED)
+    return replace(pledge, signature=identity.sign("shared pledge", *_pledge_parts(context, pledge)))
+
+
+def pledge_is_signed(context: SharedContext, pledge: AggregatorPledge) -> bool:
+    """Whether the aggregator that the pledge names signed it in this session."""
+    identity = context.aggregators.get(pledge.aggregator, b"")
+    return is_signed(identity, pledge.signature, "shared pledge", *_pledge_parts(context, pledge))
+
+
+def _manifest_parts(context: SharedContext, manifest: ShareManifest) -> tuple[bytes, ...]:
+    return (context.binding, number(manifest.client), *manifest.digests)
+
+
+def manifest_digest(context: SharedContext, manifest: ShareManifest) -> bytes:
+    """Digest of what a manifest says, whatever its signature."""
+    return digest("shared manifest", *_manifest_parts(context, manifest))
+
+
+def sign_manifest(context: SharedContext, identity: SigningKey, client: int, digests: Iterable[bytes]) -> ShareManifest:
+    """The client's signed manifest of its sealed shares' digests, in the order of the aggregators."""
+    manifest = ShareManifest(client, tuple(digests), UNSIGNED)
+    return replace(manifest, signature=identity.sign("shared manifest", *_manifest_parts(context, manifest)))
+
+
+def manifest_is_signed(context: SharedContext, manifest: ShareManifest) -> bool:
+    """Whether the client that the manifest names signed it in this session, for all of its aggregators."""
+    identity = context.session.identities.get(manifest.client, b"")
+    complete = len(manifest.digests) == len(context.aggregators)
+    return complete and is_signed(identity, manifest.signature, "shared manifest", *_manifest_parts(context, manifest))
+
+
+def _receipt_parts(context: SharedContext, receipt: ShareReceipt) -> tuple[bytes, ...]:
+    return (context.binding, number(receipt.aggregator), number(receipt.client), receipt.manifest)
+
+
+def sign_receipt(
+    context: SharedContext, identity: SigningKey, aggregator: int, manifest: ShareManifest
+) -> ShareReceipt:
+    """An aggregator's signed receipt for one upload."""
+    receipt = ShareReceipt(aggregator, manifest.client, manifest_digest(context, manifest), UNSIGNED)
+    return replace(receipt, signature=identity.sign("shared receipt", *_receipt_parts(context, receipt)))
+
+
+def receipt_is_signed(context: SharedContext, receipt: ShareReceipt) -> bool:
+    """Whether the aggregator that the receipt names signed it in this session."""
+    identity = context.aggregators.get(receipt.aggregator, b"")
+    return is_signed(identity, receipt.signature, "shared receipt", *_receipt_parts(context, receipt))
+
+
+def set_digest(context: SharedContext, manifests: Iterable[ShareManifest]) -> bytes:
+    """Digest of a set of uploads, given in the order of the clients."""
+    entries = (number(manifest.client) + manifest_digest(context, manifest) for manifest in manifests)
+    return digest("shared set", context.binding, *entries)
+
+
+def set_commitment(context: SharedContext, aggregator: int, nonce: bytes, manifests: Iterable[ShareManifest]) -> bytes:
+    """An aggregator's commitment to the set that it accepted; the uniform nonce hides it."""
+    return digest("shared accepted", context.binding, number(aggregator), nonce, set_digest(context, manifests))
+
+
+def sum_commitment(context: SharedContext, aggregator: int, agreed: bytes, nonce: bytes, packed: bytes) -> bytes:
+    """An aggregator's commitment to its sum share (`packed`: its SHA-256) over the agreed set; the nonce hides it."""
+    return digest("shared sum", context.binding, number(aggregator), agreed, nonce, packed)

@@ -1,0 +1,93 @@
+"""The messages of the shared protection. Bounds and meaning: protos/secagg/v1/sharing.proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from secagg.protection.messages import Digest, Index, Signature
+from secagg.wire import Items, Length, Range, message
+
+Number = Annotated[int, Range(1, 16)]
+Digests = Annotated[tuple[bytes, ...], Items(2, 16, each=Length(32))]
+
+
+@message("AggregatorPledge")
+@dataclass(frozen=True)
+class AggregatorPledge:
+    """What an aggregator signs once for each step ("key", "accepted", "sum") of a session."""
+
+    aggregator: Number
+    step: Annotated[str, Length(3, 8)]
+    content: Digest
+    signature: Signature
+
+
+@message("ShareManifest")
+@dataclass(frozen=True)
+class ShareManifest:
+    """A client's one signature over the sealed shares of all aggregators."""
+
+    client: Index
+    digests: Digests
+    signature: Signature
+
+
+@message("ShareReceipt")
+@dataclass(frozen=True)
+class ShareReceipt:
+    """An aggregator's promise that an upload is stored and will be in its set."""
+
+    aggregator: Number
+    client: Index
+    manifest: Digest
+    signature: Signature
+
+
+Manifests = Annotated[tuple[ShareManifest, ...], Items(0, 4096, ascending="client")]
+Pledges = Annotated[tuple[AggregatorPledge, ...], Items(2, 16, ascending="aggregator")]
+
+
+@message("AcceptedUploads")
+@dataclass(frozen=True)
+class AcceptedUploads:
+    """The set that an aggregator has committed to, and all commitments that it has seen."""
+
+    aggregator: Number
+    nonce: Digest
+    manifests: Manifests
+    pledges: Pledges
+
+
+@message("SumShare")
+@dataclass(frozen=True)
+class SumShare:
+    """Announces the packed sum share that an aggregator has committed to, with all commitments that it has seen."""
+
+    aggregator: Number
+    agreed: Digest
+    nonce: Digest
+    digest: Digest
+    pledges: Pledges
+
+
+@message("ManifestConflict")
+@dataclass(frozen=True)
+class ManifestConflict:
+    """Evidence against a client: two manifests with its signature that differ."""
+
+    one: ShareManifest
+    other: ShareManifest
+
+
+@message("PledgeConflict")
+@dataclass(frozen=True)
+class PledgeConflict:
+    """Evidence against an aggregator: two pledges for one step with its signature that differ."""
+
+    one: AggregatorPledge
+    other: AggregatorPledge
+
+
+Conflicts = Annotated[tuple[ManifestConflict, ...], Items(0, 4096)]
+Receipts = Annotated[tuple[ShareReceipt, ...], Items(0, 16, ascending="aggregator")]

@@ -1,0 +1,138 @@
+"""`secagg ledger`: what was released, what it adds up to, and everything as JSON."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from secagg.ledger import FILE_NAME, Ledger, Release, SpentCurve, total_epsilon
+from secagg.policy import Budget
+from secagg.privacy.rdp import ORDERS, RdpCurve, gaussian_curve
+from tests.cli.command import Command
+
+ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
+CURVES = (
+    SpentCurve("record", "add-remove", gaussian_curve(0.2)),
+    SpentCurve("record", "replace-one", gaussian_curve(0.3)),
+)
+FIRST = Release("heart/v1", bytes([1]) * 32, bytes([9]) * 32, "record", "add-remove", 0.8123456, 1e-6, CURVES)
+SECOND = replace(FIRST, data_name="heart/v2", session=bytes([2]) * 32)
+EXACT = Release("digits", bytes([3]) * 32, bytes([8]) * 32, "record", "", math.inf, 0.0, ())
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder whose ledger has two noisy releases of one data set and an exact one of another."""
+    for release in (FIRST, EXACT, SECOND):
+        Ledger(tmp_path).record(release, ANYTHING)
+    return tmp_path
+
+
+def test_show_lists_by_data_set(secagg: Command, state: Path) -> None:
+    """Every row stands under its data set with its numbers rounded up, and the totals follow."""
+    said = secagg("ledger", "show", "--state", state)
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == ["digits", "heart", "Ledger"]
+    assert "  1    010101010101  0.8124   1e-06  record  add-remove  heart/v1" in lines
+    assert "  2    030303030303  inf      0      record  -          digits" in lines
+    both = math.ceil(total_epsilon([FIRST, SECOND], "record", "add-remove", 1e-5) * 1e4) / 1e4
+    spent = [" ".join(line.split()) for line in lines]
+    assert f"record level, add-remove epsilon {both}" in spent
+    assert "silo level, replace-one epsilon inf" in spent
+    assert Ledger(state).entries()[-1].head.hex() in said.out
+
+
+def test_show_as_json(secagg: Command, state: Path) -> None:
+    """The JSON has every number exactly, and "inf" where no total is finite."""
+    said = secagg("ledger", "show", "--state", state, "--delta", "1e-7", "--json", "-")
+    assert said.err == ""
+    assert (said.json["delta"], said.json["head"]) == (1e-7, Ledger(state).entries()[-1].head.hex())
+    digits, heart = said.json["data_sets"]
+    assert (digits["data_set"], heart["data_set"]) == ("digits", "heart")
+    assert [row["number"] for row in heart["releases"]] == [1, 3]
+    assert heart["releases"][1] == {
+        "number": 3, "data_name": "heart/v2", "session": "02" * 32, "plan": "09" * 32, "epsilon": 0.8123456,
+        "delta": 1e-6, "unit": "record", "adjacency": "add-remove",
+    }  # fmt: skip
+    totals = {(each["unit"], each["adjacency"]): each["epsilon"] for each in heart["spent"]}
+    curve = gaussian_curve(0.3) + gaussian_curve(0.3)
+    assert totals["record", "replace-one"] == curve.epsilon(1e-7)
+    assert totals["silo", "add-remove"] == totals["silo", "replace-one"] == "inf"
+    assert {each["epsilon"] for each in digits["spent"]} == {"inf"}
+
+
+@pytest.mark.parametrize("name", ["heart", "heart/v1", "heart/v3"])
+def test_show_one_data_set(secagg: Command, state: Path, name: str) -> None:
+    """One data set can be asked for under any version of its name, and all versions are listed."""
+    content = secagg("ledger", "show", "--state", state, "--data", name, "--json", "-").json
+    (only,) = content["data_sets"]
+    assert [row["data_name"] for row in only["releases"]] == ["heart/v1", "heart/v2"]
+
+
+def test_show_an_empty_ledger(secagg: Command, tmp_path: Path) -> None:
+    """A ledger without rows is shown as such."""
+    Ledger(tmp_path)
+    said = secagg("ledger", "show", "--state", tmp_path)
+    assert said.out.split() == ["Ledger", "rows", "0", "head", "-"]
+
+
+def test_export_is_complete(secagg: Command, state: Path) -> None:
+    """The exported file gives every release and head back, bit for bit."""
+    out = state / "ledger.json"
+    said = secagg("ledger", "export", "--state", state, "--out", out)
+    assert (said.code, said.out) == (0, "")
+    content = json.loads(out.read_text())
+    assert content["version"] == 1
+    assert tuple(content["orders"]) == ORDERS
+    entries = Ledger(state).entries()
+    assert [row["head"] for row in content["entries"]] == [entry.head.hex() for entry in entries]
+    for row, entry in zip(content["entries"], entries, strict=True):
+        curves = tuple(
+            SpentCurve(each["unit"], each["adjacency"], RdpCurve(tuple(each["values"]))) for each in row["curves"]
+        )
+        session, plan = bytes.fromhex(row["session"]), bytes.fromhex(row["plan"])
+        promise = (row["unit"], row["adjacency"], float(row["epsilon"]), row["delta"])
+        assert Release(row["data_name"], session, plan, *promise, curves) == entry.release
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["export", "--out", "never.json"]])
+def test_missing_ledger_is_said(secagg: Command, tmp_path: Path, arguments: list[str]) -> None:
+    """Where there is no ledger, one line says so, with exit code 2, and nothing is created."""
+    for folder in (tmp_path, tmp_path / "none"):
+        said = secagg("ledger", *arguments, "--state", folder, "--quiet")
+        assert said.code == 2
+        assert "there is no ledger in" in said.complaint
+    assert list(tmp_path.iterdir()) == []
+    assert not Path("never.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["show", "--delta", "0"], "delta cannot be"),
+        (["show", "--delta", "1"], "delta cannot be"),
+        (["show", "--delta", "nan"], "delta cannot be"),
+        (["show", "--data", "lungs"], "no data set lungs; it has digits, heart"),
+        (["show", "--json", "/no/such/file"], "cannot write"),
+        (["export", "--out", "/no/such/file"], "cannot write"),
+        (["export"], "--out"),
+    ],
+)
+def test_bad_option(secagg: Command, state: Path, arguments: list[str], words: str) -> None:
+    """A value that cannot be is said in one line, with exit code 2."""
+    said = secagg("ledger", *arguments, "--state", state, "--quiet")
+    assert said.code == 2
+    assert words in said.err.splitlines()[-1]
+
+
+def test_damaged_ledger_is_not_shown(secagg: Command, state: Path) -> None:
+    """A file that is no ledger is refused, and left as it is."""
+    (state / FILE_NAME).write_bytes(b"damaged" * 200)
+    for arguments in (["show"], ["export", "--out", state / "out.json"]):
+        said = secagg("ledger", *arguments, "--state", state)
+        assert said.code == 2
+        assert "cannot use the ledger" in said.complaint
+    assert [path.name for path in state.iterdir()] == [FILE_NAME]

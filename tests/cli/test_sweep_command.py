@@ -1,0 +1,125 @@
+"""`secagg sweep`: lists of every setting, what is said, and that an interrupted sweep goes on."""
+
+import csv
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.cli.simulate import simulate
+from secagg.cli.sweep import sweep
+from secagg.experiments.sweep import AXES
+from tests.cli.command import Command
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A small file of features."""
+    path = tmp_path / "small.npz"
+    labels = np.arange(90) % 3
+    np.savez(path, features=np.random.default_rng(0).normal(size=(90, 4)) + labels[:, None], labels=labels)
+    return path
+
+
+def test_takes_what_simulate_takes() -> None:
+    """Every option of simulate is there with its default and help, but for the seed, which sweeps count themselves."""
+    offered = inspect.signature(sweep).parameters
+    simulated = inspect.signature(simulate, eval_str=True).parameters
+    assert set(simulated) - set(offered) == {"seed"}
+    for name in AXES:
+        default = simulated[name].default
+        assert offered[name].default == (None if default is None else str(default))
+        assert offered[name].annotation.__metadata__[0].help == simulated[name].annotation.__metadata__[0].help
+
+
+def test_lists(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """Lists are multiplied out; the table goes to stdout, what is refused to stderr, and the exit code is 0."""
+    arguments = ["--dataset", data, "--out", tmp_path / "out", "--clients", "default, 3", "--dropouts", "0,4",
+                 "--epsilon", "inf", "--ridge", "0.1", "--seeds", 2, "--workers", 2]  # fmt: skip
+    said = secagg("sweep", *arguments)
+    assert said.code == 0, said
+    assert "fedcgs, clients default" in said.out
+    assert "refused: fedcgs, clients 3, dropouts 4 at ε = inf: 4 of 3 clients cannot drop out" in said.err
+    rows = list(csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines()))
+    assert [(row["clients"], row["dropouts"], row["seed"]) for row in rows if row["clients"] == "3"] == [
+        ("3", "0", "0"), ("3", "0", "1"), ("3", "4", "0"), ("3", "4", "1")
+    ]  # fmt: skip
+    assert {row["ridge"] for row in rows} == {"0.1"}
+
+
+def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """`--json -` prints the results and nothing else, and `--quiet` says nothing."""
+    said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--json", "-", "--quiet")
+    assert (said.code, said.err) == (0, "")
+    assert said.json["summary"][0]["interval_kind"] == "clopper-pearson"
+
+
+def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """When nothing could run, the exit code is 2 and one line gives a reason; the results still say it."""
+    said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--method", "magic,spell", "--seeds", 1, "--quiet")
+    assert said.code == 2
+    assert "every run was refused: magic at ε = inf: " in said.complaint
+    assert len((tmp_path / "results.csv").read_text().splitlines()) == 3
+    assert not (tmp_path / "accuracy.png").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--clients", "3,many"],
+        ["--clients", "3,,5"],
+        ["--epsilon", "much"],
+        ["--seeds", "0"],
+        ["--workers", "0"],
+        ["--seed", "1"],
+        ["--out", "/proc/none"],
+        ["--dataset", "no-such-data"],
+    ],
+    ids=" ".join,
+)
+def test_bad_option(secagg: Command, tmp_path: Path, arguments: list[str]) -> None:
+    """A list that cannot be read, or an option that cannot be, is said in one line before anything runs."""
+    said = secagg("sweep", "--quiet", "--out", tmp_path / "out", *arguments)
+    assert said.code == 2
+    assert said.complaint
+    assert not (tmp_path / "out").exists()
+
+
+def worker_of(parent: int) -> int:
+    """The process that works for a sweep."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (worker,) = (child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes())
+    return int(worker)
+
+
+@pytest.mark.parametrize(("end", "code"), [("kill", -signal.SIGKILL), ("interrupt", 130), ("crash", 2)])
+def test_interrupted_sweep_goes_on(secagg: Command, tmp_path: Path, end: str, code: int) -> None:
+    """A sweep that is killed, interrupted or loses a worker leaves no process; the same command does the rest."""
+    arguments = ["sweep", "--quiet", "--out", tmp_path, "--clients", "40", "--seeds", "6", "--workers", "1"]
+    command = [sys.executable, "-m", "secagg", *map(str, arguments)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while process.poll() is None and len(list(tmp_path.glob("runs/*.json"))) < 2:
+            time.sleep(0.01)
+        if end == "kill":
+            process.kill()
+        elif end == "crash":
+            os.kill(worker_of(process.pid), signal.SIGKILL)
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        complaint = process.stderr.read()  # ends when no process of the sweep is left
+    assert process.returncode == code
+    assert "Traceback" not in complaint
+    assert ("a worker process died; the same command goes on" in complaint) == (end == "crash")
+    before = {path: path.read_bytes() for path in tmp_path.glob("runs/*.json")}
+    assert 2 <= len(before) < 6
+    assert secagg(*arguments).code == 0
+    after = {path: path.read_bytes() for path in tmp_path.glob("runs/*.json")}
+    assert len(after) == 6
+    assert before.items() <= after.items()

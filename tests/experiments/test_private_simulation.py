@@ -1,0 +1,337 @@
+"""Simulation at finite ε: what the plan becomes, what the sums bear, what the report says, what is refused."""
+
+import json
+import math
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import secagg
+from secagg.errors import BadInput, SessionAborted
+from secagg.parties import SessionSetup
+from secagg.privacy import Mechanism
+from tests.cli.test_simulate import KEYS
+from tests.experiments.test_simulation import FEATURES, LABELS
+from tests.parties.promised import (
+    check_neighbours,
+    check_noise,
+    check_promise,
+    check_stated,
+    delta_by_hand,
+    exact,
+    local,
+    promised,
+)
+
+EPSILON, DELTA = 2.0, 1e-5
+PRIVATE = {"epsilon": EPSILON, "delta": DELTA, "adjacency": "add-remove"}
+REPLACE = {**PRIVATE, "adjacency": "replace-one"}
+LENGTH = 3 + 3 * 5 + 15
+"""Counts, class sums and moments of three classes and five features."""
+
+
+def simulated(features=FEATURES, labels=LABELS, **settings):
+    """A simulation over small arrays, private unless said otherwise."""
+    return secagg.simulate(features, labels, **{**PRIVATE, **settings})
+
+
+def planned(**settings):
+    """The setup of such a simulation."""
+    setup: SessionSetup = simulated(**settings).federated.setup
+    return setup
+
+
+def ring_bytes(clients, records, levels, noise):
+    """Bytes of the smallest ring for |sum| ≤ clients·records·R_q² + noise, by hand."""
+    largest = clients * records * levels**2 + noise
+    return next(size for size in range(1, 9) if largest < 1 << (8 * size - 1))
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise": "aggregator"}, {"unit": "silo", "max_records": 32}])
+def test_json_is_the_contract(settings):
+    """The report has every key of the contract, with the promise that was asked for, and is plain JSON."""
+    run = simulated(clients=4, test_features=FEATURES, test_labels=LABELS, **settings)
+    content = run.to_json()
+    assert set(content) >= KEYS
+    stated = {
+        key: content[key] for key in ("epsilon", "delta", "adjacency", "unit", "noise", "normalisation", "radius")
+    }
+    assert stated == {
+        "epsilon": EPSILON,
+        "delta": DELTA,
+        "adjacency": "add-remove",
+        "unit": settings.get("unit", "record"),
+        "noise": settings.get("noise", "client"),
+        "normalisation": "centred-unit",
+        "radius": 1.0,
+    }
+    assert content["vector_length"] == LENGTH
+    assert content["promise"] == run.federated.setup.claim.sentence()
+    assert f"(epsilon {EPSILON:g}, add-remove, {stated['unit']} level)" in content["promise"]
+    assert re.fullmatch("[0-9a-f]{64}", content["aggregate_sha256"])
+    assert content["notes"] == []
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+@pytest.mark.parametrize("clients", [3, 9])
+def test_levels_ring_and_saving_by_rule(clients):
+    """R_q = 2¹⁰, the ring is the least for all records and 10σ√n, and what the coarse grid saves is as computed."""
+    run = simulated(clients=clients)
+    content, plan = run.to_json(), run.federated.setup.plan
+    records = 1 << math.ceil(math.log2(90 / clients))
+    assert (content["levels"], plan.max_records) == (1024, records)
+    noise = math.ceil(10 * math.sqrt(clients) * max(each.sigma for each in plan.noises))
+    used = ring_bytes(clients, records, 1024, noise)
+    assert content["ring"] == 8 * used
+    assert content["bytes_saved_by_grid"] == LENGTH * (ring_bytes(clients, records, 1 << 16, 0) - used) > 0
+
+
+def test_levels_grow_with_the_dimension_and_with_little_noise():
+    """R_q is a power of two of at least 16·√d, and doubles until the noise of one share dominates it."""
+    wide = np.random.default_rng(2).normal(size=(90, 5000))
+    assert planned(features=wide, method="prototypes").plan.levels == 2048
+    little = planned(epsilon=1e5, clients=9).plan
+    assert little.levels > 1024
+    assert min(each.sigma for each in little.noises) >= 3
+    assert planned(levels=300).plan.levels == 300
+
+
+def test_sigmas_between_adjacencies():
+    """Replacing takes √2.3805 times the noise of add/remove with FedCGS' default shares, and twice with prototypes."""
+    for settings, factor in (({}, math.sqrt(2.3805)), ({"method": "prototypes"}, 2.0)):
+        one, other = (planned(**settings, **adjacency).plan.noises for adjacency in (PRIVATE, REPLACE))
+        for before, after in list(zip(one, other, strict=True))[1:]:
+            assert before.block == after.block
+            assert after.sigma / before.sigma == pytest.approx(factor, rel=1e-3)
+
+
+def test_sigma_shrinks_with_epsilon():
+    """Every block's noise falls as ε grows."""
+    noises = [planned(epsilon=epsilon).plan.noises for epsilon in (0.5, 1.0, 4.0)]
+    for more, less in pairwise(noises):
+        assert all(
+            one.sigma / one.multiplier > other.sigma / other.multiplier for one, other in zip(more, less, strict=True)
+        )
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("noise", ["client", "aggregator"])
+def test_simulated_plan_keeps_its_promise(adjacency, noise):
+    """The plan of a simulation is one that members accept, and the worst neighbours use its promise up."""
+    setup = planned(adjacency=adjacency, noise=noise)
+    check_promise(setup.plan, setup.roster)
+    check_neighbours(setup)
+
+
+def noise_in(run):
+    """The noise in the opened sum of a run in which nobody vanished."""
+    setup = run.federated.setup
+    return run.federated.result.vector - exact(setup, local(setup, WIDE, WIDE_LABELS))
+
+
+WIDE_LABELS = np.arange(400) % 5
+WIDE = np.random.default_rng(4).normal(size=(400, 100)) + 3 * np.eye(100)[WIDE_LABELS]
+
+
+@pytest.mark.parametrize(("noise", "shares"), [("client", 5), ("aggregator", 1)])
+def test_opened_sum_bears_the_planned_noise(noise, shares):
+    """The opened sum is the exact one plus the planned noise: five shares or one (false failures 10⁻⁹)."""
+    run = simulated(WIDE, WIDE_LABELS, noise=noise)
+    check_noise(run.federated.setup, noise_in(run), shares)
+
+
+def test_noise_is_not_seeded():
+    """Two runs with one seed differ in the sum and agree in all that the seed decides."""
+    one, other = (simulated(seed=7) for _ in range(2))
+    assert one.federated.result.aggregate_sha256 != other.federated.result.aggregate_sha256
+    assert one.federated.result.members == other.federated.result.members
+
+
+def test_aggregator_gives_the_exact_gaussian():
+    """An aggregator adds all the noise: one party, the claim by Balle & Wang to 0.1 %, less noise than in shares."""
+    setup = planned(noise="aggregator")
+    first = setup.claim.releases.first
+    assert (first.mechanism, first.parties, first.fewest) == (Mechanism.GAUSSIAN, 1, 1)
+    levels = setup.plan.levels
+    counts, sums, moment = setup.plan.noises
+    mu = math.sqrt(
+        (counts.multiplier / counts.sigma) ** 2 + (levels / sums.sigma) ** 2 + (levels**2 / moment.sigma) ** 2
+    )
+    assert delta_by_hand(mu, EPSILON) <= DELTA <= delta_by_hand(mu, 0.999 * EPSILON)
+    assert setup.claim.sentence().endswith("It holds while the party that adds the noise is honest.")
+    shares = planned(noise="client", clients=5)
+    assert shares.claim.releases.first.mechanism is Mechanism.DISCRETE_SHARES
+    assert sums.sigma < math.sqrt(5) * shares.plan.noises[1].sigma
+    assert setup.capacity.noise == 0 < shares.capacity.noise
+
+
+def test_claim_of_shares_is_never_rounded_down():
+    """The ε in words is not below the exact one."""
+    check_stated(planned().claim)
+
+
+def test_silo_hides_a_whole_client():
+    """A silo's promise takes max_records times a record's noise, and says when that bound was read off the data."""
+    record, silo = planned().plan, simulated(unit="silo")
+    plan = silo.federated.setup.plan
+    assert plan.unit == "silo"
+    assert plan.max_records == 32
+    for one, other in list(zip(record.noises, plan.noises, strict=True))[1:]:
+        assert other.sigma / one.sigma == pytest.approx(32, rel=1e-3)
+    assert any("read off the data" in note for note in silo.notes)
+    assert not simulated(unit="silo", max_records=32).notes
+    assert "any one client's records were among the data" in silo.promise
+
+
+def test_shares_move_noise_between_blocks():
+    """A block with a larger share of μ² has less noise, by the square root, and the promise stays."""
+    usual = planned().plan
+    moved = planned(shares="counts=0.02,class_sums=0.29,second_moment=0.69")
+    equal = planned(shares="equal").plan
+    check_promise(moved.plan, moved.roster)
+    assert moved.plan.noises[1].sigma / usual.noises[1].sigma == pytest.approx(math.sqrt(0.58 / 0.29), rel=1e-3)
+    assert moved.plan.noises[2].sigma / usual.noises[2].sigma == pytest.approx(math.sqrt(0.40 / 0.69), rel=1e-3)
+    counts = [noise.sigma / noise.multiplier for noise in (equal.noises[0], usual.noises[0])]
+    assert counts[0] / counts[1] == pytest.approx(math.sqrt(0.02 * 3), rel=1e-3)
+
+
+@pytest.mark.parametrize(("clients", "dropouts"), [(10, 0), (10, 3), (7, 2)])
+def test_noise_is_calibrated_for_clients_minus_dropouts(clients, dropouts):
+    """As many as may vanish do, and the sum of the others still keeps the promise; no smaller one may be opened."""
+    run = simulated(clients=clients, dropouts=dropouts, seed=3)
+    setup, claim = run.federated.setup, run.federated.setup.claim
+    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest == clients - dropouts
+    assert clients - dropouts <= len(run.federated.result.members) <= clients
+    assert claim.what_if(dropped=dropouts) <= EPSILON < claim.what_if(dropped=dropouts + 1)
+
+
+def test_colluders_take_more_noise():
+    """Shares of colluders do not count: fewer honest ones have to carry the promise."""
+    trusting, careful = planned(clients=7), planned(clients=7, colluders=2)
+    assert careful.claim.releases.first.fewest == 5
+    assert careful.plan.noises[1].sigma / trusting.plan.noises[1].sigma == pytest.approx(math.sqrt(7 / 5), rel=1e-3)
+
+
+def test_too_many_dropouts_abort():
+    """More dropouts than the protocol bears abort; no sum with too little noise is opened."""
+    with pytest.raises(SessionAborted):
+        simulated(clients=10, dropouts=6)
+
+
+@pytest.mark.parametrize("noise", ["client", "aggregator"])
+def test_refinement_is_within_the_same_promise(noise):
+    """Rounds of refinement share one ε: the claim counts all sums together, and the last sum is a round's."""
+    run = simulated(clients=3, refine=2, noise=noise, epsilon=8.0)
+    setup = run.federated.setup
+    assert setup.rounds == 3
+    assert setup.is_last
+    assert setup.claim.releases.epsilon(DELTA) <= 8.0
+    assert "over all 3 sums together" in run.promise
+    assert list(run.federated.result.blocks) == ["gradient"]
+    assert run.to_json()["refine"] == 2
+
+
+def test_refinement_without_noise_normalises():
+    """At ε = ∞ refinement brings records to length 1, promises nothing, and is exact."""
+    run = simulated(epsilon=math.inf, refine=2, test_features=FEATURES, test_labels=LABELS)
+    content = run.to_json()
+    assert (content["normalisation"], content["radius"], content["levels"]) == ("centred-unit", 1.0, 1 << 16)
+    assert content["promise"] is None
+    assert content["accuracy"] == content["accuracy_reference"]
+    assert planned(epsilon=math.inf, refine=1, centre=0.3).plan.normalisation == "unit"
+
+
+@pytest.mark.parametrize("unit", ["record", "silo"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", None])
+def test_delta_and_adjacency_are_accepted_without_noise(unit, adjacency):
+    """At ε = ∞ delta, adjacency and unit change nothing in the sum, and are reported as given."""
+    plain = simulated(epsilon=math.inf, delta=None, adjacency=None)
+    given = simulated(epsilon=math.inf, adjacency=adjacency, unit=unit)
+    assert given.federated.result.aggregate_sha256 == plain.federated.result.aggregate_sha256
+    content = given.to_json()
+    assert (content["epsilon"], content["delta"], content["adjacency"], content["unit"], content["noise"]) == (
+        "inf",
+        DELTA,
+        adjacency,
+        unit,
+        None,
+    )
+    assert (content["promise"], content["bytes_saved_by_grid"]) == (None, 0)
+
+
+def test_bad_records_count_for_nothing():
+    """NaN and constant records are counted, and the exact part of the sum is that of the others."""
+    features = FEATURES.copy()
+    features[3, 2], features[40], features[41, 0] = np.nan, 1.0, np.inf
+    run = simulated(features, noise="aggregator", epsilon=50.0)
+    assert run.bad_records == run.to_json()["bad_records"] == 3
+    setup = run.federated.setup
+    kept = np.isin(np.arange(90), [3, 40, 41], invert=True)
+    good = exact(setup, local(setup, FEATURES[kept], LABELS[kept]))
+    check_noise(setup, run.federated.result.vector - good, 1)
+    assert simulated().bad_records == 0
+
+
+def test_reference_is_pooled_and_exact():
+    """The reference is the head of the exact pooled sum on the same grid, the same in every run."""
+    tests = {"test_features": FEATURES, "test_labels": LABELS}
+    runs = [simulated(epsilon=0.5, clients=clients, **tests) for clients in (3, 6)]
+    alone = simulated(epsilon=math.inf, normalise="centred-unit", levels=1024, **tests)
+    assert {run.reference for run in runs} == {alone.evaluation}
+
+
+def test_prototypes_at_finite_epsilon():
+    """Prototypes take noise on their two blocks and give a head."""
+    run = simulated(method="prototypes", epsilon=8.0, test_features=FEATURES, test_labels=LABELS)
+    assert [noise.block for noise in run.federated.setup.plan.noises] == ["counts", "class_sums"]
+    assert run.to_json()["vector_length"] == 3 + 15
+    assert run.head.present.all()
+
+
+@pytest.mark.parametrize("settings", [{"refine": 2}, {"ridge": 0.1}, {"covariance": "total"}])
+def test_prototypes_take_no_parameters(settings):
+    """What prototypes do not have is refused, not left out silently."""
+    with pytest.raises(BadInput, match="prototypes"):
+        simulated(method="prototypes", **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"delta": None}, "without its delta and adjacency"),
+        ({"adjacency": None}, "without its delta and adjacency"),
+        ({"noise": "magic"}, "unknown noise 'magic'"),
+        ({"unit": "patient"}, "no such unit"),
+        ({"adjacency": "swap"}, "no such adjacency"),
+        ({"normalise": "none"}, "needs normalised records"),
+        ({"normalise": "magic"}, "no such normalise"),
+        ({"epsilon": math.inf, "refine": 1, "normalise": "none"}, "refinement takes records of one length"),
+        ({"radius": 2.0}, "normalised records all have length 1"),
+        ({"centre": 0.3, "normalise": "centred-unit"}, "their own mean as centre"),
+        ({"levels": 1}, "at least 3"),
+        ({"levels": 1 << 20}, "grid units"),
+        ({"delta": 0.6}, "delta"),
+        ({"epsilon": 1e-7}, "raise epsilon or delta"),
+        ({"shares": "magic"}, "unknown rule 'magic'"),
+        ({"shares": "counts=x"}, "are no shares"),
+        ({"shares": "counts=0.5,class_sums=0.5"}, "do not fit"),
+        ({"shares": "counts=0,class_sums=0.5,second_moment=0.5"}, ""),
+        ({"shares": "counts=0.5,class_sums=0.5,second_moment=0.5"}, ""),
+        ({"clients": 3, "colluders": 2}, ""),
+        ({"max_records": 10}, "raise --max-records|more than 10"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_promised_is_refused(monkeypatch, settings, words):
+    """Settings that keep no promise are refused before any session runs."""
+    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    with pytest.raises(BadInput, match=words or None):
+        simulated(**settings)
+
+
+def test_members_of_a_real_federation_get_the_same_noise():
+    """The rule that plans a simulation is the one that plans a federation."""
+    real = promised(dimension=5, classes=3, epsilon=EPSILON, colluders=0, dropouts=0, max_records=32)
+    assert real.plan.noises == planned(clients=5).plan.noises

@@ -1,0 +1,170 @@
+"""Sweeps: which runs a grid stands for, what is kept and not repeated, what is refused, what is written."""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secagg.data import Dataset, Origin, Records
+from secagg.errors import BadInput
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
+from secagg.experiments.sweep import SweepResult, combinations, sweep
+from secagg.experiments.workers import RunFile, data_sha256
+
+FILES = {"results.csv", "results.json", "table.md", "table.tex", "accuracy.png", "accuracy.svg"}
+
+
+def records(seed: int, count: int) -> Records:
+    """Records of three classes in four dimensions."""
+    labels = np.arange(count) % 3
+    features = np.random.default_rng(seed).normal(size=(count, 4)) + labels[:, None]
+    return Records(features, labels, {}, Origin.of("made up", np.arange(count)))
+
+
+def dataset(seed: int = 0, *, test: bool = True) -> Dataset:
+    """A small data set."""
+    held_out = records(seed + 1, 30) if test else None
+    return Dataset("small", "features", records(seed, 60), held_out, ("a", "b", "c"), None, None, None)
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """The kept runs; their bytes hold how long they took, so that a repeated run would differ."""
+    return {path.name: path.read_bytes() for path in (out / "runs").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SweepResult, list[tuple[int, int]]]:
+    """A finished sweep of three numbers of clients, one impossible, with two seeds: folder, result, progress."""
+    out, seen = tmp_path_factory.mktemp("sweep"), []
+    grid = {"clients": [3, 5, 0], "radius": [8.0]}
+    result = sweep(dataset(), grid, 2, out, 2, lambda done, total: seen.append((done, total)))
+    return out, result, seen
+
+
+def test_grid_is_a_product() -> None:
+    """Every combination of the lists with every seed is there once, the settings not listed at their defaults."""
+    found = combinations({"epsilon": [1.0, math.inf, 1.0], "clients": [3, 10]}, 3)
+    assert len(found) == 2 * 2 * 3
+    assert {(run["epsilon"], run["clients"], run["seed"]) for run in found} == {
+        (epsilon, clients, seed) for epsilon in (1.0, math.inf) for clients in (3, 10) for seed in range(3)
+    }
+    assert SimulationSettings(**combinations({}, 1)[0]) == SimulationSettings()
+
+
+@pytest.mark.parametrize(
+    ("grid", "seeds", "words"),
+    [({"colour": ["red"]}, 1, "colour"), ({"seed": [1]}, 1, "seed"), ({"clients": []}, 1, "clients"), ({}, 0, "seeds")],
+    ids=["unknown", "seed", "empty", "no seed"],
+)
+def test_impossible_grid(grid: dict[str, list[Any]], seeds: int, words: str) -> None:
+    """A name that is no setting, an empty list and no seed are refused by name."""
+    with pytest.raises(BadInput, match=words):
+        combinations(grid, seeds)
+
+
+def test_needs_held_out_records(tmp_path: Path) -> None:
+    """Data without held-out records are refused before anything is written."""
+    with pytest.raises(BadInput, match="held-out"):
+        sweep(dataset(test=False), {}, 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_needs_workers(tmp_path: Path) -> None:
+    """No worker is refused."""
+    with pytest.raises(BadInput, match="0 workers"):
+        sweep(dataset(), {}, 1, tmp_path, 0)
+
+
+def test_runs_are_simulations(swept: tuple[Path, SweepResult, Any]) -> None:
+    """A run of a sweep has the bits that the same simulation has alone."""
+    run = swept[1].runs[3]
+    alone = simulate_dataset(dataset(), SimulationSettings(clients=5, radius=8.0, seed=1)).to_json()
+    assert run.result is not None
+    assert (run.settings["clients"], run.settings["seed"]) == (5, 1)
+    assert {name: run.result[name] for name in ("head_sha256", "aggregate_sha256", "accuracy")} == {
+        name: alone[name] for name in ("head_sha256", "aggregate_sha256", "accuracy")
+    }
+
+
+def test_refused_runs_do_not_end_the_sweep(swept: tuple[Path, SweepResult, Any]) -> None:
+    """A combination that is refused is in the results with its reason, once in the list of refusals, and not kept."""
+    out, result, _ = swept
+    assert [run.result is None for run in result.runs] == [False] * 4 + [True] * 2
+    assert len(result.refusals) == 1
+    assert result.refusals[0].startswith("fedcgs, clients 0 at ε = inf: give at least one client")
+    assert len(contents(out)) == 4
+
+
+def test_progress_counts_every_run(swept: tuple[Path, SweepResult, list[tuple[int, int]]]) -> None:
+    """Progress goes from none to all in single steps."""
+    assert swept[2] == [(done, 6) for done in range(7)]
+
+
+def test_files(swept: tuple[Path, SweepResult, Any]) -> None:
+    """All results are written; the CSV has a row per run and the JSON is what `to_json` gives."""
+    out, result, _ = swept
+    assert {path.name for path in out.iterdir()} == FILES | {"runs"}
+    rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
+    assert [row["clients"] for row in rows] == ["3", "3", "5", "5", "0", "0"]
+    assert [bool(row["refused"]) for row in rows] == [False] * 4 + [True] * 2
+    assert float(rows[0]["accuracy_low"]) <= float(rows[0]["accuracy"]) <= float(rows[0]["accuracy_high"])
+    content = json.loads((out / "results.json").read_text())
+    assert content == result.to_json()
+    assert content["version"] == 1
+    assert [(each["series"], each["seeds"], each["epsilon"]) for each in content["summary"]] == [
+        ("fedcgs, clients 3", 2, "inf"),
+        ("fedcgs, clients 5", 2, "inf"),
+    ]
+
+
+def test_nothing_is_repeated(swept: tuple[Path, SweepResult, Any], tmp_path: Path) -> None:
+    """A larger sweep in the same folder leaves every run that is there as it is, and adds the missing ones."""
+    out = swept[0]
+    before = contents(out)
+    result = sweep(dataset(), {"clients": [3, 5], "radius": [8.0]}, 3, out, 1)
+    after = contents(out)
+    assert len(after) == 6
+    assert before.items() <= after.items()
+    assert all(run.result for run in result.runs)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 2}', b"\xff"], ids=repr)
+def test_damaged_file_is_no_run(damage: bytes, tmp_path: Path) -> None:
+    """A file that is not a whole run of these settings counts as missing."""
+    file = RunFile(tmp_path, combinations({}, 1)[0], "00")
+    assert file.read() is None
+    run = file.write({"accuracy": 0.5})
+    assert file.read() == run
+    file.path.write_bytes(damage)
+    assert file.read() is None
+
+
+def test_another_question_is_another_file(tmp_path: Path) -> None:
+    """A changed setting, seed, data set or backbone file is another run; the same ones are the same."""
+    backbone = tmp_path / "backbone.pt2"
+    backbone.write_bytes(b"one")
+    settings = {**combinations({}, 1)[0], "backbone": str(backbone)}
+    paths = [
+        RunFile(tmp_path, settings, "00").path,
+        RunFile(tmp_path, settings, "01").path,
+        RunFile(tmp_path, {**settings, "seed": 1}, "00").path,
+        RunFile(tmp_path, {**settings, "epsilon": 1.0}, "00").path,
+    ]
+    assert RunFile(tmp_path, dict(settings), "00").path == paths[0]
+    backbone.write_bytes(b"two")
+    paths.append(RunFile(tmp_path, settings, "00").path)
+    assert len(set(paths)) == 5
+
+
+def test_digest_of_data() -> None:
+    """The same records have the same digest; one changed value, in training or test, changes it."""
+    assert data_sha256(dataset()) == data_sha256(dataset())
+    for part in ("train", "test"):
+        changed = dataset()
+        getattr(changed, part).inputs[7, 2] += 1
+        assert data_sha256(changed) != data_sha256(dataset())

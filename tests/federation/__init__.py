@@ -1,0 +1,1 @@
+"""A plan's whole sequence of sessions, with all its parties."""

@@ -1,0 +1,120 @@
+"""Nobody is made to release the same data twice: not by a lost folder, a lost memory, or another unit or adjacency."""
+
+import asyncio
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from secagg.errors import PlanRefused
+from secagg.federation import session_folder
+from secagg.ledger import Ledger, Release, SpentCurve
+from secagg.policy import Budget
+from secagg.privacy.rdp import gaussian_curve
+from secagg.roster import SERVER_INDEX
+from secagg.transcript import FILE_NAME, Journal, read_transcript
+from tests.federation.rounds import Cast, Play
+
+TOTAL_ONE = Budget(max_epsilon_total=1.0, delta=1e-5, may_repeat=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Cast:
+    """A plan of two sums, which everyone has finished."""
+    cast = Cast.of(tmp_path_factory.mktemp("finished"), refine=1)
+    asyncio.run(Play(cast).run())
+    return cast
+
+
+@pytest.fixture
+def over(finished: Cast, tmp_path: Path) -> Cast:
+    """A copy of it, to be damaged."""
+    shutil.copytree(finished.folder, tmp_path / "copy")
+    return replace(finished, folder=tmp_path / "copy")
+
+
+def folders(cast: Cast, member: int) -> list[Path]:
+    """A party's session folders."""
+    return [path for path in cast.state(member).iterdir() if path.is_dir()]
+
+
+async def test_lost_folders_do_not_buy_a_second_noisy_sum(over: Cast) -> None:
+    """When every party's sessions are gone but the ledgers are there, every client refuses to take part again."""
+    for party in (SERVER_INDEX, *over.setup.roster.clients):
+        for folder in folders(over, party):
+            shutil.rmtree(folder)
+    played = await Play(over).run()
+    for told in played.clients.values():
+        assert "its folder" in str(told)
+        assert "is gone" in str(told)
+
+
+async def test_lost_round_is_not_taken_part_in_again(over: Cast) -> None:
+    """The folder of a later round alone is missed, too."""
+    first = session_folder(over.state(1), over.setup)
+    for folder in folders(over, 1):
+        if folder != first:
+            shutil.rmtree(folder)
+    played = await Play(over).run()
+    assert "is gone" in str(played.clients[1])
+
+
+async def test_lost_memory_ends_the_session(tmp_path: Path) -> None:
+    """A client whose transcript says that it has sent something, and whose memory is gone, does not begin again."""
+    cast = Cast.of(tmp_path, refine=0)
+    await Play(cast).run()
+    folder = session_folder(cast.state(1), cast.setup)
+    records = [record for record in read_transcript(folder / FILE_NAME) if record.kind != "received"]
+    (folder / FILE_NAME).unlink()
+    journal = Journal(folder / FILE_NAME)
+    for record in records[:5]:
+        journal.append(record.kind, record.content)
+    journal.close()
+    assert "sent" in [record.kind for record in records[:5]]
+    played = await Play(cast).run()
+    assert "remembered of the session is lost" in str(played.clients[1])
+
+
+def test_heads_of_a_client_begin_with_a_salt(finished: Cast) -> None:
+    """Two members' first records are fresh random bytes: the heads that the server sees tell nothing of a policy."""
+    salts = []
+    for member in (1, 2):
+        record = read_transcript(session_folder(finished.state(member), finished.setup) / FILE_NAME)[0]
+        assert record.kind == "salt"
+        salts.append(record.content)
+    assert len(set(salts)) == 2
+    assert {len(salt) for salt in salts} == {32}
+
+
+def release(number: int, unit: str, adjacency: str, mu: float) -> Release:
+    """A plan of μ under add-remove; replacing costs twice that, a silo is covered only by a silo's promise."""
+    curves = [
+        SpentCurve("record", "add-remove", gaussian_curve(mu)),
+        SpentCurve("record", "replace-one", gaussian_curve(2 * mu)),
+    ]
+    if unit == "silo":
+        curves += [SpentCurve("silo", adjacency, gaussian_curve(mu))]
+    own = next(each.curve for each in curves if (each.unit, each.adjacency) == (unit, adjacency))
+    return Release(
+        "heart", bytes([number]) * 32, bytes([number]) * 32, unit, adjacency, own.epsilon(1e-5), 1e-5, tuple(curves)
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(("record", "replace-one"), ("record", "add-remove")), (("silo", "add-remove"), ("record", "add-remove"))],
+)
+def test_another_unit_or_adjacency_does_not_reset_the_budget(
+    tmp_path: Path, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    """What was promised before must still hold after the next plan: its total in its own terms counts as well."""
+    ledger = Ledger(tmp_path)
+    ledger.record(release(1, *first, 0.12), TOTAL_ONE)
+    later = release(2, *second, 0.12)
+    assert later.epsilon < 1
+    with pytest.raises(PlanRefused, match="max_epsilon_total"):
+        ledger.record(later, TOTAL_ONE)
+    assert len(ledger.entries()) == 1
+    ledger.record(later, replace(TOTAL_ONE, max_epsilon_total=math.inf, may_repeat=True))

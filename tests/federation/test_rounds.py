@@ -1,0 +1,412 @@
+"""A plan of several sums from beginning to end: with everyone there, with some gone, with liars and crashes."""
+
+import asyncio
+import hashlib
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from methods.refinement import RefinementBroadcast
+from secagg.errors import MalformedMessage, PlanRefused, ProtocolViolation, SessionAborted, TranscriptInvalid
+from secagg.federation import FederationServer
+from secagg.head import parse_safetensors, to_safetensors
+from secagg.parties import LocalRecords, SessionSetup, conclude
+from secagg.parties.reference import pooled_result
+from secagg.parties.result import check_outcome
+from secagg.parties.verification import verify_transcript
+from secagg.privacy import Unit
+from secagg.protection.messages import Outcome, RoundOpening
+from secagg.statistics import Normalisation
+from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
+from secagg.wire import decode, encode
+from tests.federation.rounds import Cast, Gone, Play, Played, opened
+from tests.parties.promised import cast, check_noise, exact
+
+EVERYONE = (1, 2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+    """A plan with a release and two rounds, ε = 8, in which everyone took part."""
+    play = Play(Cast.of(tmp_path_factory.mktemp("finished")))
+    return play.cast, asyncio.run(play.run())
+
+
+@pytest.fixture
+def over(finished: tuple[Cast, Played], tmp_path: Path) -> tuple[Cast, Played]:
+    """A copy of the finished plan, to be damaged."""
+    cast_, played = finished
+    shutil.copytree(cast_.folder, tmp_path / "copy")
+    return replace(cast_, folder=tmp_path / "copy"), played
+
+
+def test_everyone_ends_with_the_same_head(finished: tuple[Cast, Played]) -> None:
+    """All clients end with the last session's outcome, whose head is that of the server's last sum."""
+    cast_, played = finished
+    assert len(played.stages) == 3
+    last = played.stages[-1]
+    result = conclude(last, EVERYONE, opened(cast_, last))
+    for setup, outcome in played.clients.values():
+        assert setup.context == last.context
+        assert (outcome.members, outcome.head_sha256) == (EVERYONE, result.head_sha256)
+        assert outcome.broadcast == b""
+
+
+def test_every_sum_is_the_exact_one_plus_the_planned_noise(finished: tuple[Cast, Played]) -> None:
+    """In every session the opened sum less the exact one is noise of four shares (fails at random once in 10⁹)."""
+    cast_, played = finished
+    for stage in played.stages:
+        noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
+        assert noise.any()
+        check_noise(stage, noise, 4)
+
+
+def test_sessions_follow_from_each_other(finished: tuple[Cast, Played]) -> None:
+    """Each session is the one that its predecessor's opened sum leads to, and no two share a digest."""
+    cast_, played = finished
+    for stage, after in zip(played.stages, played.stages[1:], strict=False):
+        result = conclude(stage, EVERYONE, opened(cast_, stage))
+        opening = RoundOpening(result.aggregate_sha256, result.next_broadcast)
+        assert after.openings[-1] == opening
+        assert stage.following(opening).context == after.context
+    assert len({stage.context.plan for stage in played.stages}) == 3
+
+
+def test_every_transcript_verifies(finished: tuple[Cast, Played]) -> None:
+    """The server's and every client's transcript of every session verify, and say which round they are of."""
+    cast_, played = finished
+    for number, stage in enumerate(played.stages, start=1):
+        found = verify_transcript(cast_.transcripts(0, (stage,))[0])
+        assert found["round"] == f"{number} of 3"
+        assert sorted(found["countersigned_by"]) == found["members"] == [f"client-{member}" for member in EVERYONE]
+        for member in EVERYONE:
+            own = verify_transcript(cast_.transcripts(member, (stage,))[0])
+            assert (own["round"], own["aggregate_sha256"]) == (found["round"], found["aggregate_sha256"])
+            assert own["plan_sha256"] == cast_.setup.plan.digest.hex()
+
+
+def test_ledger_has_one_row_for_the_whole_plan(finished: tuple[Cast, Played]) -> None:
+    """Three sums are one row, whose curve is that of all of them; another plan no longer fits the budget."""
+    cast_, _ = finished
+    for member in EVERYONE:
+        (entry,) = cast_.ledger(member).entries()
+        release = entry.release
+        assert (release.session, release.plan) == (cast_.setup.plan.session, cast_.setup.plan.digest)
+        assert (release.epsilon, release.delta) == (8.0, 1e-5)
+        assert release.curves == cast_.setup.spent()
+        other = replace(release, session=bytes(32), plan=bytes(32))
+        with pytest.raises(PlanRefused, match="max_epsilon_total"):
+            cast_.ledger(member).check(other, cast_.policy(member).budget)
+
+
+def test_every_transcript_names_the_same_ledger_row(finished: tuple[Cast, Played]) -> None:
+    """The row is entered before the first upload, and each session's transcript holds it before its upload."""
+    cast_, played = finished
+    for member in EVERYONE:
+        (entry,) = cast_.ledger(member).entries()
+        for path in cast_.transcripts(member, played.stages):
+            records = read_transcript(path)
+            row = next(record for record in records if record.kind == "ledger")
+            upload = next(
+                record for record in records if record.kind == "sent" and peek(record.content).step == "UploadHeader"
+            )
+            assert row.content == entry.digest
+            assert row.index < upload.index
+
+
+def test_nothing_secret_stays(finished: tuple[Cast, Played]) -> None:
+    """After the plan a client's session folders hold their transcripts only."""
+    cast_, played = finished
+    for member in EVERYONE:
+        for path in cast_.transcripts(member, played.stages):
+            assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+async def test_second_run_of_a_finished_plan_changes_nothing(over: tuple[Cast, Played]) -> None:
+    """Started again after the end, everybody gives the same outcome and writes not one byte more."""
+    cast_, played = over
+    paths = [path for member in range(5) for path in cast_.transcripts(member, played.stages)]
+    before = [path.read_bytes() for path in paths]
+    again = await Play(cast_).run()
+    assert [path.read_bytes() for path in paths] == before
+    assert {member: end[1] for member, end in again.clients.items()} == {m: end[1] for m, end in played.clients.items()}
+
+
+async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None:
+    """Without noise every opened sum is the exact one, and the head is that of all records in one place."""
+    cast_ = Cast.of(tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalisation=Normalisation.CENTRED_UNIT)
+    with pytest.raises(PlanRefused, match="refinement_without_noise"):
+        cast_.setup.check(replace(cast_.policy(1), minimum_cohort=1))
+    played = await Play(cast_).run()
+    for stage in played.stages:
+        assert np.array_equal(opened(cast_, stage), sum(exact(stage, cast_.records[member]) for member in EVERYONE))
+    pooled = pooled_result(cast_.setup, LocalRecords.pooled(list(cast_.records.values())))
+    assert played.clients[1][1].head_sha256 == pooled.head_sha256
+
+
+async def test_silos_and_no_protection(tmp_path: Path) -> None:
+    """A plan for whole clients, with vectors that the server may see, runs through the same rounds."""
+    played = await Play(Cast.of(tmp_path, unit=Unit.SILO, protection="none", refine=1, colluders=0, dropouts=0)).run()
+    assert len(played.stages) == 2
+    assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
+
+
+async def test_client_that_leaves_after_a_round_is_left_out(tmp_path: Path) -> None:
+    """Who vanishes after the first session is in its sum and in no later one; the others go on to the end."""
+    cast_ = Cast.of(tmp_path)
+    played = await Play(cast_, leaves={3: 1}).run()
+    assert isinstance(played.clients.pop(3), Gone)
+    members = [outcome_of(cast_, stage).members for stage in played.stages]
+    assert members == [EVERYONE, (1, 2, 4), (1, 2, 4)]
+    assert {outcome.head_sha256 for _, outcome in played.clients.values()} == {
+        outcome_of(cast_, played.stages[-1]).head_sha256
+    }
+    check_noise(
+        played.stages[1],
+        opened(cast_, played.stages[1]) - sum(exact(played.stages[1], cast_.records[member]) for member in (1, 2, 4)),
+        3,
+    )
+
+
+async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
+    """When fewer stay than the noise is calibrated for, the next sum never comes about and everyone is told."""
+    cast_ = Cast.of(tmp_path)
+    played = await Play(cast_, leaves={2: 1, 3: 1}).run()
+    assert isinstance(played.server, SessionAborted)
+    for member in (1, 4):
+        assert isinstance(played.clients[member], SessionAborted)
+        assert played.server.reason in played.clients[member].reason
+        assert len(cast_.ledger(member).entries()) == 1
+    assert not (cast_.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()
+
+
+def outcome_of(cast_: Cast, stage: SessionSetup) -> Outcome:
+    """What the server published in a session."""
+    frames = [record.content for record in read_transcript(cast_.transcripts(0, (stage,))[0]) if record.kind == "sent"]
+    return next(payload_of(peek(frame), Outcome) for frame in frames if peek(frame).step == "Outcome")
+
+
+def lying(change: Callable[[Outcome], Outcome], victim: int, at: int) -> Callable[[int, str, bytes], bytes]:
+    """A server that signs another outcome for one client, at the session of that number."""
+    _, keys = cast(4)
+    seen = []
+
+    def tamper(member: int, step: str, frame: bytes) -> bytes:
+        if member != victim or step != "Outcome":
+            return frame
+        seen.append(step)
+        if len(seen) != at:
+            return frame
+        body = peek(frame)
+        return sign_frame(keys[0], replace(body, payload=encode(change(payload_of(body, Outcome)))))
+
+    return tamper
+
+
+def other_weights(outcome: Outcome) -> Outcome:
+    """Weights that do not follow from the sum."""
+    content = decode(RefinementBroadcast, outcome.broadcast)
+    weights = np.frombuffer(content.weights, dtype="<i8") + (1 << 16)
+    return replace(outcome, broadcast=encode(replace(content, weights=weights.astype("<i8").tobytes())))
+
+
+def other_release(outcome: Outcome) -> Outcome:
+    """A sum that is not the one named by its digest."""
+    return replace(outcome, release=bytes(len(outcome.release)))
+
+
+def no_release(outcome: Outcome) -> Outcome:
+    """No sum to compare with."""
+    return replace(outcome, release=b"")
+
+
+def no_broadcast(outcome: Outcome) -> Outcome:
+    """The end of the plan, before its last round."""
+    return replace(outcome, broadcast=b"")
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "words"),
+    [
+        (0, other_weights, "server: the weights it broadcasts do not follow from the released sums"),
+        (1, other_weights, "server: the weights it broadcasts do not follow from the released sums"),
+        (0, other_release, "server: the released sum is not the one that the outcome names"),
+        (1, lambda outcome: renamed_sum(outcome, outcome.release[:-8]), "server: the released sum has another length"),
+        (1, lambda outcome: renamed_sum(outcome, bytes(len(outcome.release))), "server: the head does not follow"),
+        (0, no_release, "server: the plan says otherwise about how many rounds"),
+        (1, no_broadcast, "server: the plan says otherwise about how many rounds"),
+        (2, lambda outcome: replace(outcome, broadcast=b"more"), "server: the plan says otherwise about how many"),
+        (2, lambda outcome: replace(outcome, head=b""), "server: the plan says otherwise about who gets the head"),
+        (1, lambda outcome: replace(outcome, broadcast=b"\xff"), "RefinementBroadcast"),
+    ],
+)
+def test_outcome_that_does_not_follow_from_its_sum_is_refused(
+    finished: tuple[Cast, Played], number: int, change: Callable[[Outcome], Outcome], words: str
+) -> None:
+    """Each client recomputes head and next round from the released sum; what differs is the server's breach."""
+    cast_, played = finished
+    stage = played.stages[number]
+    outcome = outcome_of(cast_, stage)
+    check_outcome(stage, outcome)
+    with pytest.raises((ProtocolViolation, MalformedMessage), match=words):
+        check_outcome(stage, change(outcome))
+
+
+def renamed_sum(outcome: Outcome, release: bytes) -> Outcome:
+    """Another sum under its own digest."""
+    return replace(outcome, release=release, aggregate_sha256=hashlib.sha256(release).digest())
+
+
+@pytest.mark.parametrize(("at", "change"), [(1, other_weights), (2, no_broadcast)])
+async def test_server_that_tells_one_client_something_else_is_named(
+    tmp_path: Path, at: int, change: Callable[[Outcome], Outcome]
+) -> None:
+    """A client that is told other weights, or of an early end, leaves and names the server; the others finish."""
+    played = await Play(Cast.of(tmp_path), tamper=lying(change, 2, at)).run()
+    refusal = played.clients.pop(2)
+    assert isinstance(refusal, SessionAborted)
+    assert "this client leaves: server: " in refusal.reason
+    assert {outcome.members for _, outcome in played.clients.values()} == {(1, 3, 4)}
+
+
+async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: Path) -> None:
+    """A client that is told another sum, consistent in itself, signs for another session and is in no later sum."""
+    cast_ = Cast.of(tmp_path)
+
+    def story(outcome: Outcome) -> Outcome:
+        vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
+        vector[:3] += 5 * cast_.setup.layout.blocks[0].multiplier
+        result = conclude(cast_.setup, outcome.members, vector)
+        head = to_safetensors(result.head, parse_safetensors(outcome.head)[1])
+        return Outcome(
+            outcome.members,
+            result.aggregate_sha256,
+            result.head_sha256,
+            head,
+            result.next_broadcast,
+            vector.astype("<i8").tobytes(),
+        )
+
+    played = await Play(cast_, tamper=lying(story, 2, 1)).run()
+    assert isinstance(played.clients.pop(2), SessionAborted)
+    assert {outcome.members for _, outcome in played.clients.values()} == {(1, 3, 4)}
+    assert [outcome_of(cast_, stage).members for stage in played.stages] == [EVERYONE, (1, 3, 4), (1, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(1, "sent", "Outcome")],
+        [(2, "received", "KeyAdvertisement")],
+        [(2, "received", "UploadHeader")],
+        [(1, "received", "UploadHeader"), (2, "sent", "Outcome"), (3, "received", "Endorsement")],
+    ],
+    ids=str,
+)
+async def test_server_is_killed_between_and_in_rounds(tmp_path: Path, points: list[tuple[int, str, str]]) -> None:
+    """A server that is started again relives every session and goes on; sums are whole and transcripts verify."""
+    cast_ = Cast.of(tmp_path, step_seconds=5, join_seconds=5)
+    played = await Play(cast_, kill=list(points)).run()
+    assert played.restarts == len(points)
+    assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
+    heads = {outcome.head_sha256 for _, outcome in played.clients.values()}
+    assert heads == {conclude(played.stages[-1], EVERYONE, opened(cast_, played.stages[-1])).head_sha256}
+    for stage in played.stages:
+        noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
+        check_noise(stage, noise, 4)
+        verify_transcript(cast_.transcripts(0, (stage,))[0])
+    assert all(len(cast_.ledger(member).entries()) == 1 for member in EVERYONE)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_killed_before_the_outcome_was_recorded(over: tuple[Cast, Played], number: int) -> None:
+    """A server killed when it had opened a sum, and not yet recorded that, publishes the same numbers again."""
+    cast_, played = over
+    path = cast_.transcripts(0, played.stages)[number]
+    told = outcome_of(cast_, played.stages[number])
+    records = read_transcript(path)
+    cut = next(r.index for r in records if r.kind == "sent" and peek(r.content).step == "Outcome")
+    path.unlink()
+    with_out = Journal(path)
+    for record in records[:cut]:
+        with_out.append(record.kind, record.content)  # type: ignore[arg-type]
+    with_out.close()
+    server = FederationServer(cast_.setup, cast(4)[1][0], cast_.state(0), lambda text: None)
+    try:
+        await server.run()
+        assert [stage.setup.context for stage in server.stages] == [stage.context for stage in played.stages]
+    finally:
+        server.close()
+    again = outcome_of(cast_, played.stages[number])
+    assert replace(again, head=b"") == replace(told, head=b"")
+
+
+def rewritten(path: Path, change: Callable[[str, int, bytes], bytes]) -> None:
+    """A transcript chained anew, with the contents that `change` gives."""
+    records = read_transcript(path)
+    path.unlink()
+    journal = Journal(path)
+    for record in records:
+        journal.append(record.kind, change(record.kind, record.index, record.content))  # type: ignore[arg-type]
+    journal.close()
+
+
+def changed_opening(**fields: object) -> Callable[[bytes], bytes]:
+    """A round record with other fields."""
+    return lambda content: encode(replace(decode(RoundOpening, content), **fields))  # type: ignore[arg-type]
+
+
+def other_broadcast(content: bytes) -> bytes:
+    """A round record with other weights."""
+    opening = decode(RoundOpening, content)
+    told = decode(RefinementBroadcast, opening.broadcast)
+    weights = (np.frombuffer(told.weights, dtype="<i8") + 1).astype("<i8").tobytes()
+    return encode(replace(opening, broadcast=encode(replace(told, weights=weights))))
+
+
+@pytest.mark.parametrize("member", [0, 2])
+@pytest.mark.parametrize(
+    ("change", "at"),
+    [
+        (changed_opening(aggregate_sha256=bytes(32)), 4),
+        (changed_opening(broadcast=b"\x00"), 3),
+        (other_broadcast, 4),
+        (lambda content: content[:-1], 3),
+        (lambda content: b"", 3),
+    ],
+    ids=["other sum", "no broadcast", "other weights", "truncated", "empty"],
+)
+def test_changed_round_record_is_found(
+    over: tuple[Cast, Played], member: int, change: Callable[[bytes], bytes], at: int
+) -> None:
+    """A changed round record is found there, or at the first frame, which is then of another session."""
+    cast_, played = over
+    path = cast_.transcripts(member, played.stages)[2]
+    rewritten(path, lambda kind, index, content: change(content) if (kind, index) == ("round", 3) else content)
+    with pytest.raises(TranscriptInvalid) as refusal:
+        verify_transcript(path)
+    kinds = [record.kind for record in read_transcript(path)]
+    assert refusal.value.record == (
+        at if at == 3 else next(i for i, kind in enumerate(kinds) if kind in ("sent", "received"))
+    )
+
+
+@pytest.mark.parametrize("member", [0, 2])
+def test_missing_or_exchanged_round_record_is_found(over: tuple[Cast, Played], member: int) -> None:
+    """A transcript of the third session without one of its round records, or with them exchanged, does not verify."""
+    cast_, played = over
+    path = cast_.transcripts(member, played.stages)[2]
+    records = read_transcript(path)
+    for order in ([0, 1, 3], [0, 1, 2], [0, 1, 3, 2], [0, 1]):
+        path.unlink(missing_ok=True)
+        journal = Journal(path)
+        for record in [*(records[index] for index in order), *records[4:]]:
+            journal.append(record.kind, record.content)  # type: ignore[arg-type]
+        journal.close()
+        with pytest.raises(TranscriptInvalid):
+            verify_transcript(path)

@@ -1,0 +1,254 @@
+"""Class prototypes: sums that add up, the bounds of one record, the nearest-mean head, the noise they take."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.neighbors import NearestCentroid
+
+from methods import METHODS, method_named
+from methods.prototypes import Prototypes
+from secagg.encoding.layout import Layout
+from secagg.errors import BadInput, ProtocolViolation
+from secagg.head import predict
+from secagg.parties import SessionSetup, contribution_of
+from secagg.plan import NoiseFrom
+from secagg.privacy import Adjacency, OpenedNoise, Unit
+from secagg.randomness import OperatingSystem
+from secagg.statistics import Grid, Normalisation, inputs_of, quantise
+from tests.parties.promised import check_noise, check_promise, delta_by_hand, epsilon_by_hand, promised, some_records
+
+METHOD = Prototypes()
+GENERATOR = np.random.default_rng(11)
+LABELS = GENERATOR.permutation(np.arange(120) % 4)
+FEATURES = GENERATOR.normal(size=(120, 6)) + 2 * np.eye(6)[LABELS] + 0.5
+GRIDS = {
+    "none": Grid(32.0),
+    "a centre": Grid(32.0, centre=1.5),
+    "unit": Grid(1.0, centre=0.5, normalisation=Normalisation.UNIT),
+    "centred-unit": Grid(1.0, normalisation=Normalisation.CENTRED_UNIT),
+}
+TWO_BLOCKS = {"parameters": (), "method": "prototypes"}
+
+
+def summed(grid, features=FEATURES, labels=LABELS, classes=4):
+    """The exact sum over records on a grid."""
+    return METHOD.contribute(quantise(features, grid), labels, classes, grid.levels)
+
+
+def silence(multiplier):
+    """Noise of σ 0 on counts that were summed times a multiplier."""
+    return {"counts": OpenedNoise(0.0, multiplier), "class_sums": OpenedNoise(0.0)}
+
+
+def test_method_is_registered_without_parameters():
+    """The plan's name and its empty parameters make the method again, and it takes no others."""
+    assert METHODS["prototypes"] is Prototypes
+    assert method_named("prototypes", METHOD.parameters) == METHOD
+    with pytest.raises(BadInput, match="no parameter 'ridge'"):
+        method_named("prototypes", {"ridge": 0.1})
+
+
+@given(st.lists(st.integers(0, 4), min_size=120, max_size=120))
+def test_any_partition_adds_up(owners):
+    """However the records are divided among clients, some of them empty, the blocks add up to the pooled ones."""
+    grid = GRIDS["none"]
+    whole = summed(grid)
+    parts = [summed(grid, FEATURES[np.equal(owners, own)], LABELS[np.equal(owners, own)]) for own in range(5)]
+    for block, values in whole.items():
+        assert values.dtype == np.int64
+        assert np.array_equal(sum(part[block] for part in parts), values)
+
+
+def test_sum_is_the_sum_of_the_records():
+    """Every row is the sum of its class's integers, every count their number, by a loop in whole numbers."""
+    grid = GRIDS["unit"]
+    records = quantise(FEATURES, grid)
+    for label in range(4):
+        own = [row.tolist() for row, other in zip(records, LABELS, strict=True) if other == label]
+        assert summed(grid)["counts"][label] == len(own)
+        assert summed(grid)["class_sums"][label].tolist() == [sum(column) for column in zip(*own, strict=True)]
+
+
+def test_empty_client_contributes_zeros():
+    """A client without records adds nothing, in blocks of the full shape."""
+    blocks = METHOD.contribute(np.zeros((0, 6), np.int64), np.zeros(0, np.int64), 4, 9)
+    assert [block.shape for block in blocks.values()] == [(4,), (4, 6)]
+    assert not any(block.any() for block in blocks.values())
+
+
+@pytest.mark.parametrize("record", [(7, 0), (0, -7), (-7, 0), (2, 6), (-6, -2), (0, 0)])
+def test_extreme_records_stay_within_the_bounds(record):
+    """Records of full length in any direction move no entry beyond its block's bound, and no block beyond its L2."""
+    (only,) = METHOD.sums(2, 3, 7)
+    one = METHOD.contribute(np.array([record]), np.array([2]), 3, 7)
+    assert Layout(only.blocks).flatten(one).shape == (3 + 3 * 2,)
+    for block, moved in zip(only.blocks, only.sensitivity[Adjacency.ADD_REMOVE].blocks, strict=True):
+        assert (block.name, block.size) == (moved.name, moved.size)
+        assert np.abs(one[block.name]).max() <= block.bound
+        assert np.linalg.norm(one[block.name]) <= moved.l2
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_no_neighbours_lie_further_apart_than_the_sensitivity(adjacency):
+    """Over records of full length in every direction and class, no step is longer than stated; add/remove meets it."""
+    (only,) = METHOD.sums(2, 2, 1000)
+    assert only.sensitivity[adjacency].unit is Unit.RECORD
+    stated = only.sensitivity[adjacency].squared({"counts": 1.0, "class_sums": 1e-6})
+    angles = np.linspace(0, 2 * np.pi, 73)
+    records = np.trunc(1000 * np.stack([np.cos(angles), np.sin(angles)], axis=1)).astype(np.int64)
+    steps = []
+    for label in range(2):
+        for record in records:
+            one = METHOD.contribute(record[None], np.array([label]), 2, 1000)
+            other = {"counts": np.zeros(2), "class_sums": np.zeros((2, 2))}
+            if adjacency is Adjacency.REPLACE_ONE:
+                other = METHOD.contribute(records[:1], np.array([0]), 2, 1000)
+            moved = {name: (one[name] - other[name]).astype(float) for name in one}
+            steps.append((moved["counts"] ** 2).sum() + 1e-6 * (moved["class_sums"] ** 2).sum())
+    assert 0.49 * stated < max(steps) <= stated
+    assert stated == {Adjacency.ADD_REMOVE: 2.0, Adjacency.REPLACE_ONE: 8.0}[adjacency]
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_head_is_nearest_centroid(name):
+    """On every grid the head predicts as scikit-learn's NearestCentroid does on the records it takes."""
+    grid = GRIDS[name]
+    fresh = np.random.default_rng(12).normal(size=(1000, 6)) + 0.5
+    reference = NearestCentroid().fit(inputs_of(FEATURES, grid), LABELS)
+    head = METHOD.head(summed(grid), grid, None)
+    inputs = inputs_of(fresh, grid)
+    found, expected = predict(head, inputs), reference.predict(inputs)
+    apart = np.sort(np.linalg.norm(inputs[:, None] - reference.centroids_, axis=2), axis=1)
+    clear = apart[:, 1] - apart[:, 0] > 1e-2 * apart[:, 0]  # the grid may decide between means as good as equal
+    assert clear.mean() > 0.9
+    assert np.array_equal(found[clear], expected[clear])
+
+
+def test_mean_is_the_mean():
+    """The weights are the class means on the grid in feature units, and the bias is −½‖μ‖², to float32."""
+    grid = GRIDS["none"]
+    head = METHOD.head(summed(grid), grid, None)
+    means = np.stack([quantise(FEATURES[label == LABELS], grid).mean(axis=0) * grid.step for label in range(4)])
+    assert head.weight == pytest.approx(means, rel=1e-6)
+    assert head.bias == pytest.approx(-0.5 * (means**2).sum(axis=1), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_absent_class_is_never_predicted(name):
+    """A class without records has no weights, is marked as absent and is predicted for no record, however far."""
+    grid = GRIDS[name]
+    kept = LABELS != 2
+    head = METHOD.head(summed(grid, FEATURES[kept], LABELS[kept]), grid, None)
+    assert head.present.tolist() == [True, True, False, True]
+    assert not head.weight[2].any()
+    assert 2 not in predict(head, 1e6 * np.random.default_rng(13).normal(size=(500, 6)))
+
+
+def test_single_class_is_a_head_and_no_class_is_none():
+    """One class suffices; an empty sum is refused."""
+    grid, kept = GRIDS["none"], LABELS == 1
+    head = METHOD.head(summed(grid, FEATURES[kept], LABELS[kept]), grid, None)
+    assert set(predict(head, FEATURES)) == {1}
+    with pytest.raises(BadInput, match="holds no record"):
+        METHOD.head(summed(grid, FEATURES[:0], LABELS[:0]), grid, None)
+
+
+@pytest.mark.parametrize("multiplier", [1, 300])
+def test_multiplier_is_taken_out_of_the_counts(multiplier):
+    """Counts that were summed times a multiplier give the very same means."""
+    grid = GRIDS["centred-unit"]
+    aggregate = summed(grid)
+    scaled = {**aggregate, "counts": multiplier * aggregate["counts"]}
+    exact, noisy = METHOD.head(aggregate, grid, None), METHOD.head(scaled, grid, silence(multiplier))
+    assert np.array_equal(exact.weight, noisy.weight)
+    assert np.array_equal(exact.bias, noisy.bias)
+
+
+@pytest.mark.parametrize("count", [-500, 0, 150, 299])
+def test_noisy_count_below_one_lengthens_no_mean(count):
+    """Under noise a count of less than one record is taken as one: finite weights, no longer than the sum."""
+    grid = GRIDS["centred-unit"]
+    aggregate = summed(grid)
+    counts = 300 * aggregate["counts"]
+    counts[3] = count
+    head = METHOD.head({**aggregate, "counts": counts}, grid, silence(300))
+    assert head.present.all()
+    assert head.weight[3] == pytest.approx(aggregate["class_sums"][3] / grid.unit(6), rel=1e-6)
+
+
+def test_nothing_is_implausible_about_honest_sums():
+    """Honest sums raise no doubt, on any grid and with classes absent."""
+    for grid in GRIDS.values():
+        assert METHOD.implausibilities(summed(grid), grid) == []
+        assert METHOD.implausibilities(summed(grid, FEATURES[:3], LABELS[:3]), grid) == []
+
+
+def test_false_sums_are_named():
+    """A count below 0 and a sum that its records cannot reach are each said with the class, and only those."""
+    grid = GRIDS["none"]
+    aggregate = summed(grid)
+    aggregate["counts"][1] = -1
+    aggregate["class_sums"][1] = 0
+    aggregate["class_sums"][3] = 0
+    aggregate["class_sums"][3, 0] = (aggregate["counts"][3] + 1) * grid.levels
+    said = METHOD.implausibilities(aggregate, grid)
+    assert len(said) == 2
+    assert said[0] == "class 1 has the count -1"
+    assert said[1].startswith("class 3 sums to length")
+
+
+def test_there_is_one_round():
+    """Nothing follows the sum, nothing is broadcast, and an announced or told round is the server's breach."""
+    grid = GRIDS["none"]
+    assert METHOD.following(summed(grid), grid, None) is None
+    assert METHOD.broadcast() == b""
+    with pytest.raises(ProtocolViolation, match="server"):
+        METHOD.announced(b"\x01", grid)
+    with pytest.raises(ProtocolViolation, match="server"):
+        METHOD.check(METHOD)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("unit", Unit)
+@pytest.mark.parametrize("noise", NoiseFrom)
+def test_plan_keeps_its_promise(adjacency, unit, noise):
+    """A plan of prototypes at finite ε is accepted by members who recompute ε, and its noise is the least to 0.1 %."""
+    setup = promised(adjacency=adjacency, unit=unit, noise=noise, **TWO_BLOCKS)
+    check_promise(setup.plan, setup.roster)
+    assert [each.block for each in setup.plan.noises] == ["counts", "class_sums"]
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize("noise", NoiseFrom)
+def test_claim_by_hand(factor, noise):
+    """μ² = Σ(l2/σ)² over the honest shares, doubled steps for replace-one, gives the promised ε in 40 digits."""
+    adjacency = tuple(Adjacency)[factor - 1]
+    setup = promised(adjacency=adjacency, noise=noise, **TWO_BLOCKS)
+    counts, sums = setup.plan.noises
+    shares = 4 - 1 if noise is NoiseFrom.CLIENT else 1  # of five clients one may be missing and one collude
+    moved = [counts.multiplier, setup.plan.levels]
+    terms = [
+        mpmath.mpf(factor * step / each.sigma) ** 2 / shares for step, each in zip(moved, (counts, sums), strict=True)
+    ]
+    assert float(terms[0] / (terms[0] + terms[1])) == pytest.approx(0.1, abs=2e-3)
+    squared = terms[0] + terms[1]
+    if noise is NoiseFrom.AGGREGATOR:
+        mu = math.sqrt(squared)
+        assert delta_by_hand(mu, 1.0) <= 1e-5 <= delta_by_hand(mu, 0.999)
+    else:
+        assert 0.999 <= epsilon_by_hand(squared, 1e-5) <= 1.0
+
+
+def test_noise_is_that_of_the_plan():
+    """Five members' noise on both blocks has the planned variance (χ², false failures 10⁻⁹)."""
+    setup: SessionSetup = promised(dimension=128, epsilon=4.0, **TWO_BLOCKS)
+    noise = np.zeros(setup.layout.length, dtype=np.int64)
+    for number in range(5):
+        records = some_records(setup, 5 + number, seed=number)
+        tensors = METHOD.contribute(records.integers, records.labels, 3, setup.plan.levels)
+        noise += contribution_of(setup, records, OperatingSystem()) - setup.layout.flatten(tensors)
+    check_noise(setup, noise, 5)

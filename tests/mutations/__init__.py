@@ -1,0 +1,1 @@
+"""Faults put into the code on purpose, and the checks that must report them."""

@@ -1,0 +1,160 @@
+"""A plan in plain words: who is protected, against whom, how much, by what, and what breaks it."""
+
+import itertools
+import math
+import re
+
+import pytest
+
+from secagg.parties.explanation import explain
+from secagg.plan import NoiseFrom
+from secagg.privacy import Adjacency, Unit
+from secagg.statistics import Normalisation
+from tests.parties.promised import promised
+
+EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None}
+PROMISE_ROWS = ["promise", "against", "noise of one party", "what breaks it", "a bad record", "grid"]
+
+
+def explained(**choices):
+    """The rows of a plan, by name."""
+    rows = explain(promised(**choices))
+    assert len(dict(rows)) == len(rows)
+    assert all(name and sentence for name, sentence in rows)
+    return dict(rows)
+
+
+def test_order_is_fixed():
+    """The rows come in one order, the promise in the middle; a plan without noise has one row of it."""
+    names = list(explained())
+    start = names.index("promise")
+    assert names[start : start + len(PROMISE_ROWS)] == PROMISE_ROWS
+    assert list(explained(**EXACT, radius=1.0)) == [name for name in names if name not in PROMISE_ROWS[1:]]
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("unit", Unit)
+@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("epsilon", [0.25, 3.5])
+def test_promise_names_unit_adjacency_epsilon_and_delta(adjacency, unit, noise, epsilon):
+    """The promise says in words and in numbers who is hidden and how well."""
+    said = explained(adjacency=adjacency, unit=unit, noise=noise, epsilon=epsilon, delta=1e-6)["promise"]
+    who = {Unit.RECORD: "any one record", Unit.SILO: "any one client's records"}[unit]
+    change = {Adjacency.ADD_REMOVE: "among the data or not", Adjacency.REPLACE_ONE: "in (its|their) place"}[adjacency]
+    assert re.search(f"whether {who} (was|were) .*{change}:", said)
+    assert f"a factor of at most e^{epsilon:g}, but for a chance of 1e-06" in said
+    assert f"(epsilon {epsilon:g}, {adjacency}, {unit} level)" in said
+
+
+def test_promises_are_told_apart():
+    """No two of the four promises share a sentence."""
+    pairs = itertools.product(Unit, Adjacency)
+    assert len({explained(unit=unit, adjacency=adjacency)["promise"] for unit, adjacency in pairs}) == 4
+
+
+@pytest.mark.parametrize(("clients", "colluders", "dropouts"), [(5, 1, 1), (7, 2, 1), (6, 0, 0)])
+def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
+    """With shares the sentences count the honest ones needed, say what one fewer costs, and trust no server."""
+    setup = promised(clients=clients, colluders=colluders, dropouts=dropouts)
+    rows = dict(explain(setup))
+    fewest = setup.fewest - colluders
+    assert f"at least {fewest} of {clients} clients add their share of the noise and keep it secret" in rows["promise"]
+    claim = setup.claim
+    assert claim is not None
+    (worse,) = re.findall(r"with one fewer, epsilon would be ([\d.]+)\.$", rows["promise"])
+    exact = claim.releases.epsilon(claim.delta, honest=fewest - 1)
+    assert exact <= float(worse) <= exact + 1e-4
+    assert f"{clients} add theirs, {fewest} honest ones are enough" in rows["noise of one party"]
+    against = f"the server, any {colluders} of the members" if colluders else "the server and everybody"
+    assert rows["against"].startswith(against)
+    assert colluders or rows["against"].endswith(f"against a member, who knows its own share, {worse}")
+
+
+def test_noise_is_the_plans():
+    """Every block's σ stands in the plan's own units, the triangle's off-diagonal one too."""
+    setup = promised(epsilon=4.0)
+    said = dict(explain(setup))["noise of one party"]
+    for noise in setup.plan.noises:
+        assert f"{noise.block}: σ {noise.sigma:.6g} of {noise.multiplier} × its unit" in said
+    assert said.count("off the diagonal") == 1
+    assert f"{setup.plan.noises[2].off_diagonal:.6g} off the diagonal" in said
+
+
+def test_aggregator_is_named_as_trusted():
+    """With an aggregator's noise the sentences say that it sees the exact sum and is trusted."""
+    rows = explained(noise=NoiseFrom.AGGREGATOR)
+    assert rows["promise"].endswith("It holds while the party that adds the noise is honest.")
+    assert rows["against"].startswith("everybody but the aggregator, which opens the exact sum")
+    assert "trusted to add the noise" in rows["against"]
+    assert rows["what breaks it"].startswith("an aggregator that leaves its noise out or keeps the exact sum")
+    assert "clients" not in rows["promise"]
+    assert "1 add theirs, 1 honest ones are enough" in rows["noise of one party"]
+
+
+@pytest.mark.parametrize(
+    "choices", [{"clients": 1}, {"clients": 2}, {"colluders": 0}, {"clients": 5}], ids=["1", "2", "no colluders", "5"]
+)
+def test_unprotected_vectors_are_said(choices):
+    """Without protection of the vectors the sentences say that the server sees each of them, for any number of them."""
+    assert "the server sees every vector" in explained(**choices, protection="none")["against"]
+
+
+def test_what_breaks_shares_is_named():
+    """With shares it is members who withhold or tell their noise; further plans add up for everyone."""
+    for noise in NoiseFrom:
+        assert "another plan over the same data adds to it" in explained(noise=noise)["what breaks it"]
+    assert explained()["what breaks it"].startswith("members that leave their noise out or tell it to others")
+
+
+@pytest.mark.parametrize("noise", NoiseFrom)
+def test_limits_of_a_record_promise_are_said(noise):
+    """A record's promise says that clients and people with many records have less; a silo's does not."""
+    limit = "a client's records as a whole, or people with many records, are protected far less"
+    assert limit in explained(noise=noise)["what breaks it"]
+    assert "protected far less" not in explained(noise=noise, unit=Unit.SILO)["what breaks it"]
+
+
+def test_silo_is_told_with_its_bound():
+    """A silo's plan names the records that one client may bring, and whom it hides."""
+    rows = explained(unit=Unit.SILO, max_records=48)
+    assert "at most 48 per client" in rows["records"]
+    assert "any one client's records were among the data" in rows["promise"]
+
+
+def test_rounds_are_part_of_the_promise():
+    """With refinement one promise covers all sums, and the rounds are said where the sum is."""
+    rows = explained(refine=3, epsilon=8.0)
+    assert "over all 4 sums together" in rows["promise"]
+    assert "then 3 rounds of refinement over the same records" in rows["what is summed"]
+    assert "gradient: σ" in rows["noise of one party"]
+    assert "together" not in explained()["promise"]
+
+
+@pytest.mark.parametrize("refine", [0, 2])
+def test_exact_plan_says_that_it_promises_nothing(refine):
+    """Without noise the promise is that there is none."""
+    choices = {"refine": refine} if refine else {"radius": 1.0}
+    assert explained(**EXACT, **choices)["promise"] == "no differential privacy: exact sums are opened (ε = ∞)"
+
+
+def test_records_are_told_as_they_are_summed():
+    """The features' row says the length, the grid and the normalisation of the plan."""
+    assert "each record brought to length 1 (centred-unit), on a grid of 1024 steps" in explained()["features"]
+    assert "length 1 (unit)" in explained(normalisation=Normalisation.UNIT, centre=0.5)["features"]
+    assert "joint length ≤ 2.5, on a grid of 65536 steps" in explained(**EXACT, radius=2.5)["features"]
+
+
+def test_grid_saving_and_bad_records_are_told():
+    """The bytes that the coarse grid saves are those of the setup; bad records count as zero."""
+    setup = promised()
+    rows = dict(explain(setup))
+    assert f"{setup.plan.levels} steps in a record's length: {setup.bytes_saved_by_grid} bytes fewer" in rows["grid"]
+    assert setup.bytes_saved_by_grid > 0
+    assert rows["a bad record"].startswith("counts as zero")
+
+
+def test_prototypes_are_explained():
+    """A method with two blocks has the noise of two blocks."""
+    rows = explained(method="prototypes", parameters=())
+    assert rows["method"] == "prototypes {}"
+    assert re.findall(r"(\w+): σ", rows["noise of one party"]) == ["counts", "class_sums"]

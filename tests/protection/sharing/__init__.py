@@ -1,0 +1,1 @@
+"""The shared protection, played in memory: honest sessions, liars, crashes, and what an upload gives away."""

@@ -1,0 +1,114 @@
+"""Every labelled string, signature and sealed share of the shared protection against an independent computation."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.signatures import SigningKey
+from secagg.encoding import Ring
+from secagg.protection import LocalParty, SessionContext
+from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing.client import share
+from secagg.protection.sharing.context import SharedContext
+from secagg.protection.sharing.envelope import open_share
+from secagg.unsafe_for_tests import SeededRandomness
+from tests.protection.sharing.rehearsal import shared_context
+from tests.protection.sharing.vectors import TARGET, text
+
+VECTOR = json.loads(TARGET.read_text(encoding="utf-8"))
+GIVEN, CLIENT = VECTOR["inputs"], VECTOR["client"]
+IDENTITIES = [SigningKey.from_bytes(bytes.fromhex(each)) for each in GIVEN["aggregator_identities"]]
+SECRETS = [AgreementKey.from_bytes(bytes.fromhex(each)) for each in GIVEN["session_secrets"]]
+SIGNER = SigningKey.from_bytes(bytes.fromhex(GIVEN["client_identity"]))
+
+
+def context_of_the_vector() -> SharedContext:
+    """The session of the vector."""
+    session = SessionContext(
+        *(bytes.fromhex(GIVEN[name]) for name in ("plan", "session", "roster")),
+        {CLIENT: SIGNER.public},
+        {CLIENT: "c"},
+        Ring(VECTOR["bits"]),
+        len(VECTOR["values"]),
+        0,
+        0,
+        1,
+    )
+    numbers = range(1, 4)
+    return SharedContext(
+        session, {place: IDENTITIES[place - 1].public for place in numbers}, dict.fromkeys(numbers, "a")
+    )
+
+
+def test_the_file_is_what_its_generator_writes() -> None:
+    """The independent implementation gives exactly the committed bytes."""
+    assert TARGET.read_text(encoding="utf-8") == text()
+
+
+def test_an_upload_is_that_of_the_vector() -> None:
+    """Split, sealed and signed with the vector's draws, the vector's integers give its sealed shares and manifest."""
+    context = context_of_the_vector()
+    pledges = [
+        bind.sign_pledge(context, IDENTITIES[place], place + 1, "key", SECRETS[place].public) for place in range(3)
+    ]
+    me = LocalParty(CLIENT, SIGNER, SeededRandomness(bytes.fromhex(GIVEN["client_draws"])))
+    residues = context.session.ring.encode(np.array(VECTOR["values"], dtype=np.int64))
+    sent, sealed = share(context, me, pledges, residues)
+    assert [each.hex() for each in sealed] == VECTOR["sealed_shares"]
+    assert sent.manifest.digests == tuple(hashlib.sha256(each).digest() for each in sealed)
+    assert sent.manifest.signature.hex() == VECTOR["expected"]["manifest_signature"]
+    assert pledges[1].signature.hex() == VECTOR["expected"]["key_pledge"]
+    for place in (1, 2, 3):
+        opened = open_share(context, SECRETS[place - 1], CLIENT, place, sealed[place - 1])
+        assert len(opened) == (15 if place == 1 else 32)
+
+
+def test_all_derivations_are_those_of_the_vector() -> None:
+    """Binding, digests, commitments, receipts and pledges are those that were computed independently."""
+    context, nonce = context_of_the_vector(), bytes.fromhex(GIVEN["nonce"])
+    digests = [hashlib.sha256(bytes.fromhex(each)).digest() for each in VECTOR["sealed_shares"]]
+    manifest = bind.sign_manifest(context, SIGNER, CLIENT, digests)
+    listed = bind.set_digest(context, [manifest])
+    accepted = bind.set_commitment(context, 2, nonce, [manifest])
+    sum_share = bind.sum_commitment(context, 2, listed, nonce, digests[0])
+    identity = IDENTITIES[1]
+    found = {
+        "binding": context.binding,
+        "manifest_signature": manifest.signature,
+        "manifest_digest": bind.manifest_digest(context, manifest),
+        "receipt_signature": bind.sign_receipt(context, identity, 2, manifest).signature,
+        "set_digest": listed,
+        "set_commitment": accepted,
+        "sum_commitment": sum_share,
+        "key_pledge": bind.sign_pledge(context, identity, 2, "key", SECRETS[1].public).signature,
+        "accepted_pledge": bind.sign_pledge(context, identity, 2, "accepted", accepted).signature,
+        "sum_pledge": bind.sign_pledge(context, identity, 2, "sum", sum_share).signature,
+    }
+    assert {name: value.hex() for name, value in found.items()} == VECTOR["expected"]
+
+
+@pytest.mark.parametrize(
+    "facts", [{"plan": b"other"}, {"m": 3}, {"session": bytes(32)}, {"roster": bytes(32)}], ids=str
+)
+def test_everything_is_bound_to_the_session(facts: dict) -> None:
+    """Another plan, session, roster or set of aggregators changes the binding that all strings start from."""
+    base = shared_context()
+    if set(facts) & {"session", "roster"}:
+        changed = SharedContext(
+            SessionContext(**{**vars(base.session), **facts}), dict(base.aggregators), dict(base.names)
+        )
+    else:
+        changed = shared_context(**facts)
+    assert changed.binding != base.binding
+
+
+def test_every_derived_key_is_of_one_use() -> None:
+    """Stream keys of one seed differ between clients, aggregators and sessions, as does what seals are bound to."""
+    contexts = (shared_context(), shared_context(plan=b"other"))
+    pairs = [(1, 1), (1, 2), (2, 1), (2, 2)]
+    streams = {bind.stream_key(context, bytes(32), *pair) for context in contexts for pair in pairs}
+    associated = {bind.seal_associated(context, *pair) for context in contexts for pair in pairs}
+    assert len(streams) == len(associated) == 8
