@@ -26,6 +26,7 @@ from secagg.parties.verification import verify_transcript
 from secagg.plan import Plan, write_plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency
+from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
@@ -59,7 +60,7 @@ def demo(
     ),
     clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
-    protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
+    protection: Annotated[str, typer.Option(help="masked or none; shared and encrypted come later.")] = "masked",
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
     refine: Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")] = 0,
     json_to: JsonOption = None,
@@ -68,6 +69,7 @@ def demo(
     """Five members build a digit classifier together; the server sees nothing but the sum."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
+    protection_named(protection).served()
     choices = _choices(expand, protection, promise, refine)
     stage = _set_the_stage(out, clients, choices)
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")

@@ -47,6 +47,7 @@ def server(
     if credentials.index != SERVER_INDEX:
         raise BadInput(f"{credentials.name} is a client in the roster, not the server")
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
+    setup.protection.served()
     if setup.plan.noise == NoiseFrom.AGGREGATOR:
         raise BadInput("with this protection the server would open the exact sum", remedy="let the clients add noise")
     federation = FederationServer(setup, credentials.identity, state, lambda text: speaker.say(f"warning: {text}"))
@@ -120,6 +121,7 @@ def client(
     if credentials.index == SERVER_INDEX:
         raise BadInput(f"{credentials.name} is the server in the roster, not a client")
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
+    setup.protection.served()
     chosen = read_policy(policy)
     setup.check(chosen)
     session_folder(state, setup)

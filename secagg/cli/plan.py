@@ -60,7 +60,9 @@ def new(
         str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
     ] = None,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
-    protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
+    protection: Annotated[
+        str, typer.Option(help="masked or none; shared and encrypted, which only simulate runs yet.")
+    ] = "masked",
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
     dropouts: Annotated[int | None, typer.Option(min=0, help="Clients that may vanish; default: all that can.")] = None,
     minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,

@@ -23,14 +23,16 @@ def simulate(
         int | None, typer.Option(min=1, help="Default 5; one per table of a folder, one per value of column:NAME.")
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME.")] = "iid",
-    protection: Annotated[str, typer.Option(help="masked or none.")] = "masked",
+    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
     epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
     delta: Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")] = None,
     adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
     unit: Annotated[
         str, typer.Option(help="Whom epsilon protects: one record, or one silo with all of its.")
     ] = "record",
-    noise: Annotated[str, typer.Option(help="client: everyone adds a share. aggregator: it is trusted.")] = "client",
+    noise: Annotated[
+        str, typer.Option(help="client: everyone adds a share. aggregator: whoever opens the sum.")
+    ] = "client",
     shares: Annotated[
         str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
     ] = None,

@@ -1,4 +1,4 @@
-"""One session in memory: the same state machines and the same bytes as over gRPC, without sockets.
+"""One session with one server in memory: the same state machines and bytes as over gRPC, without sockets.
 
 A client may leave at a named step: it then answers nothing from that step on.
 """
@@ -32,11 +32,15 @@ class Measured:
     client_bytes: dict[int, int] = field(default_factory=dict)
     server_seconds: dict[str, float] = field(default_factory=dict)
 
+    def charge(self, member: int, *, cpu: float = 0.0, sent: int = 0) -> None:
+        """Add CPU seconds and bytes sent to a client's cost."""
+        self.client_cpu[member] = self.client_cpu.get(member, 0.0) + cpu
+        self.client_bytes[member] = self.client_bytes.get(member, 0) + sent
+
     def add(self, other: Measured) -> None:
         """Add the cost of another session."""
-        for mine, theirs in ((self.client_cpu, other.client_cpu), (self.client_bytes, other.client_bytes)):
-            for member, cost in theirs.items():
-                mine[member] = mine.get(member, 0) + cost  # type: ignore[assignment]
+        for member in other.client_cpu:
+            self.charge(member, cpu=other.client_cpu[member], sent=other.client_bytes[member])
         for step, seconds in other.server_seconds.items():
             self.server_seconds[step] = self.server_seconds.get(step, 0.0) + seconds
 
@@ -87,8 +91,7 @@ class InMemorySession:
         if isinstance(transition.state, ReadyState):
             residues = self._context.ring.encode(self._vector_of(member))
             transition = transition.state.protect(self._context, self._parties[member], residues)
-        spent = self.measured.client_cpu.get(member, 0.0)
-        self.measured.client_cpu[member] = spent + time.process_time() - start
+        self.measured.charge(member, cpu=time.process_time() - start)
         self._states[member] = transition.state
         self._outbox[member] = transition
 
@@ -111,8 +114,7 @@ class InMemorySession:
 
     def _deliver(self, step: Any, member: int, transition: Transition) -> None:
         data = encode(transition.outgoing)
-        sent = len(data) + len(transition.vector or b"")
-        self.measured.client_bytes[member] = self.measured.client_bytes.get(member, 0) + sent
+        self.measured.charge(member, sent=len(data) + len(transition.vector or b""))
         step.accept(member, decode(step.awaits, data))
         if isinstance(transition.outgoing, UploadHeader) and transition.vector is not None:
             self._total += self._context.ring.unpack(transition.vector, self._context.length)

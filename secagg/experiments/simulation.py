@@ -17,16 +17,16 @@ from secagg.data import Dataset, Origin, Records, partition
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.features import Clock, Features
-from secagg.experiments.in_memory import STEPS, InMemorySession, Measured
+from secagg.experiments.in_memory import Measured
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
+from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
 from secagg.features import radius_of, round_up
 from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
-from secagg.plan import NoiseFrom
-from secagg.privacy import Unit, rounded_gaussian
+from secagg.privacy import Unit
 from secagg.privacy.paper_noise import PaperNoise
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.messages import RoundOpening
@@ -174,19 +174,15 @@ def _run(
     while True:
         vectors = {member: _vector(setup, records, paper) for member, records in members.items()}
         clock.lap("statistics")
-        session = InMemorySession(setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem(), leaves)
-        opened = session.run()
+        opened = run_session(setup, keys, vectors.__getitem__, leaves)
         measured.add(opened.measured)
-        total = opened.total
-        if setup.calibration is not None and setup.plan.noise == NoiseFrom.AGGREGATOR:
-            total = total + rounded_gaussian(setup.calibration.segments, OperatingSystem())
         clock.lap("secure_sum")
-        result = conclude(setup, opened.members, total)
+        result = conclude(setup, opened.members, opened.total)
         clock.lap("head")
         if result.following is None:
             return setup, result, measured
         setup = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
-        leaves = dict.fromkeys(leaves, STEPS[0])
+        leaves = dict.fromkeys(leaves, LEAVING[setup.plan.protection][0])
 
 
 def _vector(setup: SessionSetup, records: LocalRecords, paper: PaperNoise | None) -> NDArray[np.int64]:
@@ -204,5 +200,5 @@ def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[Lo
 def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
     """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
     chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
-    steps = STEPS if settings.protection == "masked" else ("UploadHeader",)
+    steps = LEAVING[settings.protection]
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

@@ -25,8 +25,9 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", f"{blocks}: {layout.length} integers{sums}"),
-        ("what leaves a client", f"{setup.context.packed_bytes} bytes whatever its records, and keys and shares"),
+        ("what leaves a client", f"{setup.upload_bytes} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
+        *_ciphertexts(setup),
         ("protection", plan.protection),
         ("who must agree", setup.protection.explain(setup.context)),
         *_promise(setup),
@@ -37,20 +38,41 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     ]
 
 
+def _ciphertexts(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Which encryption, how secure, and why it always decrypts; nothing where nothing is encrypted."""
+    parameters = setup.protection.ciphertexts
+    if parameters is None:
+        return []
+    return [("ciphertexts", parameters(setup.capacity.largest, len(setup.context.clients)).explain())]
+
+
+def _against(setup: SessionSetup) -> str:
+    """Against whom the promise holds."""
+    plan, protection = setup.plan, setup.protection
+    several = len(protection.openers) > 1
+    opener = f"either {' or '.join(protection.openers)}" if several else protection.openers[0]
+    if protection.ciphertexts is not None:
+        rounding = "not against the key holder: the ciphertexts' rounding tells it a little that no promise covers"
+        return f"the server, any {plan.colluders} of the members, and everybody who sees what is published; {rounding}"
+    if plan.noise == NoiseFrom.AGGREGATOR and several:
+        return f"everybody, {opener} among them: each adds all the noise before anyone sees the sum"
+    if plan.noise == NoiseFrom.AGGREGATOR:
+        return "everybody but the aggregator, which opens the exact sum and is trusted to add the noise"
+    if not protection.hides_vectors:
+        return "everybody, though the server sees every vector: each client's own share of the noise is enough"
+    if not plan.colluders and setup.claim is not None:
+        first = setup.claim.releases.first
+        lone = shown(setup.claim.what_if(colluding=first.parties - first.fewest + 1))
+        return f"{opener} and everybody who sees what is published; against a member, who knows its own share, {lone}"
+    return f"{opener}, any {plan.colluders} of the members, and everybody who sees what they publish"
+
+
 def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     """Who is protected, against whom, how much, by which noise, and what breaks it."""
     claim, plan = setup.claim, setup.plan
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
     first = claim.releases.first
-    whom = f"the server, any {plan.colluders} of the members, and everybody who sees what they publish"
-    if not plan.colluders:
-        lone = shown(claim.what_if(colluding=first.parties - first.fewest + 1))
-        whom = f"the server and everybody who sees what is published; against a member, who knows its own share, {lone}"
-    if not setup.protection.hides_vectors:
-        whom = "everybody, though the server sees every vector: each client's own share of the noise is enough"
-    if plan.noise == NoiseFrom.AGGREGATOR:
-        whom = "everybody but the aggregator, which opens the exact sum and is trusted to add the noise"
     noise = "; ".join(
         f"{each.block}: σ {each.sigma:.6g} of {each.multiplier} × its unit"
         + (f", {each.off_diagonal:.6g} off the diagonal" if each.off_diagonal else "")
@@ -59,7 +81,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     saved = setup.bytes_saved_by_grid
     return [
         ("promise", claim.sentence()),
-        ("against", whom),
+        ("against", _against(setup)),
         ("noise of one party", f"{noise}. {first.parties} add theirs, {first.fewest} honest ones are enough"),
         ("what breaks it", _breaks(setup)),
         ("a bad record", "counts as zero, by a rule that looks at it alone; the operator sees how many there are"),
@@ -73,7 +95,10 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
 def _breaks(setup: SessionSetup) -> str:
     """In plain words; the rest is in threat_models/README.md."""
     broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
-    if setup.plan.noise == NoiseFrom.AGGREGATOR:
+    openers = setup.protection.openers
+    if setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
+        broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
+    elif setup.plan.noise == NoiseFrom.AGGREGATOR:
         broken = "an aggregator that leaves its noise out or keeps the exact sum"
     several = "; another plan over the same data adds to it, which each member's ledger counts"
     unit = "; a client's records as a whole, or people with many records, are protected far less"

@@ -39,13 +39,19 @@ class Noisers:
     def of(cls, plan: Plan, noise: str, clients: int, survivors: int) -> Noisers:
         """Of a plan for `clients`, of whom at least `survivors` are in every sum, `plan.colluders` not honest.
 
-        Where the protection hides no single vector, each client's share must protect it alone.
+        Where the protection hides no single vector, each client's share must protect it alone. Whoever opens the sum
+        adds all of an aggregator's noise: of two, one honest one is enough.
         Raises BadInput when no honest share need be left.
         """
-        mechanism = MECHANISMS[NoiseFrom(noise)]
+        mechanism, protection = MECHANISMS[NoiseFrom(noise)], protection_named(plan.protection)
+        if mechanism is Mechanism.GAUSSIAN and protection.ciphertexts is not None:
+            raise BadInput(
+                "the key holder could read the ciphertexts' rounding beside an aggregator's noise",
+                remedy="let the clients add noise, or choose another protection",
+            )
         if mechanism is Mechanism.GAUSSIAN:
-            return cls(mechanism, 1, 1)
-        honest = survivors - plan.colluders if protection_named(plan.protection).hides_vectors else 1
+            return cls(mechanism, len(protection.openers), 1)
+        honest = survivors - plan.colluders if protection.hides_vectors else 1
         if honest < 1:
             raise BadInput(
                 f"with {survivors} survivors and {plan.colluders} colluders no honest share of the noise need be left",

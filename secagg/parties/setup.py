@@ -69,7 +69,7 @@ class SessionSetup:
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
         capacities = [_capacity(plan, roster, *each) for each in zip(layouts, calibrations, strict=True)]
         for each, needed in zip(layouts, capacities, strict=True):
-            needed.ring()
+            protection.upload_bytes(replace(context, ring=needed.ring(), length=each.length), needed.largest)
             if len(sums) > 1 and 8 * each.length > MAX_RELEASE:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
         calibration, layout, capacity = calibrations[0], layouts[0], capacities[0]
@@ -125,16 +125,25 @@ class SessionSetup:
         if self.claim is None:
             return 0
         plan, first = self.plan, self.claim.releases.first
-        layout = layout_of(self._sums[0], first)
         fine = Layout(self.method.sums(plan.dimension, len(plan.classes), FINE_LEVELS)[0].blocks)
-        wide = _capacity(plan, self.roster, fine, None).ring().entry_bytes
-        return layout.length * (wide - _capacity(plan, self.roster, layout, first).ring().entry_bytes)
+        return self._vector_bytes(fine, None) - self._vector_bytes(layout_of(self._sums[0], first), first)
+
+    @property
+    def upload_bytes(self) -> int:
+        """Bytes of one protected vector of this session."""
+        return self._vector_bytes(self.layout, self.calibration)
+
+    def _vector_bytes(self, layout: Layout, calibration: Calibration | None) -> int:
+        capacity = _capacity(self.plan, self.roster, layout, calibration)
+        context = replace(self.context, ring=capacity.ring(), length=layout.length)
+        return self.protection.upload_bytes(context, capacity.largest)
 
     def opened_noise(self, survivors: int) -> Noise | None:
         """What is known of the noise in this session's opened sum of so many clients; None without noise."""
         if self.calibration is None:
             return None
-        return self.calibration.opened(survivors if self.plan.noise == NoiseFrom.CLIENT else 1)
+        by_clients = self.plan.noise == NoiseFrom.CLIENT
+        return self.calibration.opened(survivors if by_clients else len(self.protection.openers))
 
     def spent(self) -> tuple[SpentCurve, ...]:
         """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
@@ -154,7 +163,7 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        policy.check(self.plan, len(self.context.clients), self.fewest, self.context.packed_bytes)
+        policy.check(self.plan, len(self.context.clients), self.fewest, self.upload_bytes)
 
     @property
     def fewest(self) -> int:
@@ -179,7 +188,8 @@ def _context(plan: Plan, roster: Roster) -> SessionContext:
 
 
 def _capacity(plan: Plan, roster: Roster, layout: Layout, calibration: Calibration | None) -> Capacity:
-    """Noise that an aggregator adds comes after the sum has left the ring."""
-    in_ring = calibration is not None and plan.noise == NoiseFrom.CLIENT
-    noise = calibration.largest if calibration is not None and in_ring else 0
+    """Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum."""
+    noise = 0
+    if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
+        noise = calibration.largest
     return Capacity(len(roster.clients), plan.max_records, layout.bound, noise)

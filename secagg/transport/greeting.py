@@ -18,6 +18,9 @@ _TIMEOUT = 5.0
 def greet(credentials: Credentials, address: str, wait: float) -> None:
     """Complete one TLS 1.3 handshake with the server, waiting up to `wait` seconds for it to be there.
 
+    A connection that closes without a word is tried once more, whatever `wait` is: a refusal looks like that, and
+    so does a server that is just being killed.
+
     Raises BadInput: not an address, unreachable, no TLS 1.3, a certificate that is expired, of another authority or
     of another member than the roster's server, or this member's certificate refused.
     """
@@ -25,15 +28,23 @@ def greet(credentials: Credentials, address: str, wait: float) -> None:
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise BadInput(f"{address!r} is no server address", remedy="write HOST:PORT")
     deadline = time.monotonic() + wait
+    closed = False
     while True:
         try:
-            return _handshake(credentials, host.strip("[]"), int(port))
+            if _handshake(credentials, host.strip("[]"), int(port)):
+                return
+            if closed:
+                raise BadInput("the server refuses this member's certificate", remedy="have it issued anew")
+            closed = True
         except ssl.SSLCertVerificationError as error:
             raise BadInput(f"the certificate of the server at {address} is refused: {error.verify_message}") from None
         except ssl.SSLError as error:
-            reason = error.reason or "no reason given"
-            raise BadInput(f"no TLS 1.3 session with {address} ({reason})", remedy=_remedy(reason)) from None
+            if closed or not isinstance(error, ssl.SSLEOFError):
+                reason = error.reason or "no reason given"
+                raise BadInput(f"no TLS 1.3 session with {address} ({reason})", remedy=_remedy(reason)) from None
+            closed = True
         except OSError as error:
+            closed = False
             if time.monotonic() >= deadline:
                 raise BadInput(
                     f"cannot reach the server at {address} ({error.strerror or error})", remedy="is it running?"
@@ -41,7 +52,8 @@ def greet(credentials: Credentials, address: str, wait: float) -> None:
         time.sleep(RETRY_SECONDS)
 
 
-def _handshake(credentials: Credentials, host: str, port: int) -> None:
+def _handshake(credentials: Credentials, host: str, port: int) -> bool:
+    """Whether the server keeps the connection open once the handshake is complete."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=credentials.ca_pem.decode())
@@ -54,8 +66,8 @@ def _handshake(credentials: Credentials, host: str, port: int) -> None:
         contextlib.suppress(TimeoutError),
     ):
         # A server that refuses the client's certificate closes after the handshake; one that takes it speaks first.
-        if not secured.recv(1):
-            raise BadInput("the server refuses this member's certificate", remedy="have it issued anew")
+        return bool(secured.recv(1))
+    return True
 
 
 def _remedy(reason: str) -> str:

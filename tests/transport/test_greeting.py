@@ -42,6 +42,28 @@ def blocking_listener(context: ssl.SSLContext) -> Iterator[str]:
         thread.join()
 
 
+@contextmanager
+def ending_listener(context: ssl.SSLContext, complete: bool) -> Iterator[tuple[str, threading.Event]]:
+    """A server that ends with its first handshake, complete or not, and the event of its end."""
+    ended = threading.Event()
+
+    def end() -> None:
+        connection, _ = plain.accept()
+        plain.close()
+        if complete:
+            context.wrap_socket(connection, server_side=True).unwrap()
+        else:
+            connection.recv(1 << 16)
+        connection.close()
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        thread = threading.Thread(target=end)
+        thread.start()
+        yield f"127.0.0.1:{plain.getsockname()[1]}", ended
+        thread.join()
+
+
 @asynccontextmanager
 async def listener(context: ssl.SSLContext | None) -> AsyncIterator[str]:
     """A server that completes the handshake, if there is one, and says nothing."""
@@ -121,6 +143,23 @@ async def test_expired_member(consortium: Path, address: str) -> None:
     certify(consortium, consortium / "alice", "alice", days=-1)
     with pytest.raises(BadInput, match="refuses this member's certificate"):
         await asyncio.to_thread(greet, credentials, address, 0.0)
+
+
+async def test_member_that_is_refused_twice(consortium: Path) -> None:
+    """A listener that closes after every handshake refuses the member."""
+    async with listener(server_context(consortium / SERVER, ssl.TLSVersion.TLSv1_3)) as address:
+        assert "refuses this member's certificate" in await refused(consortium / "alice", address)
+
+
+@pytest.mark.parametrize("complete", [True, False], ids=["after_the_handshake", "in_the_handshake"])
+async def test_server_that_goes_away_once(consortium: Path, complete: bool) -> None:
+    """A server that is killed during or right after a handshake is greeted once it is there again."""
+    with ending_listener(server_context(consortium / SERVER, ssl.TLSVersion.TLSv1_3), complete) as (address, ended):
+        greeting = asyncio.create_task(asyncio.to_thread(greet, read_credentials(consortium / "alice"), address, 30.0))
+        await asyncio.to_thread(ended.wait)
+        server, _ = await serve(read_credentials(consortium / SERVER), Remembering(), address)
+        await greeting
+        await server.stop(None)
 
 
 async def test_server_of_tls_1_2(consortium: Path) -> None:

@@ -14,18 +14,28 @@ from secagg.protection.encryption.parameters import HeParameters, for_capacity
 from secagg.protection.seam import SessionContext
 from secagg.wire import encode
 
+LONGEST_SUM = (63 << 20) // 8
+"""Integers in the longest `OpenedSum`."""
+
 
 @dataclass(frozen=True)
 class EncryptedContext(SessionContext):
     """The public facts of an encrypted session.
 
     `server` and `holder` are the Ed25519 identities of the server and of the key holder; `largest` is the plan's
-    capacity: the largest absolute value of an entry of the sum, noise included.
+    capacity: the largest absolute value of an entry of the sum, noise included. Raises BadInput for a sum too long.
     """
 
     server: bytes
     holder: bytes
     largest: int
+
+    def __post_init__(self) -> None:
+        if self.length > LONGEST_SUM:
+            raise BadInput(
+                f"an opened sum of {self.length} integers does not fit one message, which takes {LONGEST_SUM}",
+                remedy="use fewer features",
+            )
 
     @property
     def parameters(self) -> HeParameters:
@@ -35,25 +45,48 @@ class EncryptedContext(SessionContext):
             raise CapacityExceeded("the ring of the sum (bits)", found.plain_bits, self.ring.bits)
         return found
 
+    @classmethod
+    def of(cls, session: SessionContext, server: bytes, holder: bytes, largest: int) -> EncryptedContext:
+        """A session of the plan with its two openers and its capacity."""
+        return cls(**vars(session), server=server, holder=holder, largest=largest)
+
     @property
     def fewest(self) -> int:
-        """The smallest number of clients whose sum is opened: all but the tolerated dropouts, two of them honest.
-
-        Raises BadInput when there are not that many clients.
-        """
-        clients = len(self.identities)
-        fewest = max(self.minimum_cohort, self.colluders + 2, clients - self.dropouts)
-        if fewest > clients:
-            raise BadInput(
-                f"a sum of {fewest} clients cannot be reached with {clients}",
-                remedy="lower colluders or minimum_cohort",
-            )
-        return fewest
+        """The smallest number of clients whose sum is opened. Raises BadInput when there are not that many."""
+        return fewest(self)
 
     @property
     def binding(self) -> bytes:
         """Digest of plan, session, roster and parameters, inside every signature and key."""
         return digest("encrypted context", self.plan, self.session, self.roster, self.parameters.digest())
+
+
+def fewest(context: SessionContext) -> int:
+    """The smallest number of clients whose sum is opened: all but the tolerated dropouts, two of them honest.
+
+    Raises BadInput when there are not that many clients.
+    """
+    clients = len(context.identities)
+    needed = max(context.minimum_cohort, context.colluders + 2, clients - context.dropouts)
+    if needed > clients:
+        raise BadInput(
+            f"a sum of {needed} clients cannot be reached with {clients}",
+            remedy="lower colluders or minimum_cohort",
+        )
+    return needed
+
+
+def explain(context: SessionContext) -> str:
+    """What holds, in words."""
+    n, d, c = len(context.clients), context.dropouts, context.colluders
+    needed = f"all but D = {d} of n = {n}, and at least 2 more than c = {c}"
+    lines = [
+        "a vector stays secret unless the server and the key holder collude; clients speak once and may leave",
+        f"the sum of fewer than {fewest(context)} clients is never opened: {needed}",
+        "the key holder is trusted to be there and to open one sum, once, as it is; the server to add what it got",
+        "the rounding of the ciphertexts tells the key holder a little more than the sum; no promise covers that",
+    ]
+    return "\n".join(lines)
 
 
 def message_digest(value: PublishedKey | EncryptedUpload | Declaration) -> bytes:

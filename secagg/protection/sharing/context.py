@@ -83,7 +83,8 @@ def explain(context: SessionContext) -> str:
     """What holds, in words."""
     needed, c = fewest(context), context.colluders
     lines = [
-        "a vector stays secret unless all aggregators collude; clients speak once and may leave",
+        "a vector stays secret unless all aggregators collude; clients speak once, to each of them, and may leave",
+        "who has not reached every aggregator is left out; they fix one set and one sum in two rounds of commitments",
         f"the sum of fewer than {needed} clients is never opened: the minimum cohort, and 2 more than c = {c}",
         "every aggregator must stay until the sum is opened; one that errs in its own addition spoils the sum unseen",
     ]

@@ -1,0 +1,49 @@
+"""One session of a plan, whatever its protection, with the noise that those who open the sum add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from secagg.crypto.signatures import SigningKey
+from secagg.encoding import Integers
+from secagg.experiments.encrypted_session import ENCRYPTED_STEPS, EncryptedSession
+from secagg.experiments.in_memory import STEPS, InMemorySession, SessionResult
+from secagg.experiments.shared_session import SHARED_STEPS, SharedSession
+from secagg.parties import SessionSetup
+from secagg.plan import NoiseFrom
+from secagg.privacy import rounded_gaussian
+from secagg.randomness import OperatingSystem
+
+LEAVING = {"masked": STEPS, "none": ("UploadHeader",), "shared": SHARED_STEPS, "encrypted": ENCRYPTED_STEPS}
+"""The steps of each protection that a client may never answer, first to last."""
+
+
+def run_session(
+    setup: SessionSetup,
+    identities: Mapping[int, SigningKey],
+    vector_of: Callable[[int], Integers],
+    leaves: Mapping[int, str],
+) -> SessionResult:
+    """Open the sum of the clients that stay; `leaves` says who leaves at which step.
+
+    Raises SessionAborted when too few are left.
+    """
+    context, source = setup.context, OperatingSystem()
+    noise = _noise_of(setup)
+    if setup.plan.protection == "shared":
+        return SharedSession(context, identities, vector_of, source, leaves, noise).run()
+    if setup.plan.protection == "encrypted":
+        largest = setup.capacity.largest
+        return EncryptedSession(context, largest, identities, vector_of, source, leaves).run()
+    opened = InMemorySession(context, setup.protection, identities, vector_of, source, leaves).run()
+    return opened if noise is None else replace(opened, total=opened.total + noise())
+
+
+def _noise_of(setup: SessionSetup) -> Callable[[], Integers] | None:
+    """Draws the noise of one party that opens the sum; None where it adds none."""
+    calibration = setup.calibration
+    if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
+        return None
+    segments = calibration.segments
+    return lambda: rounded_gaussian(segments, OperatingSystem())

@@ -1,0 +1,152 @@
+"""Plans whose sum two parties open: who adds the noise, what ring and ciphertexts hold, what people are told."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from secagg.errors import BadInput, CapacityExceeded, PlanRefused
+from secagg.parties import SessionSetup
+from secagg.parties.explanation import explain
+from secagg.parties.promise import Noisers
+from secagg.plan import NoiseFrom
+from secagg.policy import Policy
+from secagg.privacy import Mechanism
+from secagg.protection import PROTECTIONS
+from secagg.protection.encryption.parameters import for_capacity
+from tests.parties.promised import cast, check_promise, promised, reported
+
+TOGETHER = ("shared", "encrypted")
+ALONE = ("masked", "none")
+EXACT: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 1.0}
+
+
+BY_OPENERS = ("masked", "none", "shared")
+
+
+@pytest.mark.parametrize("protection", BY_OPENERS)
+def test_each_opener_adds_all_the_noise(protection):
+    """A single opener adds the noise of an aggregator, and each of two openers adds all of it; one honest is enough."""
+    setup = promised(protection=protection, noise=NoiseFrom.AGGREGATOR)
+    parties = 2 if protection in TOGETHER else 1
+    expected = Noisers(Mechanism.GAUSSIAN, parties, 1)
+    assert Noisers.of(setup.plan, "aggregator", 5, 4) == expected
+    first = setup.claim.releases.first
+    assert (first.mechanism, first.parties, first.fewest) == (Mechanism.GAUSSIAN, parties, 1)
+    assert setup.claim.what_if(colluding=parties - 1) <= setup.plan.epsilon
+    assert setup.claim.what_if(colluding=parties) == math.inf
+
+
+def test_one_opener_of_two_adds_as_much_as_a_single_one():
+    """The planned σ of an aggregator does not depend on how many there are."""
+    noises = [promised(protection=name, noise=NoiseFrom.AGGREGATOR).plan.noises for name in BY_OPENERS]
+    assert noises == [noises[0]] * len(noises)
+
+
+@pytest.mark.parametrize("refine", [0, 2])
+def test_capacity_has_room_for_the_noise_of_both(refine):
+    """The ring holds all records at their bounds plus ten σ of the noise that both openers add."""
+    setup = promised(protection="shared", noise=NoiseFrom.AGGREGATOR, refine=refine)
+    sigma = max(each.sigma for each in setup.calibration.blocks)
+    assert setup.capacity.noise == math.ceil(10 * sigma * math.sqrt(2))
+
+
+@pytest.mark.parametrize("protection", TOGETHER)
+def test_clients_shares_are_as_with_masks(protection):
+    """Neither opener sees a vector alone, so that a client's share is the same as under masks."""
+    plan, masked = promised(protection=protection).plan, promised().plan
+    assert (plan.noises, plan.minimum_cohort) == (masked.noises, masked.minimum_cohort)
+    assert "the noise gives" in reported(check_promise, replace(plan, minimum_cohort=2, dropouts=2), cast()[0])
+
+
+@pytest.mark.parametrize("protection", TOGETHER)
+def test_a_lone_client_is_refused(protection):
+    """The sum of one client is no sum."""
+    with pytest.raises(BadInput, match="cannot be reached"):
+        promised(protection=protection, clients=1, colluders=0, **EXACT)
+
+
+def test_ciphertexts_have_an_edge():
+    """Sums below 2⁵⁸ are encrypted; a plan for more is refused, though the ring has room and shares can be made."""
+    wide = {**EXACT, "clients": 4}
+    assert promised(protection="encrypted", max_records=(1 << 24) - 1, **wide).capacity.largest < 1 << 58
+    with pytest.raises(CapacityExceeded, match="plaintext"):
+        promised(protection="encrypted", max_records=1 << 24, **wide)
+    assert promised(protection="shared", max_records=1 << 24, **wide).capacity.largest == 1 << 58
+
+
+def test_policy_is_asked_about_the_bytes_that_leave():
+    """A policy that admits the vector but not its ciphertexts refuses the encrypted plan."""
+    plans = [promised(protection=name, dimension=400, **EXACT) for name in ("masked", "encrypted")]
+    for setup, refused in zip(plans, (False, True), strict=True):
+        policy = replace(
+            Policy.accepting(setup.plan, "own"), protections=tuple(PROTECTIONS), max_upload_mib=1, minimum_cohort=1
+        )
+        if refused:
+            with pytest.raises(PlanRefused, match=f"max_upload_mib: {setup.upload_bytes} bytes"):
+                setup.check(policy)
+        else:
+            setup.check(policy)
+
+
+def test_saving_is_counted_in_ciphertexts():
+    """What the coarse grid saves under encryption is the difference of whole ciphertexts."""
+    setup: SessionSetup = promised(protection="encrypted", dimension=100)
+    fine = promised(protection="encrypted", dimension=100, **EXACT)
+    assert fine.layout.length == setup.layout.length
+    assert setup.bytes_saved_by_grid == fine.upload_bytes - setup.upload_bytes > 0
+
+
+def explained(**choices: Any) -> dict[str, str]:
+    """The rows of a plan, by name."""
+    return dict(explain(promised(**choices)))
+
+
+@pytest.mark.parametrize(
+    ("protection", "opener"),
+    [("shared", "either the first aggregator or the second aggregator"), ("masked", "the server")],
+)
+def test_words_name_the_openers(protection, opener):
+    """Whom the promise holds against, and what breaks it, name those who open the sum."""
+    assert explained(protection=protection)["against"].startswith(f"{opener}, any 1 of the members")
+    assert explained(protection=protection, colluders=0)["against"].startswith(f"{opener} and everybody")
+    rows = explained(protection=protection, noise=NoiseFrom.AGGREGATOR)
+    assert ("is trusted to add the noise" in rows["against"]) == (protection == "masked")
+    if protection == "shared":
+        assert rows["promise"].endswith("It holds while at least one of 2 parties that add the whole noise is honest.")
+        assert rows["against"].startswith(f"everybody, {opener} among them")
+        assert "when they collude or all leave their noise out" in rows["what breaks it"]
+        assert "2 add theirs, 1 honest ones are enough" in rows["noise of one party"]
+
+
+def test_no_promise_is_made_against_a_key_holder():
+    """What the ciphertexts' rounding tells the key holder is covered by no noise: said, and its own noise refused."""
+    against = explained(protection="encrypted")["against"]
+    assert against.startswith("the server, any 1 of the members")
+    assert "not against the key holder" in against
+    with pytest.raises(BadInput, match="rounding"):
+        promised(protection="encrypted", noise=NoiseFrom.AGGREGATOR)
+
+
+def test_words_tell_what_openers_are_trusted_for():
+    """The lines say who must not collude, how many clients a sum needs, and what happens when a client leaves."""
+    said = {name: explained(protection=name)["who must agree"] for name in TOGETHER}
+    assert "unless all aggregators collude" in said["shared"]
+    assert "who has not reached every aggregator is left out" in said["shared"]
+    assert "unless the server and the key holder collude" in said["encrypted"]
+    for text in said.values():
+        assert "the sum of fewer than" in text
+        assert "speak once" in text
+        assert "may leave" in text
+
+
+def test_ciphertexts_are_explained():
+    """An encrypted plan says which encryption it uses and how long an upload is; others have no such row."""
+    setup = promised(protection="encrypted")
+    parameters = for_capacity(setup.capacity.largest, 5)
+    rows = dict(explain(setup))
+    assert rows["ciphertexts"] == parameters.explain()
+    assert rows["what leaves a client"].startswith(f"{parameters.packed_bytes(setup.layout.length)} bytes")
+    for name in ("masked", "none", "shared"):
+        assert "ciphertexts" not in explained(protection=name)
