@@ -32,6 +32,28 @@ class Budget:
     may_repeat: bool
 
 
+MEANING = {
+    "roster": "SHA-256 of the roster whose members you have checked",
+    "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
+    "methods": "what may be summed",
+    "protections": "how your vector may be hidden",
+    "results": "who may receive the head",
+    "minimum_cohort": "fewest clients whose sum may be opened",
+    "minimum_honest": "fewest of them beyond the colluders; with 2, each of two honest ones learns the other's sum",
+    "minimum_colluders": "fewest colluding clients that the plan must withstand",
+    "max_upload_mib": "largest vector that may leave, in MiB",
+    "max_epsilon": 'most that one plan may cost; "inf" accepts an exact sum',
+    "max_epsilon_total": "most that all plans about the data may cost together",
+    "max_delta": "largest delta, of one plan and of the total",
+    "units": "whom epsilon may protect: a record, or a silo with all of its records",
+    "adjacencies": "which neighbours count",
+    "noise_from": "who may add the noise; an aggregator would be trusted",
+    "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
+    "refinement_without_noise": "whether each round of refinement may open an exact sum",
+}
+"""One line of comment for each key of the file."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Every key of the file's `[accept]` table, and `data_name` from `[data]`.
@@ -127,10 +149,11 @@ class Policy:
 
     def to_toml(self) -> str:
         """The policy as a file that a person can edit."""
-        lines = ["[data]", f"name = {_toml(self.data_name)}", "", "[accept]"]
-        lines += [
-            f"{field.name} = {_toml(getattr(self, field.name))}" for field in fields(self) if field.name != "data_name"
-        ]
+        lines = ["[data]", "# what your ledger calls these records; another name has a budget of its own"]
+        lines += [f"name = {_toml(self.data_name)}", "", "[accept]"]
+        for field in fields(self):
+            if field.name != "data_name":
+                lines += [f"# {MEANING[field.name]}", f"{field.name} = {_toml(getattr(self, field.name))}"]
         return "\n".join(lines) + "\n"
 
 

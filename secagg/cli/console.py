@@ -98,6 +98,12 @@ def percent(evaluation: Evaluation) -> str:
     return f"{share:.2f} % ({evaluation.correct} of {evaluation.total}; 95 % interval {low:.2f} to {high:.2f})"
 
 
+def refuse_existing(path: Path) -> None:
+    """Raise BadInput for a file that is there: people have read it, and others hold its digest."""
+    if path.exists():
+        raise BadInput(f"{path} is there already", remedy="write to another file, or remove it first")
+
+
 def to_epsilon(text: str) -> float:
     """The value of an --epsilon option. Raises BadInput unless it is inf or a number above 0."""
     try:

@@ -44,13 +44,20 @@ def predict(
 
 
 def verify(
-    transcript: Annotated[Path, typer.Argument(help="transcript.log of a party, with its uploads/ beside it.")],
+    transcripts: Annotated[
+        list[Path], typer.Argument(help="transcript.log of a party, with its uploads/ beside it; one for each round.")
+    ],
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Check a transcript offline: chain, signatures, and that the published sum is that of the accepted uploads."""
+    """Check transcripts offline: chain, signatures, and that the published sum is that of the accepted uploads."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    with speaker.busy(f"verifying {transcript}"):
-        findings = verify_transcript(transcript)
-    rows = [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in findings.items()]
-    speaker.result(findings, two_columns("The transcript verifies", rows))
+    found: list[dict[str, Any]] = []
+    tables = []
+    for path in transcripts:
+        with speaker.busy(f"verifying {path}"):
+            findings = verify_transcript(path)
+        rows = [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in findings.items()]
+        tables.append(two_columns("The transcript verifies", rows))
+        found.append(findings)
+    speaker.result(found[0] if len(found) == 1 else {"transcripts": found}, *tables)

@@ -134,7 +134,7 @@ def client(
     )
     ledger.check(federation.release, chosen.budget)
     if records.bad:
-        speaker.say(f"{records.bad} of {len(records)} records are malformed and count for nothing")
+        speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
     if dry_run:
         _explain_dry_run(speaker, setup, chosen, records, credentials.name)
         return
@@ -185,4 +185,5 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
 
 def _rows(content: dict[str, Any]) -> list[tuple[str, str]]:
     """The plain values, for people; lists and tables are in the JSON."""
-    return [(name, str(value)) for name, value in content.items() if not isinstance(value, dict | list)]
+    plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
+    return [(name, str(value)) for name, value in plain.items()]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from methods import parameters_of
-from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, to_epsilon, two_columns
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.parties import SessionSetup, read_records
@@ -73,6 +73,7 @@ def new(
     quiet: QuietOption = False,
 ) -> None:
     """Write the plan of a fresh session. Nothing of it may come from private data."""
+    refuse_existing(out)
     parameters = parameters_of(method, {"covariance": covariance, "ridge": ridge, "refine": refine})
     choices = PlanChoices(
         purpose=purpose,
@@ -160,8 +161,8 @@ def policy_for(
     quiet: QuietOption = False,
 ) -> None:
     """Write a policy that trusts this plan's roster and backbone, for you to read and tighten."""
-    chosen = read_plan(plan)
-    policy = Policy.accepting(chosen, data_name)
+    refuse_existing(out)
+    policy = Policy.accepting(read_plan(plan), data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")
     Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
 

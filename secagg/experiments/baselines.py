@@ -30,7 +30,8 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
         if getattr(settings, name) != getattr(plain, name):
             option = name.replace("_", "-")
             raise BadInput(f"dp-sgd has all records in one place and no {name}", remedy=f"leave out --{option}")
-    normalisation = normalisation_for(PlanChoices(epsilon=1.0, centre=settings.centre, normalisation=_chosen(settings)))
+    noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalisation=_chosen(settings))
+    normalisation = normalisation_for(noisy)
     if normalisation is Normalisation.NONE:
         raise BadInput("dp-sgd clips, and takes normalised records", remedy="choose centred-unit or unit")
     grid = Grid(1.0, 16 * coarsest_levels(features.map.dimension), settings.centre, normalisation)

@@ -52,7 +52,7 @@ class SimulationResult:
             "delta": s.delta,
             "adjacency": s.adjacency,
             "unit": s.unit,
-            "noise": s.noise if math.isfinite(s.epsilon) else None,
+            "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
             "refine": s.refine,
             "covariance": s.covariance,
             "expand": s.expand,

@@ -123,7 +123,8 @@ def sweep(
             ended[file.path] = run
             report(len(ended), len(files))
     result = SweepResult(dataset.name, tuple(ended[file.path] for file in files))
-    result.write(out)
+    if result.series:  # refusals alone must not replace what an earlier sweep has written
+        result.write(out)
     return result
 
 

@@ -85,8 +85,11 @@ class FederationServer:
             raise ProtocolViolation("client", "asks about another session or plan")
         return self._stages[plan].session
 
-    def _begin(self, setup: SessionSetup) -> None:
-        """Open a session, and those that follow from what its transcript already holds."""
+    def _begin(self, setup: SessionSetup, members: tuple[int, ...] | None = None) -> None:
+        """Open a session, and those that follow from what its transcript already holds.
+
+        `members` were in the sum before; nobody else is told of this round.
+        """
         folder = session_folder(self._state, setup)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
 
@@ -97,7 +100,9 @@ class FederationServer:
             self._follow(setup, outcome)
             return outcome
 
-        session = ServerSession(setup, self._identity, folder, journal, finish)
+        gone = set(setup.context.clients) - set(setup.context.clients if members is None else members)
+        names = frozenset(setup.context.names[member] for member in gone)
+        session = ServerSession(setup, self._identity, folder, journal, finish, names)
         self._stages[setup.context.plan] = Stage(setup, folder, session)
         if session.outcome is not None:
             self._follow(setup, session.outcome)
@@ -105,4 +110,4 @@ class FederationServer:
     def _follow(self, setup: SessionSetup, outcome: Outcome) -> None:
         following = following_setup(setup, outcome)
         if following is not None and following.context.plan not in self._stages:
-            self._begin(following)
+            self._begin(following, outcome.members)

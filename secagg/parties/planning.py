@@ -113,7 +113,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         dimension=features.dimension,
         radius=1.0 if normalisation is not Normalisation.NONE else _radius(data, features, choices),
         levels=choices.levels or FINE_LEVELS,
-        centre=choices.centre,
+        centre=float(choices.centre),
         max_records=choices.max_records,
         protection=choices.protection,
         colluders=colluders,
@@ -157,8 +157,8 @@ def with_noise(plan: Plan, clients: int, choices: PlanChoices) -> Plan:
             plan,
             levels=levels,
             minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
-            epsilon=choices.epsilon,
-            delta=choices.delta,
+            epsilon=float(choices.epsilon),
+            delta=float(choices.delta),
             adjacency=choices.adjacency.value,
             noise=choices.noise.value,
             noises=noises,
@@ -213,7 +213,7 @@ def _dropouts(clients: int, colluders: int, choices: PlanChoices) -> int:
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:
     """The chosen radius, or the public bound: ‖f − c‖ ≤ ‖f‖ + |c|·√d."""
     if choices.radius is not None:
-        return choices.radius
+        return float(choices.radius)
     bound = features.bound(data.bound)
     if bound is None:
         raise BadInput("these features have no public bound", remedy="give --radius, a length that no record exceeds")

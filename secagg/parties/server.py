@@ -41,16 +41,26 @@ Finish = Callable[[SumResult], Outcome]
 
 
 class ServerSession:
-    """One session, as the endpoint's coordinator. `finish` turns the opened sum into files and the outcome."""
+    """One session, as the endpoint's coordinator. `finish` turns the opened sum into files and the outcome.
+
+    `gone` are the names of clients that an earlier round left behind: they are not waited for.
+    """
 
     def __init__(
-        self, setup: SessionSetup, identity: SigningKey, folder: Path, journal: Journal, finish: Finish
+        self,
+        setup: SessionSetup,
+        identity: SigningKey,
+        folder: Path,
+        journal: Journal,
+        finish: Finish,
+        gone: frozenset[str] = frozenset(),
     ) -> None:
         self._setup = setup
         self._identity = identity
         self._folder = folder
         self._journal = journal
         self._finish = finish
+        self._gone = gone
         self._staging = Staging(folder, setup.context)
         self._protocol = ServerProtocol(setup)
         self._outbox: dict[str, dict[int, bytes]] = {}
@@ -231,7 +241,7 @@ class ServerSession:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (plan.join_seconds if is_first else plan.step_seconds)
         self._publish()
-        while not self._protocol.is_complete:
+        while not self._protocol.is_complete and set(self._protocol.waiting_for) - self._gone:
             remaining = deadline - loop.time()
             if remaining <= 0:
                 return

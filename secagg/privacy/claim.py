@@ -72,8 +72,9 @@ class PrivacyClaim:
         sums = sum(times for _, times in self.releases.parts)
         times = "" if sums == 1 else f", over all {sums} sums together"
         return (
-            f"Nobody can tell from what is opened {NEIGHBOURS[self.unit, self.adjacency]}: that changes the chance of "
-            f"any outcome by a factor of at most e^{shown(self.epsilon)}, but for a chance of {self.delta:g}{times} "
+            f"What is opened hardly tells {NEIGHBOURS[self.unit, self.adjacency]}: this changes the chance of any "
+            f"outcome by a factor of at most e^{shown(self.epsilon)}{_power(self.epsilon)}, but for a chance of "
+            f"{self.delta:g}{times} "
             f"(epsilon {shown(self.epsilon)}, {self.adjacency}, {self.unit} level). {self._noise()}"
         )
 
@@ -89,6 +90,11 @@ class PrivacyClaim:
             return f"{held}."
         fewer = self.releases.epsilon(self.delta, honest=fewest - 1)
         return f"{held}; with one fewer, epsilon would be {shown(fewer)}."
+
+
+def _power(epsilon: float) -> str:
+    """e^ε as a number, rounded up, where it is one that people can read."""
+    return f" = {math.ceil(math.exp(epsilon) * 10) / 10:.1f}" if epsilon <= 10 else ""
 
 
 def shown(epsilon: float) -> str:

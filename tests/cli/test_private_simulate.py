@@ -65,7 +65,7 @@ def test_lines_for_people_state_the_promise(secagg: Command, own: Path, tmp_path
     """Without `--json -` the promise and the bytes saved stand on stdout, and the JSON in its file."""
     said = secagg("simulate", "--dataset", own, *PROMISE, "--json", tmp_path / "result.json")
     assert said.code == 0
-    assert "Nobody can tell from what is opened" in said.out
+    assert "What is opened hardly tells" in said.out
     assert "bytes saved by grid" in said.out
     assert "bad records" not in said.out
     assert json.loads((tmp_path / "result.json").read_text())["promise"] in said.out
@@ -188,6 +188,9 @@ def new_plan(secagg: Command, federation: Path, *arguments: object) -> SessionSe
     roster, out = federation / SERVER / "roster.json", federation / "plan.json"
     chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", "--max-records", 100]
     said = secagg("plan", "new", *chosen, *arguments, "--json", "-")
+    assert said.code == 2, "what is there is not written over"
+    out.unlink()
+    said = secagg("plan", "new", *chosen, *arguments, "--json", "-")
     assert said.code == 0, said.err
     setup = SessionSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster)
     assert said.json["plan_sha256"] == setup.plan.digest.hex()
@@ -284,6 +287,7 @@ def test_policy_decides_about_the_promise(secagg: Command, federation: Path, old
     """Total, δ, adjacency, unit and the origin of the noise are lines of their own."""
     new_plan(secagg, federation, *PROMISE)
     written = ["--plan", federation / "plan.json", "--data-name", "own"]
+    (federation / MEMBERS[0] / "policy.toml").unlink()
     assert secagg("plan", "policy", *written, "--out", federation / MEMBERS[0] / "policy.toml").code == 0
     set_policy(federation, old, new)
     said = secagg("plan", "check", "--quiet", *arguments_of(federation))

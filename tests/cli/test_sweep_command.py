@@ -61,11 +61,12 @@ def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> N
 
 
 def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
-    """When nothing could run, the exit code is 2 and one line gives a reason; the results still say it."""
+    """When nothing could run, the exit code is 2 and one line gives a reason; results of an earlier sweep stay."""
+    (tmp_path / "results.csv").write_text("earlier")
     said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--method", "magic,spell", "--seeds", 1, "--quiet")
     assert said.code == 2
     assert "every run was refused: magic at ε = inf: " in said.complaint
-    assert len((tmp_path / "results.csv").read_text().splitlines()) == 3
+    assert (tmp_path / "results.csv").read_text() == "earlier"
     assert not (tmp_path / "accuracy.png").exists()
 
 
