@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
-from methods.method import Noise, Parameters, Round, Sum
+from methods.method import Noise, OneShot, Parameters, Round, Sum
 from methods.refinement import MAX_ROUNDS, RefinementRound, gradient_sum, release_noise
 from secagg.encoding.layout import Block, Integers
-from secagg.errors import BadInput, ProtocolViolation
+from secagg.errors import BadInput
 from secagg.head import LinearHead, discriminant, noise_aware_discriminant
 from secagg.head.discriminant import RIDGE, Covariance
 from secagg.head.refinement import ONE_SHOT_SHARE
@@ -19,7 +19,7 @@ from secagg.statistics import Grid, accumulate, implausibilities
 
 
 @dataclass(frozen=True)
-class FedCGS:
+class FedCGS(OneShot):
     """Counts N (C,), class sums A (C, d), upper triangle of the second moment B: C + C·d + d(d+1)/2 numbers.
 
     `covariance`: "within" (what the paper's classifier assumes) or "total" (what the paper computes).
@@ -79,16 +79,8 @@ class FedCGS:
         """The first refinement round, if there is to be any."""
         return RefinementRound.first(aggregate, grid, noise, self.refine) if self.refine else None
 
-    def broadcast(self) -> bytes:
-        """Nothing: the plan says it all."""
-        return b""
-
     def announced(self, broadcast: bytes, grid: Grid) -> Round:
         """The first refinement round."""
-        if not self.refine:
-            raise ProtocolViolation("server", "announces a round that the plan does not have")
-        return RefinementRound.opened(broadcast, grid, self.refine)
-
-    def check(self, told: Round) -> None:
-        """The first round is not told."""
-        raise ProtocolViolation("server", "announces the first round, which the plan opens")
+        return (
+            RefinementRound.opened(broadcast, grid, self.refine) if self.refine else super().announced(broadcast, grid)
+        )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from secagg.encoding.layout import Block, Integers
+from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead
 from secagg.privacy import Adjacency, OpenedNoise, Sensitivity
 from secagg.statistics import Grid
@@ -83,3 +84,23 @@ class Method(Round, Protocol):
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Return what no honest sum without noise would show (no culprit); empty when plausible."""
         ...
+
+
+class OneShot:
+    """What a method of a single sum says of further rounds: there are none."""
+
+    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
+        """None: one sum."""
+        return None
+
+    def broadcast(self) -> bytes:
+        """Nothing: the plan opens the first round."""
+        return b""
+
+    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+        """There is no other round. Raises ProtocolViolation."""
+        raise ProtocolViolation("server", "announces a round that the plan does not have")
+
+    def check(self, told: Round) -> None:
+        """The first round is not told. Raises ProtocolViolation."""
+        raise ProtocolViolation("server", "announces the first round, which the plan opens")

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Noise, Parameters, Round, Sum
+from methods.method import Noise, OneShot, Parameters, Sum
 from secagg.encoding.layout import Block, Integers
-from secagg.errors import BadInput, ProtocolViolation
+from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.head.linear import ABSENT_BIAS
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
@@ -21,7 +21,7 @@ SHARES = {"counts": 0.1, "class_sums": 0.9}
 
 
 @dataclass(frozen=True)
-class Prototypes:
+class Prototypes(OneShot):
     """Counts N (C,) and class sums A (C, d): C + C·d numbers. No parameters."""
 
     name: ClassVar[str] = "prototypes"
@@ -81,19 +81,3 @@ class Prototypes:
             np.where(present[:, None], weight, 0.0).astype(np.float32),
             np.where(present, bias, ABSENT_BIAS).astype(np.float32),
         )
-
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """None: one sum."""
-        return None
-
-    def broadcast(self) -> bytes:
-        """Nothing: the plan says it all."""
-        return b""
-
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
-        """There is no other round."""
-        raise ProtocolViolation("server", "announces a round that the plan does not have")
-
-    def check(self, told: Round) -> None:
-        """There is no round to be told."""
-        raise ProtocolViolation("server", "announces a round that the plan does not have")

@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
+from secagg.cli.options import RefineOption
 from secagg.data import Dataset, Records, open_dataset, partition
 from secagg.errors import BadInput, SessionAborted
 from secagg.head import Evaluation, evaluate, load_safetensors
@@ -62,7 +63,7 @@ def demo(
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
     protection: Annotated[str, typer.Option(help="masked or none; shared and encrypted come later.")] = "masked",
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
-    refine: Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")] = 0,
+    refine: RefineOption = 0,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

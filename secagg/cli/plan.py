@@ -9,6 +9,19 @@ import typer
 
 from methods import parameters_of
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, to_epsilon, two_columns
+from secagg.cli.options import (
+    BackboneOption,
+    CentreOption,
+    CovarianceOption,
+    DeltaOption,
+    ExpandOption,
+    LevelsOption,
+    MethodOption,
+    RadiusOption,
+    RefineOption,
+    RidgeOption,
+    SharesOption,
+)
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.parties import SessionSetup, read_records
@@ -40,25 +53,23 @@ def new(
     classes: Annotated[str | None, typer.Option(help="With --shape: class names, comma-separated.")] = None,
     shape: Annotated[str | None, typer.Option(help="One record: 8x8 or 32x32x3 for images, 512 for features.")] = None,
     purpose: Annotated[str, typer.Option(help="What the head is for; shown to the members.")] = "",
-    method: Annotated[str, typer.Option(help="The method.")] = "fedcgs",
-    covariance: Annotated[str, typer.Option(help="within (default) or total (the paper's).")] = "within",
-    ridge: Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")] = None,
-    refine: Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")] = 0,
+    method: MethodOption = "fedcgs",
+    covariance: CovarianceOption = "within",
+    ridge: RidgeOption = None,
+    refine: RefineOption = 0,
     epsilon: Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")] = "inf",
-    delta: Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")] = None,
+    delta: DeltaOption = None,
     adjacency: Annotated[Adjacency | None, typer.Option(help="Needed when epsilon is finite.")] = None,
     unit: Annotated[Unit, typer.Option(help="Whom epsilon protects: one record, or one silo.")] = Unit.RECORD,
-    backbone: Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")] = None,
-    expand: Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")] = 0,
-    radius: Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")] = None,
-    centre: Annotated[float, typer.Option(help="Public constant subtracted from every feature.")] = 0.0,
+    backbone: BackboneOption = None,
+    expand: ExpandOption = 0,
+    radius: RadiusOption = None,
+    centre: CentreOption = 0.0,
     normalise: Annotated[
         Normalisation | None, typer.Option(help="Default none; with noise or refinement centred-unit.")
     ] = None,
-    levels: Annotated[int | None, typer.Option(min=1, help="Grid steps in a record's length; default by rule.")] = None,
-    shares: Annotated[
-        str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
-    ] = None,
+    levels: LevelsOption = None,
+    shares: SharesOption = None,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
     protection: Annotated[
         str, typer.Option(help="masked or none; shared and encrypted, which only simulate runs yet.")

@@ -8,6 +8,22 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
+from secagg.cli.options import (
+    BackboneOption,
+    CentreOption,
+    CovarianceOption,
+    DatasetOption,
+    DeltaOption,
+    ExpandOption,
+    LabelOption,
+    LevelsOption,
+    MethodOption,
+    RadiusOption,
+    RefineOption,
+    RidgeOption,
+    SchemaOption,
+    SharesOption,
+)
 from secagg.data import load_schema, open_dataset
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
@@ -15,17 +31,15 @@ from secagg.experiments.simulation import simulate_dataset
 
 
 def simulate(
-    dataset: Annotated[
-        str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, a folder of tables.")
-    ] = "digits",
-    method: Annotated[str, typer.Option(help="The method.")] = "fedcgs",
+    dataset: DatasetOption = "digits",
+    method: MethodOption = "fedcgs",
     clients: Annotated[
         int | None, typer.Option(min=1, help="Default 5; one per table of a folder, one per value of column:NAME.")
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME.")] = "iid",
     protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
     epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
-    delta: Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")] = None,
+    delta: DeltaOption = None,
     adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
     unit: Annotated[
         str, typer.Option(help="Whom epsilon protects: one record, or one silo with all of its.")
@@ -33,26 +47,24 @@ def simulate(
     noise: Annotated[
         str, typer.Option(help="client: everyone adds a share. aggregator: whoever opens the sum.")
     ] = "client",
-    shares: Annotated[
-        str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
-    ] = None,
-    refine: Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")] = 0,
-    covariance: Annotated[str, typer.Option(help="within (default) or total (the paper's).")] = "within",
-    ridge: Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")] = None,
-    expand: Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")] = 0,
-    centre: Annotated[float, typer.Option(help="Public constant subtracted from every feature.")] = 0.0,
-    radius: Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")] = None,
+    shares: SharesOption = None,
+    refine: RefineOption = 0,
+    covariance: CovarianceOption = "within",
+    ridge: RidgeOption = None,
+    backbone: BackboneOption = None,
+    expand: ExpandOption = 0,
+    centre: CentreOption = 0.0,
+    radius: RadiusOption = None,
     normalise: Annotated[
         str | None, typer.Option(help="none, unit or centred-unit; default none, with noise centred-unit.")
     ] = None,
-    levels: Annotated[int | None, typer.Option(min=1, help="Grid steps in a record's length; default by rule.")] = None,
+    levels: LevelsOption = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
-    label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")] = None,
+    label: LabelOption = None,
+    schema: SchemaOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.options import DatasetOption, LabelOption, SchemaOption
 from secagg.cli.simulate import simulate
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
@@ -42,11 +43,9 @@ def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
 def sweep(
     *,
     out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
-    dataset: Annotated[
-        str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, a folder of tables.")
-    ] = "digits",
-    label: Annotated[str | None, typer.Option(help="Label column of a table.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")] = None,
+    dataset: DatasetOption = "digits",
+    label: LabelOption = None,
+    schema: SchemaOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 5,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     json_to: JsonOption = None,

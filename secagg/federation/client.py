@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -84,16 +85,16 @@ class FederationClient:
                 journal.append("salt", self.me.randomness.bytes(32))
             begin_transcript(journal, setup)
             journal.append("policy", self.policy.to_toml().encode())
-            vector = contribution_of(setup, self.records, self.me.randomness)
+            vector = functools.cache(lambda: contribution_of(setup, self.records, self.me.randomness))
 
             def before_upload() -> None:
                 entry = self.ledger.record(self.release, self.policy.budget)
                 self.ledger.begin_upload(context)
                 journal.append("ledger", entry.digest)
 
-            session = ClientSession(
-                setup, self.me, folder, journal, ClientHooks(lambda: vector, before_upload, self.progress)
-            )
+            hooks = ClientHooks(vector, before_upload, self.progress)
+            session = ClientSession(setup, self.me, folder, journal, hooks)
             if session.outcome is None:
+                vector()
                 await asyncio.to_thread(self.greet)
             return await session.run(connection)

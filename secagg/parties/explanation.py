@@ -51,9 +51,10 @@ def _against(setup: SessionSetup) -> str:
     plan, protection = setup.plan, setup.protection
     several = len(protection.openers) > 1
     opener = f"either {' or '.join(protection.openers)}" if several else protection.openers[0]
+    rounding = ""
     if protection.ciphertexts is not None:
-        rounding = "not against the key holder: the ciphertexts' rounding tells it a little that no promise covers"
-        return f"the server, any {plan.colluders} of the members, and everybody who sees what is published; {rounding}"
+        opener = protection.openers[0]
+        rounding = "; not against the key holder: the ciphertexts' rounding tells it a little that no promise covers"
     if plan.noise == NoiseFrom.AGGREGATOR and several:
         return f"everybody, {opener} among them: each adds all the noise before anyone sees the sum"
     if plan.noise == NoiseFrom.AGGREGATOR:
@@ -63,8 +64,9 @@ def _against(setup: SessionSetup) -> str:
     if not plan.colluders and setup.claim is not None:
         first = setup.claim.releases.first
         lone = shown(setup.claim.what_if(colluding=first.parties - first.fewest + 1))
-        return f"{opener} and everybody who sees what is published; against a member, who knows its own share, {lone}"
-    return f"{opener}, any {plan.colluders} of the members, and everybody who sees what they publish"
+        member = f"against a member, who knows its own share, {lone}"
+        return f"{opener} and everybody who sees what is published; {member}{rounding}"
+    return f"{opener}, any {plan.colluders} of the members, and everybody who sees what they publish{rounding}"
 
 
 def _promise(setup: SessionSetup) -> list[tuple[str, str]]:

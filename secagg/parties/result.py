@@ -40,9 +40,14 @@ class SumResult:
     following: Round | None = field(default=None, repr=False)
 
     @property
+    def release(self) -> bytes:
+        """The opened blocks as little-endian int64 in layout order."""
+        return self.vector.astype("<i8").tobytes()
+
+    @property
     def aggregate_sha256(self) -> bytes:
         """SHA-256 of the opened blocks as little-endian int64 in layout order."""
-        return hashlib.sha256(self.vector.astype("<i8").tobytes()).digest()
+        return hashlib.sha256(self.release).digest()
 
     @property
     def next_broadcast(self) -> bytes:
@@ -103,7 +108,7 @@ def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcom
     content = to_safetensors(result.head, _metadata(plan))
     write_synced(folder / HEAD_FILE, content)
     shown = content if plan.result == "members" else b""
-    release = result.vector.astype("<i8").tobytes() if setup.rounds > 1 else b""
+    release = result.release if setup.rounds > 1 else b""
     return Outcome(result.members, result.aggregate_sha256, result.head_sha256, shown, result.next_broadcast, release)
 
 

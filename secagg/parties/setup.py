@@ -67,14 +67,13 @@ class SessionSetup:
             claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, len(roster.clients), fewest))
         calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
-        capacities = [_capacity(plan, roster, *each) for each in zip(layouts, calibrations, strict=True)]
-        for each, needed in zip(layouts, capacities, strict=True):
-            protection.upload_bytes(replace(context, ring=needed.ring(), length=each.length), needed.largest)
-            if len(sums) > 1 and 8 * each.length > MAX_RELEASE:
+        fits = [_in_ring(context, plan, *each) for each in zip(layouts, calibrations, strict=True)]
+        for capacity, placed in fits:
+            protection.upload_bytes(placed, capacity.largest)
+            if len(sums) > 1 and 8 * placed.length > MAX_RELEASE:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
-        calibration, layout, capacity = calibrations[0], layouts[0], capacities[0]
-        context = replace(context, ring=capacity.ring(), length=layout.length)
-        return cls(plan, roster, method, method, (), layout, capacity, protection, context, claim, calibration)
+        capacity, context = fits[0]
+        return cls(plan, roster, method, method, (), layouts[0], capacity, protection, context, claim, calibrations[0])
 
     def following(self, opening: RoundOpening) -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.
@@ -85,14 +84,11 @@ class SessionSetup:
         round_ = self.round.announced(opening.broadcast, self.plan.grid)
         calibration = self.claim.releases.parts[-1][0] if self.claim is not None else None
         layout = layout_of(self._sums[-1], calibration)
-        capacity = _capacity(self.plan, self.roster, layout, calibration)
-        before = self.context
+        capacity, context = _in_ring(self.context, self.plan, layout, calibration)
         context = replace(
-            before,
-            plan=digest("round", before.plan, opening.aggregate_sha256, opening.broadcast),
-            session=digest("session of a round", before.session, opening.aggregate_sha256, opening.broadcast),
-            ring=capacity.ring(),
-            length=layout.length,
+            context,
+            plan=digest("round", context.plan, opening.aggregate_sha256, opening.broadcast),
+            session=digest("session of a round", context.session, opening.aggregate_sha256, opening.broadcast),
         )
         return replace(
             self,
@@ -131,11 +127,10 @@ class SessionSetup:
     @property
     def upload_bytes(self) -> int:
         """Bytes of one protected vector of this session."""
-        return self._vector_bytes(self.layout, self.calibration)
+        return self.protection.upload_bytes(self.context, self.capacity.largest)
 
     def _vector_bytes(self, layout: Layout, calibration: Calibration | None) -> int:
-        capacity = _capacity(self.plan, self.roster, layout, calibration)
-        context = replace(self.context, ring=capacity.ring(), length=layout.length)
+        capacity, context = _in_ring(self.context, self.plan, layout, calibration)
         return self.protection.upload_bytes(context, capacity.largest)
 
     def opened_noise(self, survivors: int) -> Noise | None:
@@ -187,9 +182,15 @@ def _context(plan: Plan, roster: Roster) -> SessionContext:
     )
 
 
-def _capacity(plan: Plan, roster: Roster, layout: Layout, calibration: Calibration | None) -> Capacity:
-    """Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum."""
+def _in_ring(
+    context: SessionContext, plan: Plan, layout: Layout, calibration: Calibration | None
+) -> tuple[Capacity, SessionContext]:
+    """The capacity that a layout needs, and the context with its ring and length. Raises CapacityExceeded.
+
+    Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
+    """
     noise = 0
     if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
         noise = calibration.largest
-    return Capacity(len(roster.clients), plan.max_records, layout.bound, noise)
+    capacity = Capacity(len(context.clients), plan.max_records, layout.bound, noise)
+    return capacity, replace(context, ring=capacity.ring(), length=layout.length)

@@ -1,0 +1,24 @@
+"""Options that several commands share, each with the same words."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+MethodOption = Annotated[str, typer.Option(help="The method.")]
+CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
+RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
+RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]
+DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
+SharesOption = Annotated[
+    str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
+]
+BackboneOption = Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")]
+ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
+CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
+RadiusOption = Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")]
+LevelsOption = Annotated[int | None, typer.Option(min=1, help="Grid steps in a record's length; default by rule.")]
+DatasetOption = Annotated[str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, a folder of tables.")]
+LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
+SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
