@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from methods.fedcgs import FedCGS
+from methods.gate import GATE, Gated
 from methods.method import Method
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
@@ -16,10 +17,14 @@ METHODS: Mapping[str, Callable[..., Method]] = {
 
 
 def method_named(name: str, parameters: Mapping[str, str | float] | None = None) -> Method:
-    """Return the method with these parameters, defaults for the rest. Raises BadInput for unknown names or types."""
+    """Return the method with these parameters, defaults for the rest; any method takes a `gate` (`Gated`), 0 for none.
+
+    Raises BadInput for unknown names or types.
+    """
     if name not in METHODS:
         raise BadInput(f"unknown method {name!r}", remedy=f"the methods are {', '.join(sorted(METHODS))}")
     given = dict(parameters or {})
+    threshold = given.pop(GATE, 0)
     known = METHODS[name]().parameters
     for key, value in given.items():
         if key not in known:
@@ -27,7 +32,10 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
         kind = (int, float) if isinstance(known[key], float) else type(known[key])
         if isinstance(value, bool) or not isinstance(value, kind):
             raise BadInput(f"parameter {key} of method {name} is {value!r}", remedy=f"its default is {known[key]!r}")
-    return METHODS[name](**given)
+    method = METHODS[name](**given)
+    if isinstance(threshold, bool) or not isinstance(threshold, int):
+        raise BadInput(f"the class gate is {threshold!r}", remedy="give a whole number of clients")
+    return Gated(method, threshold) if threshold else method
 
 
 def parameters_of(name: str, given: Mapping[str, str | float | None]) -> dict[str, str | float]:

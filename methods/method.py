@@ -40,10 +40,14 @@ class Round(Protocol):
         """Return one client's blocks for records (n, d) and labels (n,), n ≥ 0; additive over records."""
         ...
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
+        """Return what no honest sum without noise would show (no culprit); empty when plausible."""
+        ...
+
+    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
         """Return the head after this sum, for `secagg.statistics.inputs_of`; `noise` None: the sum is exact.
 
-        Raises BadInput when the sum gives no head.
+        None where this kind of sum gives none; every last sum gives one. Raises BadInput when this sum fails to.
         """
         ...
 
@@ -79,10 +83,6 @@ class Method(Round, Protocol):
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
         """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
-        ...
-
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Return what no honest sum without noise would show (no culprit); empty when plausible."""
         ...
 
 

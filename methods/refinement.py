@@ -95,6 +95,10 @@ class RefinementRound:
         mapped = self.place.whitening.apply(records)
         return {"gradient": softmax_gradient(mapped, labels, self.weights, GRADIENT_LEVELS, rule.CLIP)}
 
+    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
+        """Nothing is known of a gradient."""
+        return []
+
     def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
         """The head after this round's step."""
         return rule.refined_head(self._stepped(aggregate, noise), self.place, grid)

@@ -86,10 +86,10 @@ class SessionAborted(SecaggError):
 
 
 class ServerAway(SessionAborted):
-    """The server cannot be reached for now; the session may go on when the same command is run again."""
+    """The server (or another `peer`) cannot be reached for now; running the same command again may go on."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"the server has been away for {seconds:.0f} s; run the same command again to go on")
+    def __init__(self, seconds: float, peer: str = "the server") -> None:
+        super().__init__(f"{peer} has been away for {seconds:.0f} s; run the same command again to go on")
 
 
 class TranscriptInvalid(SecaggError):

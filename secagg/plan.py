@@ -18,7 +18,7 @@ from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, encode, message, read_json, to_json
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 SMALLEST_EPSILON = 1e-6
 
 
@@ -89,6 +89,7 @@ class Plan:
     normalisation: Annotated[str, Length(1, 20)]
     noise: Annotated[str, Length(0, 20)]
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
+    security: Annotated[int, Range(128, 256)]
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -97,6 +98,8 @@ class Plan:
                 raise BadInput(
                     f"the plan's {name} is {value!r}", remedy=f"choose one of {', '.join(filter(None, allowed))}"
                 )
+        if self.security not in (128, 192, 256):
+            raise BadInput(f"the plan asks for {self.security} bits of security", remedy="choose 128, 192 or 256")
         if len(set(self.classes)) != len(self.classes):
             raise BadInput("the plan names a class twice")
         if (self.data_kind == "table") != bool(self.schema):

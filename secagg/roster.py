@@ -14,6 +14,10 @@ from secagg.wire import Items, Length, Range, encode, message, read_json, to_jso
 
 SERVER_INDEX = 0
 MAX_CLIENTS = 4096
+MAX_AGGREGATORS = 16
+MAX_INDEX = MAX_CLIENTS + MAX_AGGREGATORS + 1
+ROLES = ("server", "client", "aggregator", "key-holder")
+"""In roster order: a member's index follows from its role, then from its name."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -28,41 +32,50 @@ class Member:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if self.role not in ("server", "client"):
-            raise BadInput(f"member {self.name} has the role {self.role!r}", remedy="use server or client")
+        if self.role not in ROLES:
+            raise BadInput(f"member {self.name} has the role {self.role!r}", remedy=f"use one of {', '.join(ROLES)}")
 
 
 @message("Roster")
 @dataclass(frozen=True)
 class Roster:
-    """All members. Index 0 is the server; the clients follow, sorted by name, with indices 1…n."""
+    """All members. Index 0 is the server; clients follow with 1…n, then aggregators, then the key holder.
+
+    Members of one role are sorted by name. Aggregators and a key holder open sums for protections that need them.
+    """
 
     version: Annotated[int, Range(1, 1)]
     consortium: Annotated[str, Length(1, 100)]
-    members: Annotated[tuple[Member, ...], Items(2, MAX_CLIENTS + 1)]
+    members: Annotated[tuple[Member, ...], Items(2, MAX_INDEX + 1)]
 
     def __post_init__(self) -> None:
-        names = [member.name for member in self.members]
         roles = [member.role for member in self.members]
-        if roles[:1] != ["server"] or "server" in roles[1:]:
-            raise BadInput("a roster needs exactly one server, in the first place")
-        if names[1:] != sorted(set(names[1:])) or names[0] in names[1:]:
-            raise BadInput("the clients of a roster are sorted by name and no two members share one")
+        if roles.count("server") != 1 or "client" not in roles:
+            raise BadInput("a roster needs exactly one server and at least one client")
+        if roles.count("key-holder") > 1:
+            raise BadInput("a roster has at most one key holder")
+        if roles.count("client") > MAX_CLIENTS or roles.count("aggregator") > MAX_AGGREGATORS:
+            raise BadInput(f"a roster has at most {MAX_CLIENTS} clients and {MAX_AGGREGATORS} aggregators")
+        if list(self.members) != sorted(self.members, key=_order):
+            raise BadInput("a roster is sorted by role and name, the server first")
+        if len({member.name for member in self.members}) != len(self.members):
+            raise BadInput("two members of the roster share a name")
         if len({member.identity for member in self.members}) != len(self.members):
             raise BadInput("two members of the roster share an identity key")
 
     @classmethod
     def of(cls, consortium: str, members: Iterable[Member]) -> Roster:
-        """Put members into roster order. Raises BadInput unless exactly one is a server."""
-        ordered = sorted(members, key=lambda member: (member.role != "server", member.name))
-        if len(ordered) < 2:
-            raise BadInput("a roster needs a server and at least one client")
-        return cls(1, consortium, tuple(ordered))
+        """Put members into roster order. Raises BadInput for members that do not make a roster."""
+        return cls(1, consortium, tuple(sorted(members, key=_order)))
 
     @property
     def clients(self) -> tuple[int, ...]:
         """The clients' indices, 1…n."""
-        return tuple(range(1, len(self.members)))
+        return self.with_role("client")
+
+    def with_role(self, role: str) -> tuple[int, ...]:
+        """The indices of the members of a role, in order."""
+        return tuple(index for index, member in enumerate(self.members) if member.role == role)
 
     @property
     def digest(self) -> bytes:
@@ -72,6 +85,10 @@ class Roster:
     def name(self, index: int) -> str:
         """The name of the member with this index."""
         return self.members[index].name
+
+    def role(self, index: int) -> str:
+        """The role of the member with this index."""
+        return self.members[index].role
 
     def identity(self, index: int) -> bytes:
         """The Ed25519 public key of the member with this index."""
@@ -83,6 +100,10 @@ class Roster:
             if member.name == name:
                 return index
         raise BadInput(f"{name} is not a member of the roster of {self.consortium}")
+
+
+def _order(member: Member) -> tuple[int, str]:
+    return ROLES.index(member.role), member.name
 
 
 def check_name(name: str) -> None:

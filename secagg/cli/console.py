@@ -67,6 +67,33 @@ class Speaker:
             task = bar.add_task(text, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
+    @contextmanager
+    def steps(self) -> Iterator[Callable[[str, int, int], None]]:
+        """A bar for work of several parts; the yielded function takes (what is being done, done, in all)."""
+        if self._quiet or not self._stderr.is_terminal:
+            said: set[str] = set()
+
+            def say(text: str, _done: int, _total: int) -> None:
+                if text not in said:
+                    said.add(text)
+                    self.say(text)
+
+            yield say
+            return
+        with Progress(console=self._stderr, transient=True) as bar:
+            task = bar.add_task("", total=None)
+            yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+
+    def text(self, content: str, lines: str) -> None:
+        """A result that is JSON text already, and what people read instead of it."""
+        if self._json_to == "-":
+            sys.stdout.write(content)
+            return
+        print(lines)
+        if self._json_to is not None:
+            Path(self._json_to).write_text(content, encoding="utf-8")
+            self.say(f"wrote {self._json_to}")
+
     def result(self, content: dict[str, Any], *lines: str) -> None:
         """The result: lines for people, and the same as JSON where it was asked for."""
         if self._json_to == "-":

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,43 +15,22 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
 from secagg.cli.options import RefineOption
-from secagg.data import Dataset, Records, open_dataset, partition
-from secagg.errors import BadInput, SessionAborted
+from secagg.cli.processes import SECONDS, SERVER, Stage, run_processes
+from secagg.data import Dataset, open_dataset, partition
+from secagg.errors import BadInput
 from secagg.head import Evaluation, evaluate, load_safetensors
 from secagg.parties import LocalRecords, Pipeline, SessionSetup, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
 from secagg.parties.verification import verify_transcript
-from secagg.plan import Plan, write_plan
+from secagg.plan import write_plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
-
-SERVER = "coordinator"
-_START_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The folders and the plan of one demo."""
-
-    folder: Path
-    members: tuple[str, ...]
-    roster: Roster
-    plan: Plan
-    test: Records
-
-    def data(self, name: str) -> str:
-        """A member's records."""
-        return str(self.folder / name / "records.npz")
-
-    def session(self, name: str) -> Path:
-        """A party's folder of this session."""
-        return self.folder / name / "state" / self.plan.digest.hex()[:16]
 
 
 def demo(
@@ -61,21 +39,23 @@ def demo(
     ),
     clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
-    protection: Annotated[str, typer.Option(help="masked or none; shared and encrypted come later.")] = "masked",
+    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
     refine: RefineOption = 0,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Five members build a digit classifier together; the server sees nothing but the sum."""
+    """Five members build a digit classifier together; the server sees nothing but the sum.
+
+    With the protections shared and encrypted each of them uploads and is gone before the next one starts.
+    """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
-    protection_named(protection).served()
     choices = _choices(expand, protection, promise, refine)
     stage = _set_the_stage(out, clients, choices)
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
-    results = asyncio.run(_run(stage, speaker))
+    results = asyncio.run(run_processes(stage, speaker))
     seconds = time.perf_counter() - begun
     federated = _accuracy(stage, Path(results[SERVER]["head"]))
     pooled, first = _pooled(stage)
@@ -119,22 +99,24 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices) -> Stage:
         shutil.rmtree(out)
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
-    roster = _enrol(out, members)
+    seconds = SECONDS.get(protection_named(choices.protection).second_role, ())
+    roster = _enrol(out, members, seconds)
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
-    stage = Stage(out, members, roster, plan, dataset.test or dataset.train)
+    stage = Stage(out, members, seconds, roster, plan, dataset.test or dataset.train)
     _hand_out(stage, dataset)
     return stage
 
 
-def _enrol(out: Path, members: tuple[str, ...]) -> Roster:
+def _enrol(out: Path, members: tuple[str, ...], seconds: tuple[str, ...]) -> Roster:
     """What `pki init`, `pki request` and `pki issue` do, for everyone."""
     create_authority(out / "authority", "demo consortium")
     requests = [create_request(out / SERVER / "tls", SERVER, "server")]
     requests += [create_request(out / name / "tls", name, "client") for name in members]
+    requests += [create_request(out / name / "tls", name, name.rstrip("-12")) for name in seconds]
     roster = issue(out / "authority", requests)
-    for name in (SERVER, *members):
+    for name in (SERVER, *members, *seconds):
         for file in (out / "authority" / "issued" / name).iterdir():
             shutil.copy(file, out / name / "tls")
     return roster
@@ -153,64 +135,12 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
         )
         policy = replace(
             Policy.accepting(plan, f"digits of {name}"),
-            protections=(plan.protection,),
+            protections=(plan.protection,),  # "none" too: these are public records
             minimum_cohort=min(3, len(rows)),
             minimum_colluders=plan.colluders,
             refinement_without_noise=True,
         )
         (stage.folder / name / "policy.toml").write_text(policy.to_toml(), encoding="utf-8")
-
-
-async def _run(stage: Stage, speaker: Speaker) -> dict[str, dict[str, Any]]:
-    """Start every process, show what they say, and collect their results."""
-    arguments = ["server", "--listen", "127.0.0.1:0"]
-    running = {SERVER: await _start(stage, SERVER, arguments)}
-    talking = [asyncio.create_task(_relay(SERVER, running[SERVER], speaker))]
-    try:
-        address = await _address(stage, running[SERVER])
-        for name in stage.members:
-            arguments = ["client", "--server", address, "--data", stage.data(name)]
-            arguments += ["--policy", str(stage.folder / name / "policy.toml")]
-            running[name] = await _start(stage, name, arguments)
-            talking.append(asyncio.create_task(_relay(name, running[name], speaker)))
-        codes = await asyncio.gather(*(process.wait() for process in running.values()))
-    finally:
-        for process in running.values():
-            if process.returncode is None:
-                process.kill()
-        await asyncio.gather(*talking)
-    failed = [name for name, code in zip(running, codes, strict=True) if code != 0]
-    if failed:
-        raise SessionAborted(f"{', '.join(failed)} failed; the lines above say why")
-    return {name: json.loads((stage.folder / name / "result.json").read_text()) for name in running}
-
-
-async def _start(stage: Stage, name: str, arguments: list[str]) -> asyncio.subprocess.Process:
-    home = stage.folder / name
-    common = ["--plan", str(stage.folder / "plan.json"), "--state", str(home / "state"), "--tls", str(home / "tls")]
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "secagg", *arguments, *common, "--json", str(home / "result.json")),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-
-
-async def _relay(name: str, process: asyncio.subprocess.Process, speaker: Speaker) -> None:
-    if process.stderr is None:
-        return
-    async for line in process.stderr:
-        speaker.say(f"{name} (process {process.pid}): {line.decode(errors='replace').rstrip()}")
-
-
-async def _address(stage: Stage, server: asyncio.subprocess.Process) -> str:
-    """Where the server listens, once it does."""
-    file = stage.session(SERVER) / "address"
-    deadline = time.monotonic() + _START_SECONDS
-    while not file.exists():
-        if server.returncode is not None or time.monotonic() > deadline:
-            raise SessionAborted("the server did not start; the lines above say why")
-        await asyncio.sleep(0.05)
-    return file.read_text(encoding="utf-8")
 
 
 def _accuracy(stage: Stage, head: Path) -> Evaluation:
@@ -225,7 +155,8 @@ def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
     pooled = LocalRecords.pooled(records)
     inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
     counts = np.bincount(records[0].labels, minlength=len(stage.plan.classes))
-    return evaluate(pooled_result(setup, pooled).head, inputs, stage.test.labels), [int(value) for value in counts[:4]]
+    head = pooled_result(setup, pooled).require_head()
+    return evaluate(head, inputs, stage.test.labels), [int(value) for value in counts[:4]]
 
 
 def _report(
@@ -237,9 +168,6 @@ def _report(
     verified: dict[str, Any],
 ) -> list[str]:
     setup = SessionSetup.of(stage.plan, stage.roster)
-    session = stage.session(SERVER)
-    received = setup.context.ring.unpack(vector_path(session, 1).read_bytes(), setup.layout.length)
-    shown = [int(value) for value in setup.context.ring.decode(received[:4])]
     rows = [
         ("accuracy on held-out data", percent(federated)),
         ("accuracy on pooled data", percent(pooled)),
@@ -254,8 +182,8 @@ def _report(
     steps = [(name, f"{value:.3f} s") for name, value in content["seconds"].items()]
     sight = [
         (f"{stage.members[0]}'s counts begin", ", ".join(map(str, first))),
-        ("the server received", ", ".join(map(str, shown))),
-        ("and learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
+        _received(stage, setup),
+        ("the server learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
         ("transcript", f"{verified['session']}; countersigned by {len(verified['countersigned_by'])} members"),
     ]
     files = [
@@ -267,5 +195,17 @@ def _report(
         ("plan", str(stage.folder / "plan.json")),
         ("this report as JSON", str(stage.folder / "report.json")),
     ]
-    titles = ("One secure sum", "Seconds per step (at the server)", "What the server saw", "Files")
+    titles = ("One secure sum", "Seconds per step (at the server)", "What was seen", "Files")
     return ["\n" + two_columns(title, part) for title, part in zip(titles, (rows, steps, sight, files), strict=True)]
+
+
+def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:
+    """What stands in the same place of what the first member uploaded, and who got it."""
+    receiver = setup.protection.deliveries(setup.context)[0].receiver
+    name = stage.roster.name(receiver)
+    vector = vector_path(stage.session(name), 1).read_bytes()
+    if setup.protection.speaks_once:
+        return f"{name} received", f"{vector[:24].hex()}… ({len(vector)} bytes, encrypted)"
+    ring = setup.context.ring
+    shown = ring.decode(ring.unpack(vector, setup.layout.length)[:4])
+    return f"{name} received", ", ".join(str(int(value)) for value in shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +30,7 @@ from secagg.transport import Credentials, Link, greet, read_credentials, serve
 
 StateOption = Annotated[Path, typer.Option("--state", help="This party's folder: sessions, transcripts, ledger.")]
 TlsOption = Annotated[Path, typer.Option("--tls", help="This party's keys and certificates (secagg pki).")]
+WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")]
 _FAREWELL_SECONDS = 3.0
 
 
@@ -41,14 +42,11 @@ def server(
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Run one session: collect masked vectors, learn their sum, build the head. Start again after a crash."""
+    """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    credentials = read_credentials(tls)
-    if credentials.index != SERVER_INDEX:
-        raise BadInput(f"{credentials.name} is a client in the roster, not the server")
+    credentials = credentials_for("server", tls)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
-    setup.protection.served()
-    if setup.plan.noise == NoiseFrom.AGGREGATOR:
+    if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
         raise BadInput("with this protection the server would open the exact sum", remedy="let the clients add noise")
     federation = FederationServer(setup, credentials.identity, state, lambda text: speaker.say(f"warning: {text}"))
     with closing(federation):
@@ -56,7 +54,7 @@ def server(
     _export_torch(last.folder)
     content = _server_content(last, federation)
     write_synced(last.folder / "result.json", json.dumps(content, indent=2).encode())
-    speaker.result(content, two_columns("The sum is opened", _rows(content)))
+    speaker.result(content, two_columns("The sum is opened", rows_of(content)))
 
 
 async def _serve(federation: FederationServer, credentials: Credentials, listen: str, speaker: Speaker) -> Stage:
@@ -102,6 +100,14 @@ def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]
     }
 
 
+def credentials_for(role: str, tls: Path) -> Credentials:
+    """Read a member's keys. Raises BadInput for one that has another role in the roster."""
+    credentials = read_credentials(tls)
+    if (found := credentials.roster.role(credentials.index)) != role:
+        raise BadInput(f"{credentials.name} is no {role} in the roster, but {found}")
+    return credentials
+
+
 def client(
     plan: PlanOption,
     server: Annotated[str, typer.Option("--server", help="HOST:PORT of the server.")],
@@ -110,18 +116,24 @@ def client(
     state: StateOption,
     tls: TlsOption,
     backbone: Annotated[str | None, typer.Option(help="Where this member keeps the backbone's file.")] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")] = 10.0,
+    aggregators: Annotated[
+        list[str] | None, typer.Option("--aggregator", help="NAME=HOST:PORT of an aggregator; one for each (shared).")
+    ] = None,
+    stay: Annotated[bool, typer.Option("--stay", help="Wait for the outcome (shared, encrypted).")] = False,
+    wait: WaitOption = 10.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Take part in one session. Start again after a crash: only the same bytes are ever sent again."""
+    """Take part in one session. Start again after a crash: only the same bytes are ever sent again.
+
+    Where the protection lets a client speak once (shared, encrypted), it uploads and leaves; run the same command
+    again, later, for the outcome.
+    """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    credentials = read_credentials(tls)
-    if credentials.index == SERVER_INDEX:
-        raise BadInput(f"{credentials.name} is the server in the roster, not a client")
+    credentials = credentials_for("client", tls)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
-    setup.protection.served()
+    addresses = _addresses(setup, aggregators or [])
     chosen = read_policy(policy)
     setup.check(chosen)
     session_folder(state, setup)
@@ -130,7 +142,7 @@ def client(
         records = read_records(setup, data, backbone, progress)
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     federation = FederationClient(
-        setup, me, chosen, ledger, state, records, lambda: greet(credentials, server, wait), speaker.say
+        setup, me, chosen, ledger, state, records, lambda: greet(credentials, server, wait), speaker.say, stay
     )
     ledger.check(federation.release, chosen.budget)
     if records.bad:
@@ -138,16 +150,39 @@ def client(
     if dry_run:
         _explain_dry_run(speaker, setup, chosen, records, credentials.name)
         return
-    sessions = asyncio.run(_take_part(federation, credentials, server))
+    sessions = asyncio.run(_take_part(federation, credentials, server, addresses))
+    if not sessions:
+        content = _uploaded_content(setup, state)
+        speaker.result(content, two_columns("Uploaded; run the same command again for the outcome", rows_of(content)))
+        return
     content = _client_content(sessions, state)
-    speaker.result(content, two_columns("The session is over", _rows(content)))
+    speaker.result(content, two_columns("The session is over", rows_of(content)))
+
+
+def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
+    """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
+    asked = {each.receiver for each in setup.protection.deliveries(setup.context)} - {SERVER_INDEX}
+    names = {setup.roster.name(index): index for index in asked}
+    found = dict(text.partition("=")[::2] for text in given)
+    if set(found) != set(names) or len(found) != len(given):
+        wanted = " ".join(f"--aggregator {name}=HOST:PORT" for name in sorted(names))
+        raise BadInput(
+            f"the plan's aggregators are {', '.join(sorted(names)) or 'none'}", remedy=f"give {wanted or 'none'}"
+        )
+    return {names[name]: address for name, address in found.items()}
 
 
 async def _take_part(
-    federation: FederationClient, credentials: Credentials, server: str
+    federation: FederationClient, credentials: Credentials, server: str, aggregators: dict[int, str]
 ) -> list[tuple[SessionSetup, Outcome]]:
-    async with Link(credentials, server, federation.setup.plan.step_seconds) as link:
-        return await federation.run(link)
+    patience = float(federation.setup.plan.step_seconds)
+    async with AsyncExitStack() as links:
+        link = await links.enter_async_context(Link(credentials, server, patience))
+        others = {
+            index: await links.enter_async_context(Link(credentials, address, patience, index))
+            for index, address in aggregators.items()
+        }
+        return await federation.run(link, others)
 
 
 def _explain_dry_run(speaker: Speaker, setup: SessionSetup, policy: Policy, records: LocalRecords, name: str) -> None:
@@ -157,17 +192,30 @@ def _explain_dry_run(speaker: Speaker, setup: SessionSetup, policy: Policy, reco
         ("records read", f"{len(records)}, of which {records.bad} count for nothing"),
         *explain(setup),
     ]
-    content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.packed_bytes}
+    content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
     speaker.result(content, two_columns("Dry run: nothing was sent", rows))
 
 
+def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:
+    """What has left, and where the receipts are."""
+    transcript = session_folder(state, setup) / FILE_NAME
+    sent = [record for record in read_transcript(transcript) if record.kind == "sent"]
+    return {
+        "uploaded": True,
+        "promise": setup.claim.sentence() if setup.claim else None,
+        "upload_bytes": setup.context.upload_bytes,
+        "sent_bytes": setup.context.upload_bytes + sum(len(record.content) for record in sent),
+        "transcript": str(transcript),
+    }
+
+
 def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:
-    """What came of all rounds; the head is the last one's."""
+    """What came of all rounds; the head is the last one's. Writes the head where there is one."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     if outcome.head:
         write_synced(folders[-1] / HEAD_FILE, outcome.head)
-    vectors = sum(each.context.packed_bytes for each, _ in sessions)
+    vectors = sum(each.context.upload_bytes for each, _ in sessions)
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
     return {
         "members": [setup.roster.name(member) for member in outcome.members],
@@ -183,7 +231,7 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
     }
 
 
-def _rows(content: dict[str, Any]) -> list[tuple[str, str]]:
+def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
     """The plain values, for people; lists and tables are in the JSON."""
     plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
     return [(name, str(value)) for name, value in plain.items()]

@@ -7,7 +7,7 @@ import traceback
 
 import typer
 
-from secagg.cli import demo, epsilon, evaluate, federation, ledger, pki, plan, simulate, sweep
+from secagg.cli import audit, demo, epsilon, evaluate, federation, ledger, pki, plan, second, simulate, sweep
 from secagg.errors import SecaggError
 
 INTERNAL_ERROR = 70
@@ -26,10 +26,14 @@ app.add_typer(pki.app, name="pki")
 app.add_typer(plan.app, name="plan")
 app.command("server")(federation.server)
 app.command("client")(federation.client)
+app.command("aggregator")(second.aggregator)
+app.command("key-holder")(second.key_holder)
 app.command("simulate")(simulate.simulate)
 app.command("sweep")(sweep.sweep)
 app.command("predict")(evaluate.predict)
 app.command("verify")(evaluate.verify)
+app.command("audit")(audit.audit)
+app.command("attacks")(audit.attacks)
 app.command("epsilon")(epsilon.epsilon)
 app.add_typer(ledger.app, name="ledger")
 

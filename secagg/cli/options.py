@@ -10,6 +10,9 @@ MethodOption = Annotated[str, typer.Option(help="The method.")]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
 RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]
+ClassGateOption = Annotated[
+    int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
+]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
     str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")

@@ -29,7 +29,7 @@ def init(
 def request(
     name: Annotated[str, typer.Argument(help="The member's name: a-z, 0-9 and hyphen.")],
     tls: Annotated[Path, typer.Option("--tls", help="New folder for this member's keys; they never leave it.")],
-    role: Annotated[str, typer.Option(help="client or server")] = "client",
+    role: Annotated[str, typer.Option(help="client, server, aggregator or key-holder.")] = "client",
     quiet: QuietOption = False,
 ) -> None:
     """Make a member's keys and the request to send to the authority."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing
 from secagg.cli.options import (
     BackboneOption,
     CentreOption,
+    ClassGateOption,
     CovarianceOption,
     DeltaOption,
     ExpandOption,
@@ -24,14 +27,15 @@ from secagg.cli.options import (
 )
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
+from secagg.experiments.choosing import Choice, compare
 from secagg.parties import SessionSetup, read_records
 from secagg.parties.explanation import explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import Plan, read_plan, write_plan
+from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
 from secagg.policy import Policy, read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.randomness import OperatingSystem
-from secagg.roster import read_roster
+from secagg.roster import Roster, read_roster
 from secagg.statistics import Normalisation
 
 app = typer.Typer(help="Write, explain and check the plan of a session.", no_args_is_help=True)
@@ -57,6 +61,7 @@ def new(
     covariance: CovarianceOption = "within",
     ridge: RidgeOption = None,
     refine: RefineOption = 0,
+    class_gate: ClassGateOption = 0,
     epsilon: Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")] = "inf",
     delta: DeltaOption = None,
     adjacency: Annotated[Adjacency | None, typer.Option(help="Needed when epsilon is finite.")] = None,
@@ -71,15 +76,20 @@ def new(
     levels: LevelsOption = None,
     shares: SharesOption = None,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
-    protection: Annotated[
-        str, typer.Option(help="masked or none; shared and encrypted, which only simulate runs yet.")
-    ] = "masked",
+    noise: Annotated[
+        NoiseFrom, typer.Option(help="Who adds it; aggregator: each of several adds all (shared).")
+    ] = NoiseFrom.CLIENT,
+    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none; --explain compares.")] = "masked",
+    security: Annotated[int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")] = 128,
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
     dropouts: Annotated[int | None, typer.Option(min=0, help="Clients that may vanish; default: all that can.")] = None,
     minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
     join_seconds: Annotated[int, typer.Option(min=1, help="How long the server waits for members to join.")] = 600,
     step_seconds: Annotated[int, typer.Option(min=1, help="How long it waits at every later step.")] = 60,
     result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = "members",
+    explain_all: Annotated[
+        bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")
+    ] = False,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -90,6 +100,7 @@ def new(
         purpose=purpose,
         method=method,
         parameters=tuple(parameters.items()),
+        class_gate=class_gate,
         backbone=backbone,
         expand=expand,
         radius=radius,
@@ -100,9 +111,11 @@ def new(
         delta=delta,
         adjacency=adjacency,
         unit=unit,
+        noise=noise,
         shares=read_shares(shares) if shares else None,
         max_records=max_records,
         protection=protection,
+        security=security,
         colluders=colluders,
         dropouts=dropouts,
         minimum_cohort=minimum_cohort,
@@ -110,11 +123,12 @@ def new(
         step_seconds=step_seconds,
         result=result,
     )
-    members = read_roster(roster)
-    plan = make_plan(_public_data(schema, like, classes, shape), members, choices, OperatingSystem())
+    members, data = read_roster(roster), _public_data(schema, like, classes, shape)
+    plan = make_plan(data, members, choices, OperatingSystem())
     write_plan(plan, out)
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    _explain(speaker, SessionSetup.of(plan, members))
+    others = _compared(speaker, data, members, choices) if explain_all else []
+    _explain(speaker, SessionSetup.of(plan, members), others)
     speaker.say(f"wrote {out}; give it to every member, and compare the digest")
 
 
@@ -178,8 +192,15 @@ def policy_for(
     Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
 
 
-def _explain(speaker: Speaker, setup: SessionSetup) -> None:
+def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = ()) -> None:
     rows = explain(setup)
     plan: Plan = setup.plan
     content = {"plan_sha256": plan.digest.hex(), "ring": setup.context.ring.bits, "vector_length": setup.layout.length}
-    speaker.result({**content, "explained": dict(rows)}, two_columns("Plan", rows))
+    tables = [two_columns(f"Protection {each.protection}", each.rows()) for each in others]
+    compared = {"protections": [asdict(each) for each in others]} if others else {}
+    speaker.result({**content, "explained": dict(rows), **compared}, two_columns("Plan", rows), *tables)
+
+
+def _compared(speaker: Speaker, data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
+    with speaker.busy("measuring one client under every protection"):
+        return compare(data, roster, choices)

@@ -11,6 +11,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_eps
 from secagg.cli.options import (
     BackboneOption,
     CentreOption,
+    ClassGateOption,
     CovarianceOption,
     DatasetOption,
     DeltaOption,
@@ -24,7 +25,7 @@ from secagg.cli.options import (
     SchemaOption,
     SharesOption,
 )
-from secagg.data import load_schema, open_dataset
+from secagg.data import Dataset, load_schema, open_dataset
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -49,6 +50,7 @@ def simulate(
     ] = "client",
     shares: SharesOption = None,
     refine: RefineOption = 0,
+    class_gate: ClassGateOption = 0,
     covariance: CovarianceOption = "within",
     ridge: RidgeOption = None,
     backbone: BackboneOption = None,
@@ -70,10 +72,7 @@ def simulate(
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    noisy = math.isfinite(to_epsilon(epsilon))
-    data = open_dataset(dataset, label=label, schema=load_schema(schema) if schema else None, tolerant=noisy)
-    if data.schema is not None and schema is None and label is not None:
-        speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
+    data = open_simulated(speaker, dataset, to_epsilon(epsilon), label, schema)
     settings = SimulationSettings(
         method=method,
         clients=clients,
@@ -86,6 +85,7 @@ def simulate(
         noise=noise,
         shares=shares,
         refine=refine,
+        class_gate=class_gate,
         covariance=covariance,
         ridge=ridge,
         backbone=backbone,
@@ -106,6 +106,15 @@ def simulate(
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
+
+
+def open_simulated(speaker: Speaker, name: str, epsilon: float, label: str | None, schema: str | None) -> Dataset:
+    """The data of a simulation; with noise a bad record is no reason to refuse."""
+    known = load_schema(schema) if schema else None
+    data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon))
+    if data.schema is not None and schema is None and label is not None:
+        speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
+    return data
 
 
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:

@@ -15,7 +15,10 @@ from secagg.privacy.claim import shown
 from secagg.statistics import Grid, Normalisation, quantise
 
 BASELINES = ("dp-sgd",)
-FEDERATED = ("refine", "unit", "noise", "shares", "dropouts", "colluders", "radius", "levels", "max_records")
+FEDERATED = (
+    *("refine", "class_gate", "unit", "noise", "shares"),
+    *("dropouts", "colluders", "radius", "levels", "max_records"),
+)
 """Settings without a meaning where somebody has all the records; clients, partition and protection just do nothing."""
 
 

@@ -79,7 +79,7 @@ class InMemorySession:
     def run(self) -> SessionResult:
         """Carry the session to its end. Raises SessionAborted below a threshold."""
         for member, me in self._parties.items():
-            self._work(member, partial(self._protection.begin_client, self._context, me))
+            self._work(member, partial(self._protection.client.begin, self._context, me))
         step: Any = self._protection.begin_server(self._context)
         while isinstance(step, ServerState):
             step = self._collect(step)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from methods.gate import GatedRound
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Evaluation, LinearHead, head_digest
 from secagg.parties import SessionSetup, SumResult
@@ -19,6 +20,12 @@ class Federated:
     setup: SessionSetup
     result: SumResult
     upload_bytes: int
+
+    @property
+    def classes_left_out(self) -> list[str]:
+        """The names of those that did not pass the plan's class gate."""
+        classes, last = self.setup.plan.classes, self.setup.round
+        return [classes[j] for j in last.left_out(len(classes))] if isinstance(last, GatedRound) else []
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class SimulationResult:
             "unit": s.unit,
             "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
             "refine": s.refine,
+            "class_gate": s.class_gate,
             "covariance": s.covariance,
             "expand": s.expand,
             "accuracy": test.accuracy if test else None,
@@ -64,6 +72,7 @@ class SimulationResult:
             "bad_records": self.bad_records,
             **(_federated(self.federated) if self.federated else dict.fromkeys(FEDERATED_KEYS)),
             "seconds": dict(self.seconds),
+            "classes_left_out": self.federated.classes_left_out if self.federated else [],
             "notes": list(self.notes),
         }
 

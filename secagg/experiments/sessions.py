@@ -13,7 +13,10 @@ from secagg.experiments.shared_session import SHARED_STEPS, SharedSession
 from secagg.parties import SessionSetup
 from secagg.plan import NoiseFrom
 from secagg.privacy import rounded_gaussian
+from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.sharing.context import SharedContext
 from secagg.randomness import OperatingSystem
+from secagg.roster import SERVER_INDEX
 
 LEAVING = {"masked": STEPS, "none": ("UploadHeader",), "shared": SHARED_STEPS, "encrypted": ENCRYPTED_STEPS}
 """The steps of each protection that a client may never answer, first to last."""
@@ -27,16 +30,16 @@ def run_session(
 ) -> SessionResult:
     """Open the sum of the clients that stay; `leaves` says who leaves at which step.
 
-    Raises SessionAborted when too few are left.
+    `identities` are those of all parties by their index in the roster. Raises SessionAborted when too few are left.
     """
     context, source = setup.context, OperatingSystem()
     noise = _noise_of(setup)
-    if setup.plan.protection == "shared":
-        return SharedSession(context, identities, vector_of, source, leaves, noise).run()
-    if setup.plan.protection == "encrypted":
-        largest = setup.capacity.largest
-        return EncryptedSession(context, largest, identities, vector_of, source, leaves).run()
-    opened = InMemorySession(context, setup.protection, identities, vector_of, source, leaves).run()
+    members = {index: key for index, key in identities.items() if index != SERVER_INDEX}
+    if isinstance(context, SharedContext):
+        return SharedSession(context, members, vector_of, source, leaves, noise).run()
+    if isinstance(context, EncryptedContext):
+        return EncryptedSession(context, members, identities[SERVER_INDEX], vector_of, source, leaves).run()
+    opened = InMemorySession(context, setup.protection, members, vector_of, source, leaves).run()
     return opened if noise is None else replace(opened, total=opened.total + noise())
 
 

@@ -37,6 +37,7 @@ class SimulationSettings:
     noise: str = "client"
     shares: str | None = None
     refine: int = 0
+    class_gate: int = 0
     covariance: str = "within"
     ridge: float | None = None
     backbone: str | None = None
@@ -60,6 +61,8 @@ class SimulationSettings:
         for name, (value, allowed) in choices.items():
             if value not in allowed:
                 raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
+        if self.paper_noise and self.class_gate:
+            raise BadInput(f"the noise {self.noise} has no census", remedy="leave out --class-gate")
         if self.paper_noise and (self.method != "prototypes" or math.isfinite(self.epsilon)):
             raise BadInput(
                 f"the noise {self.noise} belongs to prototypes and keeps no epsilon that one could ask for",
@@ -90,6 +93,7 @@ class SimulationSettings:
         return PlanChoices(
             method=self.method,
             parameters=self.parameters,
+            class_gate=self.class_gate,
             backbone=self.backbone,
             expand=self.expand,
             radius=radius,

@@ -7,6 +7,7 @@ signed frames around the messages are missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,37 @@ from secagg.parties.planning import PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
 from secagg.privacy import Unit
 from secagg.privacy.paper_noise import PaperNoise
+from secagg.protection import protection_named
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics import Normalisation
+
+SECONDS = {"aggregator": 2, "key-holder": 1}
+"""How many of a role there are in a simulation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cast:
+    """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data."""
+
+    features: Features
+    setup: SessionSetup
+    keys: Mapping[int, SigningKey] = field(repr=False)
+    members: Mapping[int, LocalRecords] = field(repr=False)
+    rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, features: Features, settings: SimulationSettings) -> Cast:
+        """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
+        split = _split(features.dataset, settings)
+        setup, keys, notes = _set_up(features, settings, [len(rows) for rows in split])
+        records = LocalRecords.of(setup.plan, features.train, features.dataset.train)
+        rows = dict(enumerate(split, start=1))
+        members = {member: records.take(own) for member, own in rows.items()}
+        return cls(features, setup, keys, members, rows, tuple(notes))
 
 
 def simulate_dataset(
@@ -48,22 +75,22 @@ def simulate_dataset(
     clock.lap("features")
     if settings.method in BASELINES:
         return run_baseline(features, settings, clock)
-    split = _split(dataset, settings)
-    setup, keys, notes = _set_up(features, settings, [len(rows) for rows in split])
-    records = LocalRecords.of(setup.plan, features.train, dataset.train)
-    members = {member: records.take(rows) for member, rows in enumerate(split, start=1)}
+    cast = Cast.of(features, settings)
+    setup, members, notes = cast.setup, cast.members, cast.notes
+    records = LocalRecords.pooled(list(members.values()))
     clock.lap("quantise")
-    last, result, measured = _run(setup, keys, members, _leaves(settings, len(split)), settings.paper_noise, clock)
-    reference = pooled_result(setup, records)
+    leaves = _leaves(settings, len(members))
+    last, result, measured = _run(setup, cast.keys, members, leaves, settings.paper_noise, clock)
+    head, reference = result.require_head(), pooled_result(setup, records).require_head()
     clock.lap("reference")
     sent = max(measured.client_bytes[member] for member in result.members)
     return SimulationResult(
         settings=settings,
         dataset=dataset.name,
-        clients=len(split),
-        head=result.head,
-        evaluation=features.evaluate(result.head, setup.plan.grid),
-        reference=features.evaluate(reference.head, setup.plan.grid),
+        clients=len(members),
+        head=head,
+        evaluation=features.evaluate(head, setup.plan.grid),
+        reference=features.evaluate(reference, setup.plan.grid),
         promise=_promise(setup, settings, list(members.values())),
         bad_records=records.bad,
         federated=Federated(last, result, sent),
@@ -143,11 +170,11 @@ def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
 ) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
-    keys = {member: SigningKey.generate(OperatingSystem()) for member in range(1, len(sizes) + 1)}
-    server = SigningKey.generate(OperatingSystem())
-    members = [Member("server", "server", server.public)]
-    members += [Member(f"client-{member:04}", "client", key.public) for member, key in keys.items()]
-    roster = Roster.of("simulation", members)
+    role = protection_named(settings.protection).second_role
+    names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
+    names += [(f"{role}-{number + 1}", role) for number in range(SECONDS.get(role, 0))]
+    keys = {index: SigningKey.generate(OperatingSystem()) for index in range(len(names))}
+    roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
     dataset = features.dataset
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, dataset.schema, dataset.bound)
     radius, notes = _radius(features, settings)

@@ -1,7 +1,8 @@
-"""A plan's whole sequence of sessions, one for each round, at the server and at a client."""
+"""A plan's whole sequence of sessions, one for each round, at the server and at every other party."""
 
 from secagg.federation.client import FederationClient
+from secagg.federation.second import FederationSecond
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
 
-__all__ = ["FederationClient", "FederationServer", "Stage", "session_folder"]
+__all__ = ["FederationClient", "FederationSecond", "FederationServer", "Stage", "session_folder"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,15 @@ from secagg.errors import BadInput
 from secagg.federation.storage import session_folder
 from secagg.ledger import Ledger, Release
 from secagg.parties import (
-    ClientHooks,
-    ClientSession,
+    Connection,
+    Hooks,
     LocalRecords,
+    MemberSession,
     SessionSetup,
     begin_transcript,
     contribution_of,
     following_setup,
 )
-from secagg.parties.client import Connection
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -33,7 +33,8 @@ class FederationClient:
     """One member's part in a plan. Start again after a crash: what was sent is not computed again.
 
     A round's vector is computed before the round is joined, so that no later step waits for the data. `greet` runs
-    before a session that still needs the server, and raises when that is not there.
+    before a session that still needs the server, and raises when that is not there. `stays`: wait for every
+    outcome even where a client may speak once in each session and be gone.
     """
 
     setup: SessionSetup
@@ -44,16 +45,24 @@ class FederationClient:
     records: LocalRecords
     greet: Callable[[], None]
     progress: Callable[[str], None]
+    stays: bool = True
 
-    async def run(self, connection: Connection) -> list[tuple[SessionSetup, Outcome]]:
-        """Carry every session to its outcome; return them in order. Raises what a session raises."""
+    async def run(
+        self, server: Connection, others: Mapping[int, Connection] | None = None
+    ) -> list[tuple[SessionSetup, Outcome]]:
+        """Carry every session to its outcome; return them in order. Raises what a session raises.
+
+        Nothing where this client has uploaded and has not waited. `others` are the connections to aggregators.
+        """
         following: SessionSetup | None = self.setup
         done: list[tuple[SessionSetup, Outcome]] = []
         while following is not None:
             setup = following
             if setup.openings:
                 self.progress(f"round {len(setup.openings) + 1} of {setup.rounds}")
-            outcome = await self._session(setup, connection)
+            outcome = await self._session(setup, server, others or {})
+            if outcome is None:
+                return []
             done.append((setup, outcome))
             following = following_setup(setup, outcome)
         return done
@@ -73,7 +82,9 @@ class FederationClient:
             self.setup.spent(),
         )
 
-    async def _session(self, setup: SessionSetup, connection: Connection) -> Outcome:
+    async def _session(
+        self, setup: SessionSetup, server: Connection, others: Mapping[int, Connection]
+    ) -> Outcome | None:
         folder, context = session_folder(self.state, setup), setup.context.plan
         with closing(Journal(folder / FILE_NAME)) as journal:
             if journal.was_empty and self.ledger.has_uploaded(context):
@@ -92,9 +103,10 @@ class FederationClient:
                 self.ledger.begin_upload(context)
                 journal.append("ledger", entry.digest)
 
-            hooks = ClientHooks(vector, before_upload, self.progress)
-            session = ClientSession(setup, self.me, folder, journal, hooks)
+            stays = self.stays or not setup.protection.speaks_once
+            hooks = Hooks(self.progress, vector, before_upload)
+            session = MemberSession(setup, self.me, folder, journal, hooks, stays)
             if session.outcome is None:
                 vector()
                 await asyncio.to_thread(self.greet)
-            return await session.run(connection)
+            return await session.run(server, others)

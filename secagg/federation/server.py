@@ -68,9 +68,9 @@ class FederationServer:
         """Hand a frame to the session that it names."""
         return await self._named(peek(frame).plan).submit(member, frame)
 
-    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Hand a vector to the session that its frame names."""
-        await self._named(peek(frame).plan).upload(member, frame, parts)
+        return await self._named(peek(frame).plan).upload(member, frame, parts)
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member` in the session that is asked about."""

@@ -1,7 +1,8 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
-from secagg.parties.client import ClientHooks, ClientSession
+from secagg.parties.aggregator import AggregatorWork
 from secagg.parties.contribution import LocalRecords, contribution_of, read_records
+from secagg.parties.member import Connection, Hooks, MemberSession
 from secagg.parties.pipeline import Pipeline, Progress
 from secagg.parties.result import SumResult, conclude, following_setup, write_result
 from secagg.parties.server import ServerSession
@@ -9,9 +10,11 @@ from secagg.parties.setup import SessionSetup
 from secagg.parties.transcripts import begin_transcript
 
 __all__ = [
-    "ClientHooks",
-    "ClientSession",
+    "AggregatorWork",
+    "Connection",
+    "Hooks",
     "LocalRecords",
+    "MemberSession",
     "Pipeline",
     "Progress",
     "ServerSession",

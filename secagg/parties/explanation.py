@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from scipy.special import ndtr
+
+from methods.gate import Gated
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
+from secagg.protection.encryption.binding import EncryptedContext
 
 
 def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     """What the plan means: a name and a sentence each."""
-    plan, layout = setup.plan, setup.layout
-    blocks = ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in layout.blocks)
+    plan = setup.plan
     shape = "×".join(map(str, plan.input_shape))
     expansion = f", then {plan.expand} random features" if plan.expand else ""
     length = f"joint length ≤ {plan.radius:g}, on a grid of {plan.levels} steps"
     if plan.grid.is_normalised:
         length = f"each record brought to length 1 ({plan.normalisation}), on a grid of {plan.levels} steps"
-    sums = f", then {setup.rounds - 1} rounds of refinement over the same records" if setup.rounds > 1 else ""
     return [
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
         ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client"),
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
-        ("what is summed", f"{blocks}: {layout.length} integers{sums}"),
-        ("what leaves a client", f"{setup.upload_bytes} bytes whatever its records, and keys and shares"),
+        ("what is summed", _sums(setup)),
+        *_gate(setup),
+        ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
         *_ciphertexts(setup),
         ("protection", plan.protection),
@@ -38,25 +41,66 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     ]
 
 
+def _uploads(setup: SessionSetup) -> str:
+    """The bytes of every kind of sum, in order."""
+    return ", then ".join(map(str, setup.uploads))
+
+
+def _sums(setup: SessionSetup) -> str:
+    """Every sum, in order."""
+    plan, census = setup.plan, isinstance(setup.method, Gated)
+    kinds = setup.method.sums(plan.dimension, len(plan.classes), plan.levels)[: 1 + census]
+    said = [
+        ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in kind.blocks)
+        + f": {sum(block.size for block in kind.blocks)} integers"
+        for kind in kinds
+    ]
+    if rounds := setup.rounds - len(kinds):
+        said.append(f"{rounds} rounds of refinement over the same records")
+    return ", then ".join(said)
+
+
+def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Which classes are left out, and how surely; nothing where there is no gate."""
+    plan, gate, clients = setup.plan, setup.method, len(setup.context.clients)
+    if not isinstance(gate, Gated):
+        return []
+    least = gate.threshold
+    honest = least - plan.dropouts - plan.colluders
+    said = (
+        f"classes of which fewer than {least} clients have a record are left out of the sums after the census, and of "
+        f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude"
+    )
+    noise = setup.opened_noise(clients)
+    if noise is not None:
+        sigma = noise["census"].sigma / noise["census"].multiplier
+        one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))
+        said += (
+            f"; under the census's noise a class that m clients hold passes with probability "
+            f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do"
+        )
+    return [("class gate", said)]
+
+
 def _ciphertexts(setup: SessionSetup) -> list[tuple[str, str]]:
     """Which encryption, how secure, and why it always decrypts; nothing where nothing is encrypted."""
-    parameters = setup.protection.ciphertexts
-    if parameters is None:
+    if not isinstance(setup.context, EncryptedContext):
         return []
-    return [("ciphertexts", parameters(setup.capacity.largest, len(setup.context.clients)).explain())]
+    return [("ciphertexts", setup.context.parameters.explain())]
 
 
 def _against(setup: SessionSetup) -> str:
     """Against whom the promise holds."""
     plan, protection = setup.plan, setup.protection
-    several = len(protection.openers) > 1
-    opener = f"either {' or '.join(protection.openers)}" if several else protection.openers[0]
+    openers = setup.openers
+    several = len(openers) > 1
+    opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
     rounding = ""
-    if protection.ciphertexts is not None:
-        opener = protection.openers[0]
+    if protection.encrypts:
+        opener = openers[0]
         rounding = "; not against the key holder: the ciphertexts' rounding tells it a little that no promise covers"
     if plan.noise == NoiseFrom.AGGREGATOR and several:
-        return f"everybody, {opener} among them: each adds all the noise before anyone sees the sum"
+        return f"everybody, and {opener}: each adds all the noise before anyone sees the sum"
     if plan.noise == NoiseFrom.AGGREGATOR:
         return "everybody but the aggregator, which opens the exact sum and is trusted to add the noise"
     if not protection.hides_vectors:
@@ -97,7 +141,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
 def _breaks(setup: SessionSetup) -> str:
     """In plain words; the rest is in threat_models/README.md."""
     broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
-    openers = setup.protection.openers
+    openers = setup.openers
     if setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
         broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
     elif setup.plan.noise == NoiseFrom.AGGREGATOR:

@@ -1,4 +1,4 @@
-"""What a client remembers between two steps: sealed on disk under a key that is erased when the session ends.
+"""What a party remembers between two steps: sealed on disk under a key that is erased when the session ends.
 
 Whoever reads the folder while the session runs reads key and state; the seal serves the time after. On media that
 keep old blocks, erasing a file is not proof that its bytes are gone: threat_models/README.md says so.
@@ -16,7 +16,7 @@ from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput, MalformedMessage
 from secagg.randomness import RandomSource
 from secagg.transcript import sync_folder
-from secagg.wire import Length, decode, encode, message
+from secagg.wire import Items, Length, decode, encode, message
 
 _NUMBER_BYTES = 8
 
@@ -24,11 +24,11 @@ _NUMBER_BYTES = 8
 @message("Remembered")
 @dataclass(frozen=True)
 class Remembered:
-    """A state, by class name and canonical bytes, and the frame that is to be sent from it."""
+    """A state, by class name and canonical bytes, and the frames that are to be sent from it."""
 
     state: Annotated[str, Length(1, 40)]
     content: Annotated[bytes, Length(0, 64 << 20)] = field(repr=False)
-    frame: Annotated[bytes, Length(0, 64 << 20)] = field(repr=False)
+    frames: Annotated[tuple[bytes, ...], Items(0, 16, each=Length(1, 64 << 20))] = field(repr=False)
 
 
 class Memory:
@@ -44,23 +44,23 @@ class Memory:
         self._randomness = randomness
         self._state_file = folder / "session.state"
 
-    def recall(self) -> tuple[Any, bytes] | None:
-        """The last state and its frame, or None at the beginning. Raises BadInput when the files are damaged."""
+    def recall(self) -> tuple[Any, tuple[bytes, ...]] | None:
+        """The last state and its frames, or None at the beginning. Raises BadInput when the files are damaged."""
         if not self._state_file.exists():
             return None
         stored = self._state_file.read_bytes()
         try:
             key = self._key_file(int.from_bytes(stored[:_NUMBER_BYTES], "big")).read_bytes()
             remembered = decode(Remembered, unseal(key, stored[_NUMBER_BYTES:], stored[:_NUMBER_BYTES]))
-            return decode(self._states[remembered.state], remembered.content), remembered.frame
+            return decode(self._states[remembered.state], remembered.content), remembered.frames
         except (OSError, ValueError, MalformedMessage, KeyError):
             raise BadInput(
                 f"the remembered session in {self._folder} is damaged", remedy="it cannot go on; the others can"
             ) from None
 
-    def keep(self, state: Any, frame: bytes) -> None:
+    def keep(self, state: Any, frames: tuple[bytes, ...]) -> None:
         """Replace what is remembered, in one step that a crash cannot split. Raises BadInput when the disk refuses."""
-        remembered = encode(Remembered(type(state).__name__, encode(state), frame))
+        remembered = encode(Remembered(type(state).__name__, encode(state), frames))
         try:
             number = 1 + max((int(path.stem.removeprefix("session-")) for path in self._key_files()), default=0)
             key, prefix = self._randomness.bytes(32), number.to_bytes(_NUMBER_BYTES, "big")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from methods import method_named
+from methods.gate import GATE
 from methods.method import Sum
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
@@ -56,6 +57,7 @@ class PlanChoices:
     purpose: str = ""
     method: str = "fedcgs"
     parameters: tuple[tuple[str, Any], ...] = ()
+    class_gate: int = 0
     backbone: str | None = None
     expand: int = 0
     radius: float | None = None
@@ -70,6 +72,7 @@ class PlanChoices:
     shares: str | Mapping[str, float] | None = None
     max_records: int = 1 << 16
     protection: str = "masked"
+    security: int = 128
     colluders: int | None = None
     dropouts: int | None = None
     minimum_cohort: int = 1
@@ -83,7 +86,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     try:
         plan = _without_noise(data, roster, choices, randomness)
         if math.isfinite(choices.epsilon):
-            plan = with_noise(plan, len(roster.clients), choices)
+            plan = with_noise(plan, roster, choices)
         SessionSetup.of(plan, roster)
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}") from None
@@ -92,33 +95,32 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
 
 def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
-    backbone = open_backbone(spec, data.input_shape)
-    features = FeatureMap(backbone, Expansion(choices.expand) if choices.expand else None)
-    colluders = _colluders(len(roster.clients), choices)
-    dropouts = _dropouts(len(roster.clients), colluders, choices)
-    normalisation = normalisation_for(choices)
+    expansion = Expansion(choices.expand) if choices.expand else None
+    features = FeatureMap(open_backbone(spec, data.input_shape), expansion)
+    colluders, dropouts = _tolerated(len(roster.clients), choices)
+    normalised = normalisation_for(choices)
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
         purpose=choices.purpose,
         method=choices.method,
-        parameters=canonical_json(method_named(choices.method, dict(choices.parameters)).parameters),
+        parameters=_parameters(len(roster.clients), colluders, dropouts, choices),
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
         backbone=Path(spec).name if spec.endswith(".pt2") else spec,
-        backbone_digest=bytes.fromhex(backbone.digest),
+        backbone_digest=bytes.fromhex(features.backbone.digest),
         input_shape=data.input_shape,
         expand=choices.expand,
         dimension=features.dimension,
-        radius=1.0 if normalisation is not Normalisation.NONE else _radius(data, features, choices),
+        radius=1.0 if normalised is not Normalisation.NONE else _radius(data, features, choices),
         levels=choices.levels or FINE_LEVELS,
         centre=float(choices.centre),
         max_records=choices.max_records,
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=choices.minimum_cohort,
+        minimum_cohort=max(choices.minimum_cohort, len(roster.clients) - dropouts if choices.class_gate else 1),
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
@@ -127,21 +129,22 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         join_seconds=choices.join_seconds,
         step_seconds=choices.step_seconds,
         result=choices.result,
-        normalisation=normalisation.value,
+        normalisation=normalised.value,
         noise="",
         noises=(),
+        security=choices.security,
     )
 
 
-def with_noise(plan: Plan, clients: int, choices: PlanChoices) -> Plan:
+def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     """Return the plan with the least noise for the chosen promise, on the coarsest grid that noise still dominates.
 
     Shares of clients are calibrated for all of them but the tolerated dropouts, and no smaller sum may be opened.
     """
     if choices.delta is None or choices.adjacency is None:
         raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
-    survivors = max(plan.minimum_cohort, clients - plan.dropouts)
-    noisers = Noisers.of(plan, choices.noise, clients, survivors)
+    survivors = max(plan.minimum_cohort, len(roster.clients) - plan.dropouts)
+    noisers = Noisers.of(plan, choices.noise, roster, survivors)
     levels = choices.levels or coarsest_levels(plan.dimension)
     while True:
         sums = _sums(plan, levels, choices)
@@ -166,9 +169,11 @@ def with_noise(plan: Plan, clients: int, choices: PlanChoices) -> Plan:
 
 
 def _sums(plan: Plan, levels: int, choices: PlanChoices) -> tuple[Sum, ...]:
-    """The method's sums; the chosen shares of μ² replace those of the first."""
-    first, *others = method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), levels)
-    return (replace(first, shares=choices.shares or first.shares), *others)
+    """The method's sums; the chosen shares of μ² replace those of the first after a census."""
+    sums = list(method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), levels))
+    first = int(GATE in plan.method_parameters)
+    sums[first] = replace(sums[first], shares=choices.shares or sums[first].shares)
+    return tuple(sums)
 
 
 def coarsest_levels(dimension: int) -> int:
@@ -198,16 +203,33 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     return chosen
 
 
-def _colluders(clients: int, choices: PlanChoices) -> int:
-    """The chosen number, or 1 where there are enough clients to withstand one."""
-    return choices.colluders if choices.colluders is not None else int(clients >= 3)
+def _tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
+    """The chosen numbers of colluders and dropouts.
 
-
-def _dropouts(clients: int, colluders: int, choices: PlanChoices) -> int:
-    """The chosen number, or all that colluders and minimum cohort allow."""
+    Otherwise 1 colluder where there are enough clients to withstand one, and all dropouts that this and the minimum
+    cohort allow.
+    """
+    colluders = choices.colluders if choices.colluders is not None else int(clients >= 3)
     if choices.dropouts is not None:
-        return choices.dropouts
-    return max(0, min(most_dropouts(clients, colluders), clients - choices.minimum_cohort))
+        return colluders, choices.dropouts
+    return colluders, max(0, min(most_dropouts(clients, colluders), clients - choices.minimum_cohort))
+
+
+def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
+    """The method's parameters, with the class gate's threshold, as the plan's JSON.
+
+    Of the clients that hold a class in the census, `dropouts` may be missing later (every sum has all the others) and
+    `colluders` are not honest: the threshold leaves `class_gate` honest ones in every sum. Raises BadInput.
+    """
+    honest = choices.class_gate
+    threshold = honest + dropouts + colluders if honest else 0
+    if honest < 0 or threshold > clients:
+        raise BadInput(
+            f"a class gate of {honest}, beyond {dropouts} dropouts and {colluders} colluders, lets no class of "
+            f"{clients} clients pass",
+            remedy="lower --class-gate, --dropouts or --colluders",
+        )
+    return canonical_json(method_named(choices.method, {**dict(choices.parameters), GATE: threshold}).parameters)
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

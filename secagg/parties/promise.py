@@ -23,6 +23,7 @@ from secagg.privacy import (
     of_silo,
 )
 from secagg.protection import protection_named
+from secagg.roster import Roster
 
 MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR: Mechanism.GAUSSIAN}
 
@@ -36,28 +37,28 @@ class Noisers:
     fewest: int
 
     @classmethod
-    def of(cls, plan: Plan, noise: str, clients: int, survivors: int) -> Noisers:
-        """Of a plan for `clients`, of whom at least `survivors` are in every sum, `plan.colluders` not honest.
+    def of(cls, plan: Plan, noise: str, roster: Roster, survivors: int) -> Noisers:
+        """Of a plan of which at least `survivors` clients are in every sum, `plan.colluders` of them not honest.
 
         Where the protection hides no single vector, each client's share must protect it alone. Whoever opens the sum
-        adds all of an aggregator's noise: of two, one honest one is enough.
+        adds all of an aggregator's noise: of several aggregators, one honest one is enough.
         Raises BadInput when no honest share need be left.
         """
         mechanism, protection = MECHANISMS[NoiseFrom(noise)], protection_named(plan.protection)
-        if mechanism is Mechanism.GAUSSIAN and protection.ciphertexts is not None:
+        if mechanism is Mechanism.GAUSSIAN and protection.encrypts:
             raise BadInput(
                 "the key holder could read the ciphertexts' rounding beside an aggregator's noise",
                 remedy="let the clients add noise, or choose another protection",
             )
         if mechanism is Mechanism.GAUSSIAN:
-            return cls(mechanism, len(protection.openers), 1)
+            return cls(mechanism, len(roster.with_role(protection.second_role)) or 1, 1)
         honest = survivors - plan.colluders if protection.hides_vectors else 1
         if honest < 1:
             raise BadInput(
                 f"with {survivors} survivors and {plan.colluders} colluders no honest share of the noise need be left",
                 remedy="allow fewer colluders or dropouts",
             )
-        return cls(mechanism, clients, honest)
+        return cls(mechanism, len(roster.clients), honest)
 
 
 def sensitivities(sums: Sequence[Sum], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:

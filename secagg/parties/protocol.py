@@ -11,9 +11,9 @@ from typing import Any
 
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties.setup import SessionSetup
-from secagg.protection import SumToOpen
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, UploadHeader
-from secagg.protection.seam import ServerState
+from secagg.protection import SumToDeclare, SumToOpen
+from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
+from secagg.protection.seam import ServerState, VectorState
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, chain, open_frame, payload_of
 
@@ -26,11 +26,13 @@ class ServerProtocol:
         self._step: ServerState | None = setup.protection.begin_server(setup.context)
         self._taken: dict[tuple[int, str], bytes] = {}
         self._past: set[str] = set()
+        self._reasons: dict[int, str] = {}
         self._own_heads = {NOT_SEEN}
         self.client_heads: dict[int, bytes] = {}
-        self.uploads: dict[int, UploadHeader] = {}
+        self.uploads: dict[int, Announcement] = {}
         self.due: dict[str, Mapping[int, Any]] = {}
         self.recipients: dict[str, frozenset[int]] = {}
+        self.sum_to_declare: SumToDeclare | None = None
         self.sum_to_open: SumToOpen | None = None
         self.outcome: Outcome | None = None
         self.failure: str | None = None
@@ -41,6 +43,24 @@ class ServerProtocol:
         return Acknowledgement.__name__ if self._step is None else self._step.awaits.__name__
 
     @property
+    def vectors(self) -> VectorState | None:
+        """The present step, if it collects announcements and their bytes."""
+        return self._step if isinstance(self._step, VectorState) else None
+
+    @property
+    def seconds_to_wait(self) -> int:
+        """How long the present step may take, from the plan.
+
+        Where clients speak once, they come back for the outcome in their own time. Second parties may themselves wait
+        as long for the clients before they answer.
+        """
+        plan, setup = self._setup.plan, self._setup
+        if self._step is None:
+            return plan.join_seconds if setup.protection.speaks_once else plan.step_seconds
+        joining = setup.join_seconds if self._step.is_joining else plan.step_seconds
+        return joining + (plan.step_seconds if self._step.expected & set(setup.context.seconds) else 0)
+
+    @property
     def is_complete(self) -> bool:
         """Whether the present step can be closed before its deadline."""
         return (self._step is not None and self._step.complete) or not self.waiting_for
@@ -48,12 +68,12 @@ class ServerProtocol:
     @property
     def waiting_for(self) -> tuple[str, ...]:
         """Names of those who may still answer the present step: neither heard nor gone."""
-        expected = self._step.expected if self._step is not None else self.outcome.members if self.outcome else ()
+        expected = self._step.expected if self._step is not None else self.recipients.get(Outcome.__name__, ())
         heard = {member for member, step in self._taken if step in (self.awaits, Abort.__name__)}
         return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
     def open(self, member: int, frame: bytes) -> FrameBody:
-        """Check a client's frame. Raises MalformedMessage or ProtocolViolation."""
+        """Check a member's frame. Raises MalformedMessage or ProtocolViolation."""
         body = open_frame(frame, self._setup.roster, self._setup.context.plan, member, SERVER_INDEX)
         if body.seen not in self._own_heads:
             raise ProtocolViolation(self._setup.roster.name(member), "has seen another transcript than this server's")
@@ -81,13 +101,13 @@ class ServerProtocol:
         """Let a wanted frame act. Raises MalformedMessage or ProtocolViolation; then nothing has changed."""
         step = self._step
         if body.step == Abort.__name__:
-            payload_of(body, Abort)
+            self._reasons[member] = payload_of(body, Abort).reason
         elif step is None:
             self._check_acknowledgement(member, payload_of(body, Acknowledgement))
         else:
             payload = payload_of(body, step.awaits)
             step.accept(member, payload)
-            if isinstance(payload, UploadHeader):
+            if isinstance(payload, Announcement):
                 self.uploads[member] = payload
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
@@ -100,23 +120,41 @@ class ServerProtocol:
         try:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
-            self._step, self.failure = None, error.reason if isinstance(error, SessionAborted) else str(error)
+            reason = error.reason if isinstance(error, SessionAborted) else str(error)
+            self._step, self.failure = None, "; ".join((reason, *self._told()))
             return
-        if messages:
-            self._owe(type(next(iter(messages.values()))).__name__, messages)
+        self._owe(messages)
         if isinstance(following, ServerState):
             self._step = following
+        elif isinstance(following, SumToDeclare):
+            self._step, self.sum_to_declare = None, following
         else:
             self._step, self.sum_to_open = None, following
 
-    def conclude(self, outcome: Outcome) -> None:
-        """The sum is opened: the outcome is due to everyone in it."""
-        self.outcome = outcome
-        self._owe(Outcome.__name__, dict.fromkeys(outcome.members, outcome))
+    def _told(self) -> tuple[str, ...]:
+        """Why second parties have left, in their own words: without them there is no sum."""
+        seconds, roster = self._setup.context.seconds, self._setup.roster
+        return tuple(f"{roster.name(index)} left: {self._reasons[index]}" for index in seconds if index in self._reasons)
 
-    def _owe(self, step: str, messages: Mapping[int, Any]) -> None:
-        self.due[step] = messages
-        self.recipients[step] = frozenset(messages)
+    def declare(self, request: Any) -> None:
+        """The sum is made: it is shown to the party that can open it. Raises ProtocolViolation for another sum's."""
+        if self.sum_to_declare is None:
+            raise MalformedMessage(type(request).__name__, "there is no sum to declare")
+        self._step, messages = self.sum_to_declare.requested(request)
+        self.sum_to_declare = None
+        self._owe(messages)
+
+    def conclude(self, outcome: Outcome) -> None:
+        """The sum is opened: the outcome is due to everyone in it, and to the second parties."""
+        self.outcome = outcome
+        self._owe(dict.fromkeys((*outcome.members, *self._setup.context.seconds), outcome))
+
+    def _owe(self, messages: Mapping[int, Any]) -> None:
+        """Messages of one class are due, and those to whom they are due may ask for them."""
+        if messages:
+            step = type(next(iter(messages.values()))).__name__
+            self.due[step] = messages
+            self.recipients[step] = frozenset(messages)
 
     def sent(self, head: bytes) -> None:
         """Remember a head that clients may countersign."""
@@ -124,5 +162,6 @@ class ServerProtocol:
 
     def _check_acknowledgement(self, member: int, payload: Acknowledgement) -> None:
         outcome = self.outcome
-        if outcome is None or member not in outcome.members or payload.aggregate_sha256 != outcome.aggregate_sha256:
+        told = self.recipients.get(Outcome.__name__, frozenset())
+        if outcome is None or member not in told or payload.aggregate_sha256 != outcome.aggregate_sha256:
             raise ProtocolViolation(self._setup.roster.name(member), "acknowledges another outcome")

@@ -5,16 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from methods.gate import GATE
 from secagg.parties.contribution import LocalRecords, contribution_of
 from secagg.parties.result import SumResult, conclude
 from secagg.parties.setup import SessionSetup
+from secagg.plan import canonical_json
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 
 
 def pooled_result(setup: SessionSetup, records: LocalRecords) -> SumResult:
-    """The last round's result, over the pooled records of all members."""
-    exact = replace(setup.plan, epsilon=math.inf, delta=0.0, adjacency="", noise="", noises=())
+    """The last round's result, over the pooled records of all members; one place needs no class gate."""
+    parameters = {name: value for name, value in setup.plan.method_parameters.items() if name != GATE}
+    exact = replace(
+        setup.plan,
+        parameters=canonical_json(parameters),
+        epsilon=math.inf,
+        delta=0.0,
+        adjacency="",
+        noise="",
+        noises=(),
+    )
     stage = SessionSetup.of(exact, setup.roster)
     while True:
         result = conclude(stage, stage.context.clients, contribution_of(stage, records, OperatingSystem()))

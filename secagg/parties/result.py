@@ -21,21 +21,26 @@ from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
-from secagg.protection.messages import Outcome, RoundOpening, UploadHeader
+from secagg.protection.messages import Announcement, Outcome, RoundOpening
 
 HEAD_FILE = "head.safetensors"
 TORCH_FILE = "head.pt"
 AGGREGATE_FILE = "aggregate.npz"
+NO_HEAD = bytes(32)
+"""Stands for the digest of a head where there is none."""
 
 
 @dataclass(frozen=True)
 class SumResult:
-    """The opened sum and the head built from it; `following` is the next round, `doubts` what no honest sum shows."""
+    """The opened sum and the head built from it, None after a census.
+
+    `following` is the next round, `doubts` what no honest sum shows.
+    """
 
     members: tuple[int, ...]
     vector: Integers = field(repr=False)
     blocks: Mapping[str, NDArray[np.int64]] = field(repr=False)
-    head: LinearHead
+    head: LinearHead | None
     doubts: tuple[str, ...]
     following: Round | None = field(default=None, repr=False)
 
@@ -56,8 +61,14 @@ class SumResult:
 
     @property
     def head_sha256(self) -> bytes:
-        """SHA-256 of the float32 weights, then the biases."""
-        return bytes.fromhex(head_digest(self.head))
+        """SHA-256 of the float32 weights, then the biases; zero bytes where there is no head."""
+        return bytes.fromhex(head_digest(self.head)) if self.head is not None else NO_HEAD
+
+    def require_head(self) -> LinearHead:
+        """The head. Raises BadInput after a sum that gives none, which no last one is."""
+        if self.head is None:
+            raise BadInput("this sum gives no head", remedy="open the sums that follow it")
+        return self.head
 
 
 def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) -> SumResult:
@@ -71,7 +82,7 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) ->
 def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
     """What no honest sum would show; under noise only entries that neither records nor noise can explain."""
     if setup.calibration is None:
-        return tuple(setup.method.implausibilities(blocks, setup.plan.grid)) if not setup.openings else ()
+        return tuple(setup.round.implausibilities(blocks, setup.plan.grid))
     limits = {
         block.name: setup.capacity.clients * setup.capacity.records * block.bound * block.multiplier
         + setup.calibration.largest
@@ -84,31 +95,31 @@ def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, .
     )
 
 
-def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, UploadHeader]) -> SumResult:
-    """Add the members' vectors in the session's folder up, take the masks off, and build the head.
+def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
+    """Add the vectors in the session's folder up, open their sum, and build the head.
 
     Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the sum gives
     no head.
     """
-    total = add_up(folder, {member: uploads[member] for member in ready.members}, setup.context)
+    total = add_up(folder, {member: uploads[member] for member in ready.vectors}, setup.context)
     try:
         return conclude(setup, ready.members, ready.open(setup.context, total))
     except BadInput as error:
-        raise SessionAborted(
-            f"the opened sum gives no head ({error.problem}): a member's statistics are false"
-        ) from None
+        raise SessionAborted(f"the opened sum leads nowhere: {error.problem}") from None
 
 
 def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcome:
-    """Write aggregate and head (with all that `predict` needs to know), and return what the members are told."""
+    """Write aggregate and head (with all that `predict` needs to know), if any; return what the members are told."""
     blocks = io.BytesIO()
     np.savez(blocks, allow_pickle=False, **dict(result.blocks))
     write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
     plan = setup.plan
-    content = to_safetensors(result.head, _metadata(plan))
-    write_synced(folder / HEAD_FILE, content)
-    shown = content if plan.result == "members" else b""
-    release = result.release if setup.rounds > 1 else b""
+    shown = b""
+    if result.head is not None:
+        content = to_safetensors(result.head, _metadata(plan))
+        write_synced(folder / HEAD_FILE, content)
+        shown = content if plan.result == "members" else b""
+    release = result.release if setup.shows_sum else b""
     return Outcome(result.members, result.aggregate_sha256, result.head_sha256, shown, result.next_broadcast, release)
 
 
@@ -122,24 +133,31 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
 
     Where the plan has several rounds, the head and the next round are recomputed from the released sum.
     """
-    head = _shown_head(setup, outcome)
-    if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.rounds > 1):
+    if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
         raise ProtocolViolation("server", "the plan says otherwise about how many rounds there are")
-    if not outcome.release:
-        return
+    own = _recomputed(setup, outcome) if outcome.release else None
+    if own is not None and own.head is None:
+        if outcome.head or outcome.head_sha256 != NO_HEAD:
+            raise ProtocolViolation("server", "announces a head after a sum that gives none")
+    else:
+        head = _shown_head(setup, outcome)
+        if own is not None and head is not None and not _agree(head, own.require_head()):
+            raise ProtocolViolation("server", "the head does not follow from the released sum")
+    if own is not None and own.following is not None:
+        own.following.check(setup.round.announced(outcome.broadcast, setup.plan.grid))
+
+
+def _recomputed(setup: SessionSetup, outcome: Outcome) -> SumResult:
+    """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
     if hashlib.sha256(outcome.release).digest() != outcome.aggregate_sha256:
         raise ProtocolViolation("server", "the released sum is not the one that the outcome names")
     if len(outcome.release) != 8 * setup.layout.length:
         raise ProtocolViolation("server", "the released sum has another length than the plan's")
     vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
     try:
-        own = conclude(setup, outcome.members, vector)
+        return conclude(setup, outcome.members, vector)
     except BadInput as error:
-        raise ProtocolViolation("server", f"the released sum gives no head: {error.problem}") from None
-    if head is not None and not _agree(head, own.head):
-        raise ProtocolViolation("server", "the head does not follow from the released sum")
-    if own.following is not None:
-        own.following.check(setup.round.announced(outcome.broadcast, setup.plan.grid))
+        raise ProtocolViolation("server", f"the released sum leads nowhere: {error.problem}") from None
 
 
 def following_setup(setup: SessionSetup, outcome: Outcome) -> SessionSetup | None:

@@ -18,9 +18,9 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, open_sum
 from secagg.parties.setup import SessionSetup
-from secagg.parties.staging import Staging
+from secagg.parties.staging import Staging, read_vector
 from secagg.parties.transcripts import begin_transcript
-from secagg.protection import SumToOpen
+from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import (
@@ -61,7 +61,7 @@ class ServerSession:
         self._journal = journal
         self._finish = finish
         self._gone = gone
-        self._staging = Staging(folder, setup.context)
+        self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
         self._outbox: dict[str, dict[int, bytes]] = {}
         self._disk_failure: BadInput | None = None
@@ -91,6 +91,9 @@ class ServerSession:
             begun, name = clock(), self._protocol.awaits
             if self._protocol.failure is not None:
                 self._abort(self._protocol.failure)
+            elif sum_to_declare := self._protocol.sum_to_declare:
+                name = "adding up"
+                await self._declare(sum_to_declare)
             elif ready := self._protocol.sum_to_open:
                 name = "opening the sum"
                 await self._open_sum(ready)
@@ -98,27 +101,36 @@ class ServerSession:
                 await self._until_complete()
                 self._close_step()
             self._steps_seconds[name] = clock() - begun
+        _log.info("the sum is opened; its members have %d s to fetch the outcome", self._protocol.seconds_to_wait)
         await self._until_complete()
         return self._protocol.outcome
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Take one frame; an Acknowledgement is answered with a receipt."""
         body = self._protocol.open(member, frame)
-        if body.step == UploadHeader.__name__:
-            raise MalformedMessage(body.step, "an upload header comes with its vector")
+        if self._protocol.vectors is not None and body.step == self._protocol.awaits:
+            raise MalformedMessage(body.step, "this message comes with its vector")
         self._take(member, frame, body)
         return self._receipt(member) if body.step == Acknowledgement.__name__ else b""
 
-    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
-        """Stage a vector, then take the frame that announced it."""
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
+        """Stage a vector, then take the frame that announced it; nothing answers it."""
         body = self._protocol.open(member, frame)
-        header = payload_of(body, UploadHeader)
-        if self._protocol.is_wanted(member, frame, body):
-            async with self._staging.receive(member, header, parts) as part:
-                # Nothing is awaited from here on: another upload or a closed step cannot come between.
-                if self._protocol.is_wanted(member, frame, body):
-                    self._staging.keep(member, part)
-                    self._take(member, frame, body)
+        if not self._protocol.is_wanted(member, frame, body):
+            return b""
+        name, step = self._setup.roster.name(member), self._protocol.vectors
+        if step is None:
+            raise MalformedMessage(body.step, "no vector goes with this message")
+        header = payload_of(body, step.awaits)
+        if header.length != step.vector_bytes:
+            raise ProtocolViolation(name, f"announces {header.length} bytes, not {step.vector_bytes}")
+        async with self._staging.receive(member, name, header.length, header.digest, parts) as part:
+            # Nothing is awaited from here on: another upload or a closed step cannot come between.
+            if self._protocol.is_wanted(member, frame, body):
+                step.inspect(member, part.read_bytes())
+                self._staging.keep(member, part)
+                self._take(member, frame, body)
+        return b""
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member`, as soon as it is due."""
@@ -148,7 +160,8 @@ class ServerSession:
             _log.warning("%s left: %r", name, payload_of(body, Abort).reason)
         else:
             _log.info("%s from %s", body.step, name)
-        if body.step == UploadHeader.__name__ and (accused := self._protocol.uploads[member].complaints):
+        upload = self._protocol.uploads.get(member)
+        if body.step == UploadHeader.__name__ and isinstance(upload, UploadHeader) and (accused := upload.complaints):
             bad = ", ".join(self._setup.roster.name(dealer) for dealer in accused)
             _log.warning("%s says that these dealt it bad shares: %s", name, bad)
         self._wake()
@@ -170,6 +183,18 @@ class ServerSession:
         self._wake()
         raise SessionAborted(reason)
 
+    async def _declare(self, ready: SumToDeclare) -> None:
+        """Add up what the members uploaded, and show the sum to the party that can open it."""
+
+        def work() -> Any:
+            for member in ready.vectors:
+                name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
+                ready.add(member, read_vector(self._folder, name, member, digest))
+            return ready.request(self._identity)
+
+        self._protocol.declare(await asyncio.to_thread(work))
+        self._publish()
+
     async def _open_sum(self, ready: SumToOpen) -> None:
         """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
 
@@ -187,7 +212,7 @@ class ServerSession:
         while self._protocol.due:
             step, messages = self._protocol.due.popitem()
             known = self._outbox.get(step, {})
-            same_to_all = len({id(message) for message in messages.values()}) == 1
+            same_to_all = len(messages) > 1 and len({id(message) for message in messages.values()}) == 1
             owed = {EVERYONE: next(iter(messages.values()))} if same_to_all else messages
             for receiver, message in owed.items():
                 if receiver not in known:
@@ -233,13 +258,13 @@ class ServerSession:
             self._keep_sent(body, record.content)
             if body.step == Outcome.__name__:
                 self._protocol.conclude(payload_of(body, Outcome))
+            elif (ready := self._protocol.sum_to_declare) and body.step == ready.requests.__name__:
+                self._protocol.declare(payload_of(body, ready.requests))
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over."""
-        plan = self._setup.plan
-        is_first = not self._protocol.recipients and not self._setup.openings
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (plan.join_seconds if is_first else plan.step_seconds)
+        deadline = loop.time() + self._protocol.seconds_to_wait
         self._publish()
         while not self._protocol.is_complete and set(self._protocol.waiting_for) - self._gone:
             remaining = deadline - loop.time()

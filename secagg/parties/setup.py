@@ -16,7 +16,7 @@ from secagg.policy import Policy
 from secagg.privacy import Adjacency, Calibration, PrivacyClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.messages import RoundOpening
-from secagg.roster import Roster
+from secagg.roster import SERVER_INDEX, Roster
 
 MAX_RELEASE = 40 << 20
 """Bytes of one opened sum that members are shown between rounds: with the broadcast it fits into one frame."""
@@ -29,7 +29,8 @@ class SessionSetup:
     """One session's derived facts; equal for all parties because plan, roster and broadcasts are.
 
     A plan of several rounds has one session for each: `round` is what this one sums, `openings` led to it. `claim` is
-    the promise of all of them together, `calibration` the noise of this one; both are None without noise.
+    the promise of all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are
+    the bytes that a client uploads, beside its messages, for each kind of sum in order.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class SessionSetup:
     capacity: Capacity
     protection: Protection
     context: SessionContext
+    uploads: tuple[int, ...]
     claim: PrivacyClaim | None
     calibration: Calibration | None
 
@@ -58,22 +60,25 @@ class SessionSetup:
         sums = method.sums(plan.dimension, len(plan.classes), plan.levels)
         if len(sums) > 1 and plan.result != "members":
             raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
-        if not plan.grid.is_normalised and len(sums) > 1:  # in this order: what is no grid is refused for any plan
+        refines = bool(plan.method_parameters.get("refine"))
+        if not plan.grid.is_normalised and refines:  # in this order: what is no grid is refused for any plan
             raise BadInput("refinement takes records of one length", remedy="choose centred-unit or unit")
         protection = protection_named(plan.protection)
         context = _context(plan, roster)
         fewest, claim = protection.fewest(context), None
         if plan.has_noise:
-            claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, len(roster.clients), fewest))
+            claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, roster, fewest))
         calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
         fits = [_in_ring(context, plan, *each) for each in zip(layouts, calibrations, strict=True)]
-        for capacity, placed in fits:
-            protection.upload_bytes(placed, capacity.largest)
-            if len(sums) > 1 and 8 * placed.length > MAX_RELEASE:
+        uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
+        for _, placed in fits if refines else fits[:-1]:
+            if 8 * placed.length > MAX_RELEASE:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
         capacity, context = fits[0]
-        return cls(plan, roster, method, method, (), layouts[0], capacity, protection, context, claim, calibrations[0])
+        return cls(
+            plan, roster, method, method, (), layouts[0], capacity, protection, context, uploads, claim, calibrations[0]
+        )
 
     def following(self, opening: RoundOpening) -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.
@@ -82,8 +87,10 @@ class SessionSetup:
         Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it.
         """
         round_ = self.round.announced(opening.broadcast, self.plan.grid)
-        calibration = self.claim.releases.parts[-1][0] if self.claim is not None else None
-        layout = layout_of(self._sums[-1], calibration)
+        kinds = [number for number, kind in enumerate(self._sums) for _ in range(kind.times)]
+        kind = kinds[len(self.openings) + 1]
+        calibration = self.claim.releases.parts[kind][0] if self.claim is not None else None
+        layout = layout_of(self._sums[kind], calibration)
         capacity, context = _in_ring(self.context, self.plan, layout, calibration)
         context = replace(
             context,
@@ -106,6 +113,11 @@ class SessionSetup:
         return len(self.openings) + 1 == self.rounds
 
     @property
+    def shows_sum(self) -> bool:
+        """Whether the members are shown the opened sum: where it opens a round, and where a head is refined with it."""
+        return not self.is_last or bool(self.plan.method_parameters.get("refine"))
+
+    @property
     def _sums(self) -> tuple[Sum, ...]:
         plan = self.plan
         return self.method.sums(plan.dimension, len(plan.classes), plan.levels)
@@ -116,29 +128,46 @@ class SessionSetup:
         return sum(kind.times for kind in self._sums)
 
     @property
+    def join_seconds(self) -> int:
+        """How long parties may take to come: at first in their own time; in later rounds too where they may leave."""
+        waits = not self.openings or self.protection.speaks_once
+        return self.plan.join_seconds if waits else self.plan.step_seconds
+
+    @property
     def bytes_saved_by_grid(self) -> int:
-        """Bytes by which the first vector is shorter than in a plan without noise, on its finer grid."""
+        """Bytes by which the first vector is shorter than in a plan without noise, on its finer grid.
+
+        0 where there would be no such plan.
+        """
         if self.claim is None:
             return 0
         plan, first = self.plan, self.claim.releases.first
         fine = Layout(self.method.sums(plan.dimension, len(plan.classes), FINE_LEVELS)[0].blocks)
-        return self._vector_bytes(fine, None) - self._vector_bytes(layout_of(self._sums[0], first), first)
+        try:
+            return self._vector_bytes(fine, None) - self._vector_bytes(layout_of(self._sums[0], first), first)
+        except BadInput:
+            return 0
 
     @property
     def upload_bytes(self) -> int:
-        """Bytes of one protected vector of this session."""
-        return self.protection.upload_bytes(self.context, self.capacity.largest)
+        """Bytes that a client uploads in this session, beside its messages."""
+        return self.context.upload_bytes
 
     def _vector_bytes(self, layout: Layout, calibration: Calibration | None) -> int:
-        capacity, context = _in_ring(self.context, self.plan, layout, calibration)
-        return self.protection.upload_bytes(context, capacity.largest)
+        return _in_ring(self.context, self.plan, layout, calibration)[1].upload_bytes
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        """Names of those who open the sum together: of several, none alone learns anything."""
+        seconds = [self.context.names[index] for index in self.context.seconds]
+        return tuple(seconds) if len(seconds) > 1 else (self.roster.name(SERVER_INDEX), *seconds)
 
     def opened_noise(self, survivors: int) -> Noise | None:
         """What is known of the noise in this session's opened sum of so many clients; None without noise."""
         if self.calibration is None:
             return None
         by_clients = self.plan.noise == NoiseFrom.CLIENT
-        return self.calibration.opened(survivors if by_clients else len(self.protection.openers))
+        return self.calibration.opened(survivors if by_clients else self.calibration.parties)
 
     def spent(self) -> tuple[SpentCurve, ...]:
         """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
@@ -158,7 +187,7 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        policy.check(self.plan, len(self.context.clients), self.fewest, self.upload_bytes)
+        policy.check(self.plan, len(self.context.clients), self.fewest, max(self.uploads))
 
     @property
     def fewest(self) -> int:
@@ -167,18 +196,25 @@ class SessionSetup:
 
 
 def _context(plan: Plan, roster: Roster) -> SessionContext:
-    """Ring and length are found later."""
-    return SessionContext(
-        plan=plan.digest,
-        session=plan.session,
-        roster=plan.roster,
-        identities={index: roster.identity(index) for index in roster.clients},
-        names={index: roster.name(index) for index in roster.clients},
-        ring=Ring(LARGEST_RING),
-        length=0,
-        colluders=plan.colluders,
-        dropouts=plan.dropouts,
-        minimum_cohort=plan.minimum_cohort,
+    """Ring and length are found later. Raises BadInput when the roster lacks the parties that the protection needs."""
+    protection = protection_named(plan.protection)
+    seconds = roster.with_role(protection.second_role)
+    return protection.context(
+        SessionContext(
+            plan=plan.digest,
+            session=plan.session,
+            roster=plan.roster,
+            identities={index: roster.identity(index) for index in roster.clients},
+            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},
+            ring=Ring(LARGEST_RING),
+            length=0,
+            colluders=plan.colluders,
+            dropouts=plan.dropouts,
+            minimum_cohort=plan.minimum_cohort,
+            server=roster.identity(SERVER_INDEX),
+            seconds={index: roster.identity(index) for index in seconds},
+            security=plan.security,
+        )
     )
 
 
@@ -193,4 +229,5 @@ def _in_ring(
     if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
         noise = calibration.largest
     capacity = Capacity(len(context.clients), plan.max_records, layout.bound, noise)
-    return capacity, replace(context, ring=capacity.ring(), length=layout.length)
+    placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
+    return capacity, placed

@@ -14,7 +14,7 @@ import numpy as np
 from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.protection import SessionContext
-from secagg.protection.messages import UploadHeader
+from secagg.protection.messages import Announcement
 from secagg.transcript import sync_folder
 
 
@@ -23,29 +23,39 @@ def vector_path(folder: Path, member: int) -> Path:
     return folder / "uploads" / f"{member}.bin"
 
 
+def read_vector(folder: Path, name: str, member: int, digest: bytes) -> bytes:
+    """A member's kept vector. Raises BadInput for one that is missing or not the one that its sender announced."""
+    path = vector_path(folder, member)
+    try:
+        vector = path.read_bytes()
+    except OSError:
+        vector = b""
+    if hashlib.sha256(vector).digest() != digest:
+        raise BadInput(f"the vector of {name} ({path}) is missing or not the one that it signed")
+    return vector
+
+
 class Staging:
     """The vectors on their way into a session's folder."""
 
-    def __init__(self, folder: Path, context: SessionContext) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._context = context
         self._uploads = vector_path(folder, 0).parent
         self._uploads.mkdir(parents=True, exist_ok=True)
         for torn in self._uploads.glob("*.part"):
             torn.unlink()
 
     @contextlib.asynccontextmanager
-    async def receive(self, member: int, header: UploadHeader, parts: AsyncIterator[bytes]) -> AsyncIterator[Path]:
-        """Stage one vector beside the kept ones; inside the context it is on the disk, whole, with the header's digest.
+    async def receive(
+        self, member: int, name: str, size: int, digest: bytes, parts: AsyncIterator[bytes]
+    ) -> AsyncIterator[Path]:
+        """Stage one vector beside the kept ones; inside the context it is on the disk, whole, with this digest.
 
-        Raises ProtocolViolation when bytes and header differ, BadInput when the disk refuses.
+        Raises ProtocolViolation when the bytes are others, BadInput when the disk refuses.
         """
-        name = self._context.names[member]
-        if header.length != self._context.packed_bytes:
-            raise ProtocolViolation(name, f"announces {header.length} bytes, not {self._context.packed_bytes}")
         part = self._uploads / f"{member}.{id(asyncio.current_task()):x}.part"
         try:
-            await self._write(part, name, header, parts)
+            await _write(part, name, size, digest, parts)
             yield part
         except OSError as error:
             raise BadInput(f"cannot store the upload of {name} ({error.strerror})", remedy="free the disk") from None
@@ -57,35 +67,26 @@ class Staging:
         part.replace(vector_path(self._folder, member))
         sync_folder(self._uploads)
 
-    async def _write(self, path: Path, name: str, header: UploadHeader, parts: AsyncIterator[bytes]) -> None:
-        hasher, received = hashlib.sha256(), 0
-        with path.open("wb") as file:
-            async for part in parts:
-                received += len(part)
-                if received > header.length:
-                    raise ProtocolViolation(name, f"sends more than the announced {header.length} bytes")
-                hasher.update(part)
-                file.write(part)
-            if received != header.length or hasher.digest() != header.digest:
-                raise ProtocolViolation(name, "sends other bytes than its signed header announces")
-            file.flush()
-            await asyncio.to_thread(os.fsync, file.fileno())
+
+async def _write(path: Path, name: str, size: int, digest: bytes, parts: AsyncIterator[bytes]) -> None:
+    hasher, received = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        async for part in parts:
+            received += len(part)
+            if received > size:
+                raise ProtocolViolation(name, f"sends more than the announced {size} bytes")
+            hasher.update(part)
+            file.write(part)
+        if received != size or hasher.digest() != digest:
+            raise ProtocolViolation(name, "sends other bytes than its signed header announces")
+        file.flush()
+        await asyncio.to_thread(os.fsync, file.fileno())
 
 
-def add_up(folder: Path, uploads: Mapping[int, UploadHeader], context: SessionContext) -> Residues:
-    """The ring sum of the members' vectors in a session's folder, read one at a time.
-
-    Raises BadInput for one that is missing or not the one that its header announced.
-    """
+def add_up(folder: Path, uploads: Mapping[int, Announcement], context: SessionContext) -> Residues:
+    """The ring sum of the vectors in a session's folder, read one at a time. Raises what `read_vector` raises."""
     total = np.zeros(context.length, dtype=context.ring.word)
-    for member, header in uploads.items():
-        path = vector_path(folder, member)
-        try:
-            packed = path.read_bytes()
-        except OSError:
-            packed = b""
-        if hashlib.sha256(packed).digest() != header.digest:
-            name = context.names[member]
-            raise BadInput(f"the vector of {name} ({path}) is missing or not the one that it signed")
-        total += context.ring.unpack(packed, context.length)
+    for member, announced in uploads.items():
+        vector = read_vector(folder, context.names[member], member, announced.digest)
+        total += context.ring.unpack(vector, context.length)
     return total

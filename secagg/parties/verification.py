@@ -1,13 +1,12 @@
 """Offline verification of a transcript, by replaying it through the protocol that wrote it.
 
 A server's transcript proves that the published sum is the sum of the accepted uploads: every frame is signed, every
-step follows from the ones before it, and the vectors in `uploads/` are those that their senders signed. A client's
-transcript proves what this client was told and what it gave.
+step follows from the ones before it, and the vectors in `uploads/` are those that their senders signed. Another
+party's transcript proves what it was told and what it gave.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,10 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, check_outcome, open_sum
 from secagg.parties.setup import SessionSetup
+from secagg.parties.staging import read_vector
+from secagg.parties.testimony import MemberVerifier, require
 from secagg.parties.transcripts import setup_of
-from secagg.protection import SumToOpen
+from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import (
@@ -42,7 +43,7 @@ def verify_transcript(path: Path) -> dict[str, Any]:
     records = read_transcript(path)
     setup, following = setup_of(records)
     is_servers = _is_servers(records)
-    verifier = _ServerVerifier(setup, path.parent) if is_servers else _ClientVerifier(setup)
+    verifier = _ServerVerifier(setup, path.parent) if is_servers else MemberVerifier(setup, following, path.parent)
     for record in following:
         try:
             verifier.check(record)
@@ -51,7 +52,7 @@ def verify_transcript(path: Path) -> dict[str, Any]:
         except (MalformedMessage, ProtocolViolation) as error:
             raise TranscriptInvalid(record.index, str(error)) from None
     found: dict[str, Any] = {
-        "role": "server" if is_servers else "client",
+        "role": verifier.role,
         "records": len(records),
         "head": records[-1].head.hex(),
     }
@@ -71,13 +72,10 @@ def _is_servers(records: Sequence[Record]) -> bool:
     return True
 
 
-def _require(holds: bool, record: Record, problem: str) -> None:
-    if not holds:
-        raise TranscriptInvalid(record.index, problem)
-
-
 class _ServerVerifier:
     """Replays a server's transcript."""
+
+    role = "server"
 
     def __init__(self, setup: SessionSetup, folder: Path) -> None:
         self._setup = setup
@@ -92,20 +90,20 @@ class _ServerVerifier:
         if record.kind == "received":
             self._check_received(record)
         elif record.kind == "closed":
-            _require(record.content.decode(errors="replace") == self._protocol.awaits, record, "closes another step")
+            require(record.content.decode(errors="replace") == self._protocol.awaits, record, "closes another step")
             self._protocol.close()
         elif record.kind == "aborted":
             self._aborted = record.content.decode(errors="replace")
-            _require(self._aborted == self._reason_to_abort(), record, "the session was aborted without that reason")
+            require(self._aborted == self._reason_to_abort(), record, "the session was aborted without that reason")
         else:
-            _require(record.kind == "sent", record, f"a server's transcript holds no {record.kind}")
+            require(record.kind == "sent", record, f"a server's transcript holds no {record.kind}")
             self._check_sent(record)
 
     def _check_received(self, record: Record) -> None:
         sender = peek(record.content).sender
-        _require(0 < sender < len(self._setup.roster.members), record, "a frame of nobody in the roster")
+        require(0 < sender < len(self._setup.roster.members), record, "a frame of nobody in the roster")
         body = self._protocol.open(sender, record.content)
-        _require(self._protocol.is_wanted(sender, record.content, body), record, "a frame that was not awaited")
+        require(self._protocol.is_wanted(sender, record.content, body), record, "a frame that was not awaited")
         self._protocol.take(sender, record.content, body)
         if body.step == Acknowledgement.__name__ and body.seen == self._final_head:
             self._countersigned.append(self._setup.roster.name(sender))
@@ -125,24 +123,38 @@ class _ServerVerifier:
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)
         open_frame(record.content, self._setup.roster, self._setup.context.plan, SERVER_INDEX, body.receiver)
-        _require(body.head == record.previous, record, "a frame states another head than the transcript's")
+        require(body.head == record.previous, record, "a frame states another head than the transcript's")
         head = chain(body.head, "sent", record.content)
         self._protocol.sent(head)
+        declared = self._protocol.sum_to_declare
+        if declared is not None and body.step == declared.requests.__name__:
+            self._check_request(record, declared, payload_of(body, declared.requests))
         if body.step == Outcome.__name__:
             self._check_outcome(record, payload_of(body, Outcome))
             self._final_head = head
         elif body.step == Receipt.__name__:
-            _require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
+            require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
         elif body.step == Abort.__name__:
-            _require(self._aborted is not None, record, "announces an abort that was not decided")
+            require(self._aborted is not None, record, "announces an abort that was not decided")
         else:
             self._check_due(record, body)
+
+    def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
+        """The sum that was shown to the key holder is recomputed from the uploads."""
+        try:
+            for member in declared.vectors:
+                name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
+                declared.add(member, read_vector(self._folder, name, member, digest))
+        except BadInput as error:
+            raise TranscriptInvalid(record.index, str(error)) from None
+        require(declared.is_sum(request), record, "the declared sum is not that of the uploads")
+        self._protocol.declare(request)
 
     def _check_due(self, record: Record, body: FrameBody) -> None:
         due = self._protocol.due.get(body.step, {})
         receivers = due if body.receiver == EVERYONE else (body.receiver,)
         for member in receivers:
-            _require(member in due and encode(due[member]) == body.payload, record, f"the {body.step} does not follow")
+            require(member in due and encode(due[member]) == body.payload, record, f"the {body.step} does not follow")
 
     def _check_outcome(self, record: Record, outcome: Outcome) -> None:
         """The heart: the sum is recomputed from the uploads and the opened shares."""
@@ -153,10 +165,10 @@ class _ServerVerifier:
             result = self._open(ready)
         except (BadInput, SessionAborted) as error:
             raise TranscriptInvalid(record.index, str(error)) from None
-        _require(
+        require(
             result.aggregate_sha256 == outcome.aggregate_sha256, record, "the published sum is not that of the uploads"
         )
-        _require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
+        require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
         check_outcome(self._setup, outcome)
         self._head_agrees = result.head_sha256 == outcome.head_sha256
         self._protocol.conclude(outcome)
@@ -176,57 +188,4 @@ class _ServerVerifier:
             if self._head_agrees
             else "other bits (another processor or library)",
             "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
-        }
-
-
-class _ClientVerifier:
-    """Checks a client's transcript."""
-
-    def __init__(self, setup: SessionSetup) -> None:
-        self._setup = setup
-        self._server_heads = {NOT_SEEN}
-        self._own_head = b""
-        self._said: dict[str, str] = {}
-        self._is_countersigned = False
-
-    def check(self, record: Record) -> None:
-        if record.kind == "policy":
-            self._said["policy"] = hashlib.sha256(record.content).hexdigest()
-        elif record.kind == "ledger":
-            self._said["ledger"] = record.content.hex()
-        elif record.kind == "aborted":
-            self._said["aborted"] = record.content.decode(errors="replace")
-        else:
-            self._check_frame(record)
-
-    def _check_frame(self, record: Record) -> None:
-        _require(record.kind in ("received", "sent"), record, f"a client's transcript holds no {record.kind}")
-        body = peek(record.content)
-        sender, receiver = (body.sender, SERVER_INDEX) if record.kind == "sent" else (SERVER_INDEX, body.receiver)
-        open_frame(record.content, self._setup.roster, self._setup.context.plan, sender, receiver)
-        head = chain(body.head, "sent", record.content)
-        if record.kind == "sent":
-            _require(body.head == record.previous, record, "a frame states another head than the transcript's")
-            _require(body.seen in self._server_heads, record, "has seen another transcript of the server")
-            self._own_head = head
-        else:
-            self._server_heads.add(head)
-            _require(body.seen in (NOT_SEEN, self._own_head), record, "the server has seen another transcript")
-            self._is_countersigned = body.step == Receipt.__name__
-        if body.step == Outcome.__name__:
-            outcome = payload_of(body, Outcome)
-            check_outcome(self._setup, outcome)
-            self._said["outcome"] = outcome.aggregate_sha256.hex()
-
-    def conclusion(self, records: int) -> dict[str, Any]:
-        if "aborted" in self._said:
-            return {"session": f"aborted: {self._said['aborted']}"}
-        if "outcome" not in self._said:
-            raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
-        return {
-            "session": "this client's part is complete and every frame is signed",
-            "policy_sha256": self._said.get("policy", "-"),
-            "ledger_row_sha256": self._said.get("ledger", "-"),
-            "aggregate_sha256": self._said["outcome"],
-            "countersigned_by_server": self._is_countersigned,
         }

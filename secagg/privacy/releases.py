@@ -10,7 +10,7 @@ from secagg.errors import BadInput
 from secagg.privacy.allocation import Calibration, Mechanism, calibrate_mu
 from secagg.privacy.gaussian import epsilon_of, mu_of
 from secagg.privacy.rdp import RdpCurve, shares_mu
-from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, Sensitivity, Unit
+from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, CensusSensitivity, Sensitivity, Unit
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,16 @@ def _renoised(calibration: Calibration, sensitivity: Sensitivity) -> Calibration
     return replace(calibration, sensitivity=sensitivity, blocks=noises)
 
 
-def of_silo(sensitivity: Sensitivity, records: int) -> BlockwiseSensitivity:
+def of_silo(sensitivity: Sensitivity, records: int) -> Sensitivity:
     """Return the sensitivity for one client's whole contribution of at most `records` records.
 
-    Each block is at most `records` times one record's length (triangle inequality). Raises BadInput.
+    Each block is at most `records` times one record's length (triangle inequality); a census does not count records.
+    Raises BadInput.
     """
     if records < 1:
         raise BadInput(f"a silo of {records} records", remedy="give 1 or more")
+    if isinstance(sensitivity, CensusSensitivity):
+        return replace(sensitivity, unit=Unit.SILO)
     blocks = tuple(replace(block, l2=records * block.l2) for block in sensitivity.blocks)
     return BlockwiseSensitivity(Unit.SILO, sensitivity.adjacency, blocks)
 

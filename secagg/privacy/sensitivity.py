@@ -105,6 +105,32 @@ class BlockwiseSensitivity:
 
 
 @dataclass(frozen=True)
+class CensusSensitivity:
+    """A census: each client adds 1 for each of `classes` of which it has a record. Every client's part is 0 or 1.
+
+    Add or remove a record of class j: entry j of its client's part changes by at most 1, no other does. Replace one of
+    class j by one of class k: at most the entries j and k change, by at most 1 each: √2. A client's whole part, zeroed
+    or exchanged for any other, changes each entry by at most 1, however many records it has: √C, reached by a client
+    that holds every class against one that holds none.
+    """
+
+    unit: Unit
+    adjacency: Adjacency
+    classes: int
+
+    @property
+    def blocks(self) -> tuple[BlockSensitivity, ...]:
+        """One record adds at most 1, a client at most √C."""
+        length = 1.0 if self.unit is Unit.RECORD else math.sqrt(self.classes)
+        return (BlockSensitivity("census", length, self.classes, scalable=True),)
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """Return w for a record added or removed, 2w for one replaced, C·w for a silo."""
+        entries = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: min(2, self.classes)}[self.adjacency]
+        return weights["census"] * (entries if self.unit is Unit.RECORD else self.classes)
+
+
+@dataclass(frozen=True)
 class MomentSensitivity:
     """Counts N, class sums A and second moment B of records (q, y) with ‖q‖₂ ≤ R_q = `levels`, y one of `classes`."""
 

@@ -4,92 +4,120 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from secagg.errors import BadInput
 from secagg.protection import none
 from secagg.protection.encryption import binding as encryption
-from secagg.protection.encryption.parameters import HeParameters, for_capacity
+from secagg.protection.encryption import client as encryption_client
+from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
+from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum
+from secagg.protection.encryption.server import AwaitingHolder
 from secagg.protection.masking.binding import thresholds_of
 from secagg.protection.masking.client_opening import Endorsed, Opened, Uploaded
 from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
 from secagg.protection.masking.server import AwaitingKeys
-from secagg.protection.seam import LocalParty, ServerState, SessionContext, SumToOpen, Transition
+from secagg.protection.messages import UploadHeader
+from secagg.protection.seam import (
+    Delivery,
+    LocalParty,
+    ServerState,
+    SessionContext,
+    SumToDeclare,
+    SumToOpen,
+    Transition,
+)
+from secagg.protection.sharing import client as sharing_client
 from secagg.protection.sharing import context as sharing
+from secagg.protection.sharing.collecting import AGGREGATOR_STATES, begin_aggregator
+from secagg.protection.sharing.coordinating import GatheringKeys
+from secagg.protection.sharing.messages import ShareManifest, SumShare
+from secagg.roster import SERVER_INDEX
 
-__all__ = ["PROTECTIONS", "LocalParty", "OneServer", "Protection", "SessionContext", "SumToOpen", "protection_named"]
+__all__ = [
+    "PROTECTIONS",
+    "Delivery",
+    "LocalParty",
+    "Protection",
+    "Script",
+    "SessionContext",
+    "SumToDeclare",
+    "SumToOpen",
+    "protection_named",
+]
 
 
 @dataclass(frozen=True)
-class OneServer:
-    """How clients and a single server begin, and the client states that survive a crash (by class name)."""
+class Script:
+    """How a party begins, the states that survive a crash (by class name), and its message that announces bytes."""
 
-    begin_client: Callable[[SessionContext, LocalParty], Transition]
-    begin_server: Callable[[SessionContext], ServerState]
-    client_states: tuple[type, ...]
+    begin: Callable[[Any, LocalParty], Transition]
+    states: tuple[type, ...]
+    announcement: type
 
 
 @dataclass(frozen=True)
 class Protection:
-    """What a plan needs to know of a protection; `one_server` is what its processes run, None where they cannot yet.
+    """What a plan and its parties need to know of a protection.
 
     `fewest` is the smallest number of clients whose sum can be opened (BadInput when the plan's clients, colluders
-    and dropouts do not go together); `explain` says why, for people. `openers` open the sum together: of two, neither
-    alone learns anything, and each adds all the noise that a plan asks of an aggregator. `hides_vectors`: nobody sees
-    one client's vector alone, so that the shares of noise of all that are in a sum protect each of them.
-    `ciphertexts` gives the parameters for a capacity and a number of clients, None where vectors are not encrypted.
+    and dropouts do not go together); `explain` says why, for people. `begin_server` is the server's first step.
+    `context` adds what the protection itself derives from the session's facts. Where members of the role `second_role`
+    take part, `second` is what they do. `deliveries` says which bytes of an upload go to whom.
+    `hides_vectors`: nobody sees one client's vector alone, so that the shares of noise of all that are in a sum protect
+    each of them. `speaks_once`: a client uploads and may be gone; it comes back for the outcome or not.
     """
 
-    fewest: Callable[[SessionContext], int]
-    explain: Callable[[SessionContext], str]
-    openers: tuple[str, ...] = ("the server",)
+    fewest: Callable[[Any], int]
+    explain: Callable[[Any], str]
+    client: Script
+    begin_server: Callable[[Any], ServerState]
+    context: Callable[[SessionContext], SessionContext] = lambda context: context
+    second_role: str = ""
+    second: Script | None = None
+    deliveries: Callable[[Any], tuple[Delivery, ...]] = lambda context: (
+        Delivery(SERVER_INDEX, 0, context.upload_bytes),
+    )
     hides_vectors: bool = True
-    ciphertexts: Callable[[int, int], HeParameters] | None = None
-    one_server: OneServer | None = None
-
-    def upload_bytes(self, context: SessionContext, largest: int) -> int:
-        """Bytes of one protected vector, for a sum with entries up to `largest`. Raises CapacityExceeded."""
-        if self.ciphertexts is None:
-            return context.packed_bytes
-        return self.ciphertexts(largest, len(context.clients)).packed_bytes(context.length)
-
-    def served(self) -> OneServer:
-        """What the processes of a federation run. Raises BadInput for a protection that only `simulate` has."""
-        if self.one_server is None:
-            raise BadInput(
-                f"a sum that {' and '.join(self.openers)} open together is served in a later version",
-                remedy="try it with simulate, or choose the protection masked",
-            )
-        return self.one_server
-
-    def begin_client(self, context: SessionContext, me: LocalParty) -> Transition:
-        """A client's first step. Raises BadInput like `served`."""
-        return self.served().begin_client(context, me)
-
-    def begin_server(self, context: SessionContext) -> ServerState:
-        """The server's first step. Raises BadInput like `served`."""
-        return self.served().begin_server(context)
-
-    @property
-    def client_states(self) -> tuple[type, ...]:
-        """The client states that survive a crash. Raises BadInput like `served`."""
-        return self.served().client_states
+    speaks_once: bool = False
+    encrypts: bool = False
 
 
 PROTECTIONS = {
     "masked": Protection(
         lambda context: thresholds_of(context).survivors,
         lambda context: thresholds_of(context).explain(),
-        one_server=OneServer(advertise, AwaitingKeys, (Advertised, Dealt, Uploaded, Endorsed, Opened)),
+        Script(advertise, (Advertised, Dealt, Uploaded, Endorsed, Opened), UploadHeader),
+        AwaitingKeys,
+    ),
+    "shared": Protection(
+        sharing.fewest,
+        sharing.explain,
+        Script(sharing_client.begin_client, sharing_client.CLIENT_STATES, ShareManifest),
+        GatheringKeys,
+        sharing.SharedContext.of,
+        "aggregator",
+        Script(begin_aggregator, AGGREGATOR_STATES, SumShare),
+        sharing_client.deliveries,
+        speaks_once=True,
+    ),
+    "encrypted": Protection(
+        encryption.fewest,
+        encryption.explain,
+        Script(encryption_client.begin_client, encryption_client.CLIENT_STATES, EncryptedUpload),
+        AwaitingHolder,
+        encryption.EncryptedContext.of,
+        "key-holder",
+        Script(begin_holder, HOLDER_STATES, OpenedSum),
+        speaks_once=True,
+        encrypts=True,
     ),
     "none": Protection(
         none.fewest,
         none.explain,
+        Script(none.begin, (none.PlainUploaded,), UploadHeader),
+        none.AwaitingPlainUploads,
         hides_vectors=False,
-        one_server=OneServer(none.begin, none.AwaitingPlainUploads, (none.PlainUploaded,)),
-    ),
-    "shared": Protection(sharing.fewest, sharing.explain, ("the first aggregator", "the second aggregator")),
-    "encrypted": Protection(
-        encryption.fewest, encryption.explain, ("the server", "the key holder"), ciphertexts=for_capacity
     ),
 }
 

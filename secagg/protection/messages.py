@@ -15,9 +15,16 @@ Members = Annotated[tuple[int, ...], Items(1, 4096, each=Range(1, 4096), ascendi
 Complaints = Annotated[tuple[int, ...], Items(0, 4096, each=Range(1, 4096), ascending=True)]
 
 
+class Announcement:
+    """A message with `length` and `digest` (SHA-256) of bytes that follow it in chunks."""
+
+    length: int
+    digest: bytes
+
+
 @message("UploadHeader")
 @dataclass(frozen=True)
-class UploadHeader:
+class UploadHeader(Announcement):
     """Announces a protected vector. `directory` and `dealers` are zero bytes where a protection has none."""
 
     length: Annotated[int, Range(1, 2**40)]

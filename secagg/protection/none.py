@@ -60,6 +60,7 @@ class AwaitingPlainUploads:
     """Collects the vectors' headers."""
 
     awaits: ClassVar[type] = UploadHeader
+    is_joining: ClassVar[bool] = True
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
@@ -73,6 +74,14 @@ class AwaitingPlainUploads:
             if incoming.length != self._context.packed_bytes:
                 raise ProtocolViolation(self._context.names[member], f"uploads {incoming.length} bytes")
             self._collected.put(member, incoming)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Size of one packed vector."""
+        return self._context.packed_bytes
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Every vector of the right size is one of the ring."""
 
     @property
     def complete(self) -> bool:
@@ -92,6 +101,11 @@ class PlainSum:
     """The sum carries no masks."""
 
     members: tuple[int, ...]
+
+    @property
+    def vectors(self) -> tuple[int, ...]:
+        """The members' own."""
+        return self.members
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """The signed integers of the sum."""

@@ -22,7 +22,10 @@ from secagg.randomness import RandomSource
 class SessionContext:
     """The public facts of one session that every party derives from the same plan and roster.
 
-    `identities` maps each client's index (1…n) to its Ed25519 public key, `names` to its name.
+    `identities` maps each client's index (1…n) to its Ed25519 public key, `names` every party's index to its name.
+    `server` is the server's public key, `seconds` maps the index of every second party (aggregators, or the key holder:
+    n + 1, …) to its own; both are empty where a protection has no use for them. `largest` is the plan's capacity: the
+    largest absolute value of an entry of the sum, noise included; `security` the bits that encryption must have.
     """
 
     plan: bytes
@@ -35,6 +38,10 @@ class SessionContext:
     colluders: int
     dropouts: int
     minimum_cohort: int
+    server: bytes = b""
+    seconds: Mapping[int, bytes] = field(default_factory=dict)
+    largest: int = 0
+    security: int = 128
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -46,10 +53,15 @@ class SessionContext:
         """Size of one packed vector."""
         return self.length * self.ring.entry_bytes
 
+    @property
+    def upload_bytes(self) -> int:
+        """Size of what a client uploads in all, beside the messages: its packed vector, unless protected otherwise."""
+        return self.packed_bytes
+
 
 @dataclass(frozen=True)
 class LocalParty:
-    """The client whose machine this is: its index, its identity key and its source of fresh secrets."""
+    """The party whose machine this is: its index, its identity key and its source of fresh secrets."""
 
     member: int
     identity: SigningKey
@@ -58,16 +70,25 @@ class LocalParty:
 
 @dataclass(frozen=True)
 class Transition:
-    """The next state, the message that goes out, and the packed vector that goes with an UploadHeader."""
+    """The next state, the message that goes out, and the bytes that go with it if it is an Announcement."""
 
-    state: WaitingState | ReadyState
+    state: WaitingState | ReadyState | WorkingState
     outgoing: Any = None
     vector: bytes | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """Where a part of a client's upload goes: `size` bytes from `start` on, to the party with index `receiver`."""
+
+    receiver: int
+    start: int
+    size: int
+
+
 @runtime_checkable
 class WaitingState(Protocol):
-    """A step of a client at which it waits for the server's next message."""
+    """A step of a party at which it waits for the server's next message."""
 
     awaits: ClassVar[type]
 
@@ -86,10 +107,37 @@ class ReadyState(Protocol):
 
 
 @runtime_checkable
+class ReceiptState(Protocol):
+    """The step of a client that holds receipts of second parties. `evidence` shows what they did with its upload."""
+
+    receipt: ClassVar[type]
+    evidence: ClassVar[type]
+
+    def check_receipt(self, context: Any, receipt: Any) -> None:
+        """Raise ProtocolViolation for what is no receipt for this upload."""
+        ...
+
+    def broken_by(self, context: Any, receipts: Any, evidence: Any) -> tuple[str, ...]:
+        """Names of those whose receipt and evidence contradict each other. Raises ProtocolViolation for a forgery."""
+        ...
+
+
+@runtime_checkable
+class WorkingState(Protocol):
+    """A step of a second party at which it waits for nothing of the server: its own work leads on from here."""
+
+    works_on: ClassVar[str]
+
+
+@runtime_checkable
 class ServerState(Protocol):
-    """One step of the server: it collects `awaits` from `expected`, then is closed."""
+    """One step of the server: it collects `awaits` from `expected`, then is closed.
+
+    `is_joining`: parties may come in their own time, until the plan's `join_seconds` are over.
+    """
 
     awaits: ClassVar[type]
+    is_joining: ClassVar[bool]
 
     @property
     def expected(self) -> frozenset[int]:
@@ -105,21 +153,75 @@ class ServerState(Protocol):
         """Whether nothing more can usefully arrive."""
         ...
 
-    def close(self) -> tuple[ServerState | SumToOpen, Mapping[int, Any]]:
-        """End the step: what follows, and the message for each client. Raises SessionAborted when too few answered."""
+    def close(self) -> tuple[ServerState | SumToDeclare | SumToOpen, Mapping[int, Any]]:
+        """End the step: what follows, and the message for each receiver. Raises SessionAborted when too few answered.
+
+        May raise ProtocolViolation or Equivocated when the messages together prove that someone lied.
+        """
         ...
 
 
+@runtime_checkable
+class VectorState(ServerState, Protocol):
+    """A step that collects announcements, each with its bytes."""
+
+    @property
+    def vector_bytes(self) -> int:
+        """How many bytes every one of them announces."""
+        ...
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Look at bytes that are what their sender announced. Raises ProtocolViolation for what cannot be used."""
+        ...
+
+
+@runtime_checkable
+class SumToDeclare(Protocol):
+    """The clients' vectors are in: their sum is to be made and shown to the party that can open it.
+
+    `requests` is the message that shows it.
+    """
+
+    requests: ClassVar[type]
+
+    @property
+    def vectors(self) -> tuple[int, ...]:
+        """Whose vectors to add."""
+        ...
+
+    def add(self, member: int, vector: bytes) -> None:
+        """Add one; memory is that of one sum."""
+        ...
+
+    def request(self, identity: SigningKey) -> Any:
+        """The message that shows the complete sum, signed by the server."""
+        ...
+
+    def is_sum(self, request: Any) -> bool:
+        """Whether a request shows the complete sum of what was added, as `request` would."""
+        ...
+
+    def requested(self, request: Any) -> tuple[ServerState, Mapping[int, Any]]:
+        """What follows a request, whoever made it, and to whom it goes."""
+        ...
+
+
+@runtime_checkable
 class SumToOpen(Protocol):
-    """The end of the collection: whose vectors to add, and how to take the masks off their sum."""
+    """The end of the collection: whose vectors to add, and how to open their sum."""
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Whose vectors are in the sum."""
+        """The clients whose vectors are in the sum."""
+        ...
+
+    @property
+    def vectors(self) -> tuple[int, ...]:
+        """The parties whose uploaded ring vectors add up to `total`: the members, or those who opened for them."""
         ...
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """The signed integers of the sum, from the ring sum of the members' vectors (which is overwritten)."""
+        """The signed integers of the sum, from the ring sum of the vectors (which is overwritten)."""
         ...
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
-from secagg.roster import SERVER_INDEX, Roster
+from secagg.roster import MAX_INDEX, SERVER_INDEX, Roster
 from secagg.transcript.chain import MAX_CONTENT
 from secagg.wire import Length, Range, decode, encode, message
 
@@ -30,8 +30,8 @@ class FrameBody:
     """Who says what to whom in which session. `step` is the name of the payload's message class."""
 
     plan: Annotated[bytes, Length(32)]
-    sender: Annotated[int, Range(0, 4096)]
-    receiver: Annotated[int, Range(0, 4096)]
+    sender: Annotated[int, Range(0, MAX_INDEX)]
+    receiver: Annotated[int, Range(0, MAX_INDEX)]
     step: Annotated[str, Length(1, 20)]
     head: Annotated[bytes, Length(32)]
     seen: Annotated[bytes, Length(32)]

@@ -1,10 +1,11 @@
-"""The client's side of the gRPC connection: retries while the server is away, and chunks."""
+"""The caller's side of a gRPC connection: retries while the server is away, and chunks."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -36,14 +37,16 @@ _AWAY = (
 
 
 class Link:
-    """One client's connection to the server. Use as an asynchronous context manager.
+    """A member's connection to the server, or to another `peer` of the roster. An asynchronous context manager.
 
-    Every call is idempotent on the server, so a lost connection is answered by the same call again, for at most
+    Every call is idempotent at the peer, so a lost connection is answered by the same call again, for at most
     `patience` seconds without a sign of life. Raises ServerAway then, SessionAborted when the server refuses.
     """
 
-    def __init__(self, credentials: Credentials, address: str, patience: float) -> None:
-        options = [*KEEPALIVE, ("grpc.ssl_target_name_override", credentials.roster.name(SERVER_INDEX))]
+    def __init__(self, credentials: Credentials, address: str, patience: float, peer: int = SERVER_INDEX) -> None:
+        name = credentials.roster.name(peer)
+        self._peer = "the server" if peer == SERVER_INDEX else name
+        options = [*KEEPALIVE, ("grpc.ssl_target_name_override", name)]
         self._channel = grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
         self._stub = rpc.SessionStub(self._channel)
         self._patience = patience
@@ -60,26 +63,29 @@ class Link:
         reply: rpc.SubmitReply = await self._persist(lambda: self._stub.Submit(request, timeout=CALL_SECONDS))
         return reply.frame
 
-    async def upload(self, frame: bytes, vector: Path) -> None:
-        """Send a frame and the file that it announces."""
-        await self._persist(lambda: self._stub.Upload(_parts(frame, vector), timeout=UPLOAD_SECONDS))
+    async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
+        """Send a frame and the bytes of a file that it announces; return the frame that answers it, or nothing."""
+        reply: rpc.SubmitReply = await self._persist(
+            lambda: self._stub.Upload(_parts(frame, vector, start, size), timeout=UPLOAD_SECONDS)
+        )
+        return reply.frame
 
     async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
-        """Wait for the server's frame of `step`, for at most `seconds`."""
-        request = rpc.FetchRequest(plan=plan, step=step)
+        """Wait for the server's frame of `step`; nothing when it is not there within `seconds`."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            frame = await self._persist(lambda: self._receive(request))
-            if frame:
+        while True:
+            patience = round(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
+            request = rpc.FetchRequest(plan=plan, step=step, patience=patience)
+            frame = await self._persist(partial(self._receive, request))
+            if frame or time.monotonic() >= deadline:
                 return frame
-        raise SessionAborted(f"the server did not finish the step {step} within {seconds:.0f} s")
 
     async def _receive(self, request: rpc.FetchRequest) -> bytes:
         frame = bytearray()
         async for chunk in self._stub.Fetch(request, timeout=POLL_SECONDS + CALL_SECONDS):
             frame += chunk.data
             if len(frame) > MAX_FRAME_BYTES:
-                raise SessionAborted(f"the server sends more than {MAX_FRAME_BYTES} bytes in one frame")
+                raise SessionAborted(f"{self._peer} sends more than {MAX_FRAME_BYTES} bytes in one frame")
         return bytes(frame)
 
     async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -89,16 +95,18 @@ class Link:
                 return await call()
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                    raise BadInput(f"the server refuses this member: {error.details()}") from None
+                    raise BadInput(f"{self._peer} refuses this member: {error.details()}") from None
                 if error.code() not in _AWAY:
-                    raise SessionAborted(f"the server refused: {error.details()}") from None
+                    raise SessionAborted(f"{self._peer} refused: {error.details()}") from None
                 if time.monotonic() > deadline:
-                    raise ServerAway(self._patience) from None
+                    raise ServerAway(self._patience, self._peer) from None
             await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _parts(frame: bytes, vector: Path) -> AsyncIterator[rpc.UploadPart]:
+async def _parts(frame: bytes, vector: Path, start: int, size: int) -> AsyncIterator[rpc.UploadPart]:
     yield rpc.UploadPart(frame=frame)
     with vector.open("rb") as file:
-        while data := file.read(CHUNK_BYTES):
+        file.seek(start)
+        while size > 0 and (data := file.read(min(size, CHUNK_BYTES))):
+            size -= len(data)
             yield rpc.UploadPart(data=data)

@@ -15,15 +15,17 @@ from secagg.transport.limits import RETRY_SECONDS
 _TIMEOUT = 5.0
 
 
-def greet(credentials: Credentials, address: str, wait: float) -> None:
-    """Complete one TLS 1.3 handshake with the server, waiting up to `wait` seconds for it to be there.
+def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVER_INDEX) -> None:
+    """Complete one TLS 1.3 handshake with the server, or another peer, waiting up to `wait` seconds for it to be there.
 
     A connection that closes without a word is tried once more, whatever `wait` is: a refusal looks like that, and
     so does a server that is just being killed.
 
     Raises BadInput: not an address, unreachable, no TLS 1.3, a certificate that is expired, of another authority or
-    of another member than the roster's server, or this member's certificate refused.
+    of another member than the one called, or this member's certificate refused.
     """
+    name = credentials.roster.name(peer)
+    called = "the server" if peer == SERVER_INDEX else name
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise BadInput(f"{address!r} is no server address", remedy="write HOST:PORT")
@@ -31,13 +33,13 @@ def greet(credentials: Credentials, address: str, wait: float) -> None:
     closed = False
     while True:
         try:
-            if _handshake(credentials, host.strip("[]"), int(port)):
+            if _handshake(credentials, host.strip("[]"), int(port), name):
                 return
             if closed:
-                raise BadInput("the server refuses this member's certificate", remedy="have it issued anew")
+                raise BadInput(f"{called} refuses this member's certificate", remedy="have it issued anew")
             closed = True
         except ssl.SSLCertVerificationError as error:
-            raise BadInput(f"the certificate of the server at {address} is refused: {error.verify_message}") from None
+            raise BadInput(f"the certificate of {called} at {address} is refused: {error.verify_message}") from None
         except ssl.SSLError as error:
             if closed or not isinstance(error, ssl.SSLEOFError):
                 reason = error.reason or "no reason given"
@@ -47,19 +49,18 @@ def greet(credentials: Credentials, address: str, wait: float) -> None:
             closed = False
             if time.monotonic() >= deadline:
                 raise BadInput(
-                    f"cannot reach the server at {address} ({error.strerror or error})", remedy="is it running?"
+                    f"cannot reach {called} at {address} ({error.strerror or error})", remedy="is it running?"
                 ) from None
         time.sleep(RETRY_SECONDS)
 
 
-def _handshake(credentials: Credentials, host: str, port: int) -> bool:
+def _handshake(credentials: Credentials, host: str, port: int, name: str) -> bool:
     """Whether the server keeps the connection open once the handshake is complete."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=credentials.ca_pem.decode())
     context.load_cert_chain(credentials.folder / "cert.pem", credentials.folder / "key.pem")
     context.set_alpn_protocols(["h2"])
-    name = credentials.roster.name(SERVER_INDEX)
     with (
         socket.create_connection((host, port), _TIMEOUT) as plain,
         context.wrap_socket(plain, server_hostname=name) as secured,

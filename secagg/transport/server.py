@@ -1,4 +1,4 @@
-"""The gRPC endpoint of the server: who is calling, bounds, chunks. What the bytes mean is the coordinator's."""
+"""The gRPC endpoint of a server or an aggregator: who is calling, bounds, chunks. The coordinator knows the meaning."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Coordinator(Protocol):
         """Take a frame; return the frame that answers it, or nothing."""
         ...
 
-    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
-        """Take a frame that announces a vector, and the vector."""
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
+        """Take a frame that announces bytes, and the bytes; return the frame that answers it, or nothing."""
         ...
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
@@ -51,7 +51,8 @@ class Endpoint(rpc.SessionServicer):
         self._coordinator = coordinator
         self._uploads = asyncio.Semaphore(UPLOADS_AT_A_TIME)
         self._uploading: set[int] = set()
-        self._slots = {index: asyncio.Semaphore(CALLS_PER_MEMBER) for index in credentials.roster.clients}
+        self._me = credentials.index
+        self._slots = [asyncio.Semaphore(CALLS_PER_MEMBER) for _ in credentials.roster.members]
 
     async def Submit(self, request: rpc.SubmitRequest, context: Any) -> rpc.SubmitReply:
         """One frame."""
@@ -68,21 +69,21 @@ class Endpoint(rpc.SessionServicer):
         frame = first.frame if first is not None else b""
         if member in self._uploading:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one upload at a time")
-        await self._guard(member, context, self._upload(member, frame, _data(parts)))
-        return rpc.SubmitReply()
+        return rpc.SubmitReply(frame=await self._guard(member, context, self._upload(member, frame, _data(parts))))
 
-    async def _upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+    async def _upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         self._uploading.add(member)
         try:
             async with self._uploads:
-                await self._coordinator.upload(member, frame, parts)
+                return await self._coordinator.upload(member, frame, parts)
         finally:
             self._uploading.discard(member)
 
     async def Fetch(self, request: rpc.FetchRequest, context: Any) -> AsyncIterator[rpc.Chunk]:
         """The frame that the caller waits for, in chunks; nothing when it must ask again."""
         member = await self._caller(context)
-        waiting = self._coordinator.fetch(member, request.plan, request.step, POLL_SECONDS)
+        patience = min(POLL_SECONDS, float(request.patience))
+        waiting = self._coordinator.fetch(member, request.plan, request.step, patience)
         frame = await self._guard(member, context, waiting) or b""
         for start in range(0, len(frame), CHUNK_BYTES):
             yield rpc.Chunk(data=frame[start : start + CHUNK_BYTES])
@@ -94,10 +95,10 @@ class Endpoint(rpc.SessionServicer):
             await self._refuse(context, "TLS 1.3 is required")
         names = [name.decode(errors="replace") for name in auth.get("x509_subject_alternative_name", [])]
         try:
-            index = self._roster.index(names[0]) if len(names) == 1 else SERVER_INDEX
+            index = self._roster.index(names[0]) if len(names) == 1 else self._me
         except BadInput:
-            index = SERVER_INDEX
-        if index == SERVER_INDEX:
+            index = self._me
+        if index in (self._me, SERVER_INDEX):
             await self._refuse(
                 context, f"the certificate of {', '.join(names) or 'nobody'} is no client's of this roster"
             )
@@ -119,7 +120,7 @@ class Endpoint(rpc.SessionServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except BadInput as error:
             _log.error("%s", error)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the server cannot store this now")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this cannot be stored now")
         except SecaggError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except Exception:  # noqa: BLE001 (whatever it is, the caller learns only that it was not refused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,28 +13,19 @@ from typing import Any
 
 from cryptography.hazmat.backends.openssl.backend import backend
 
-from tests.benchmarks.memory import Peak
+from tests.benchmarks.comparison import GOAL_GROWTH, Comparison
+from tests.benchmarks.processes import Usages
 from tests.benchmarks.scenario import CLIENTS, LENGTH, RING
 from tests.benchmarks.session import VECTOR, SessionCosts
 from tests.benchmarks.streams import UNMASK_STREAMS, StreamTimes
+from tests.benchmarks.table import Row, judged
 
 GOAL_RATIO = 1.5
 GOAL_CLIENT_CPU = 0.075
 GOAL_OPENING = 0.6
 GOAL_UPLOAD = 1.02
-GOAL_GROWTH = 1.1
 PACKED_BYTES = LENGTH * RING.entry_bytes
-_LIBRARIES = ("numpy", "cryptography", "grpcio", "protobuf", "scipy", "torch")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; details have no goal."""
-
-    name: str
-    measured: str
-    goal: str = ""
-    verdict: str = ""
+_LIBRARIES = ("numpy", "cryptography", "grpcio", "protobuf", "scipy", "torch", "tenseal")
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ class Measurements:
 
     streams: StreamTimes
     sessions: Sequence[SessionCosts]
-    peaks: dict[int, Peak] | None
+    comparison: Comparison
     load: float
     seconds: float
 
@@ -70,18 +61,19 @@ class Measurements:
 
 def rows(found: Measurements) -> list[Row]:
     """The table's lines."""
-    return [*_stream_rows(found.streams), *_session_rows(found), *_memory_rows(found.peaks)]
-
-
-def _judged(name: str, value: float, goal: float, shown: Callable[[float], str]) -> Row:
-    return Row(name, shown(value), f"≤ {shown(goal)}", "met" if value <= goal else "MISSED")
+    return [
+        *_stream_rows(found.streams),
+        *_session_rows(found),
+        *_memory_rows(found.comparison.usages),
+        *found.comparison.rows(),
+    ]
 
 
 def _stream_rows(streams: StreamTimes) -> list[Row]:
     return [
-        _judged("mask_ratio_to_floor", streams.mask_ratio, GOAL_RATIO, "{:.2f}".format),
+        judged("mask_ratio_to_floor", streams.mask_ratio, GOAL_RATIO, "{:.2f}".format),
         Row(f"  {CLIENTS} streams", f"{streams.mask * 1e3:.1f} ms"),
-        _judged("unmask_ratio_to_floor", streams.unmask_ratio, GOAL_RATIO, "{:.2f}".format),
+        judged("unmask_ratio_to_floor", streams.unmask_ratio, GOAL_RATIO, "{:.2f}".format),
         Row(f"  {UNMASK_STREAMS} streams", f"{streams.unmask * 1e3:.0f} ms"),
         Row("  floor of one stream: AES-256-CTR", f"{streams.keystream * 1e3:.3f} ms"),
         Row("  floor of one stream: addition", f"{streams.addition * 1e3:.3f} ms"),
@@ -92,49 +84,35 @@ def _session_rows(found: Measurements) -> list[Row]:
     client, server = found.client, found.server
     small = found.small_messages
     return [
-        _judged("client_cpu_s", client.cpu, GOAL_CLIENT_CPU, "{:.4f}".format),
+        judged("client_cpu_s", client.cpu, GOAL_CLIENT_CPU, "{:.4f}".format),
         *(Row(f"  up to its {name}", f"{value:.4f}") for name, value in client.client_cpu.items()),
-        _judged("server_open_s", server.opening, GOAL_OPENING, "{:.3f}".format),
+        judged("server_open_s", server.opening, GOAL_OPENING, "{:.3f}".format),
         Row("  share checks (CPU)", f"{server.share_checks:.3f}"),
         Row("  recovery, sum, unmasking", f"{server.after_last_opening:.3f}"),
         Row("  not counted: disk, as openings arrive", f"{server.transcript_wait:.3f}"),
         Row("upload_bytes", f"{sum(client.client_bytes.values()):,.0f}"),
         Row("packed_bytes", f"{PACKED_BYTES:,}"),
-        _judged("  vector as sent ÷ packed", found.upload_ratio, GOAL_UPLOAD, "{:.5f}".format),
+        judged("  vector as sent ÷ packed", found.upload_ratio, GOAL_UPLOAD, "{:.5f}".format),
         Row("  small messages", f"{sum(small.values()):,.0f}"),
         *(Row(f"    {name}", f"{count:,.0f}") for name, count in small.items()),
     ]
 
 
-def _memory_rows(peaks: dict[int, Peak] | None) -> list[Row]:
-    if not peaks:
-        return [Row("peak_rss_mib", "not measured")]
-    first, last = peaks[min(peaks)], peaks[max(peaks)]
-    whole = [Row(f"peak_rss_mib, {count} clients", f"{peak.whole:.0f}") for count, peak in peaks.items()]
-    serving = [
-        Row(f"  while serving, {count} clients", f"{peak.serving:.0f} ({peak.serving - peak.start:+.0f} since start)")
-        for count, peak in peaks.items()
+def _memory_rows(usages: Usages | None) -> list[Row]:
+    """The masked server's whole life, with the head that it exports through torch."""
+    if not usages:
+        return [Row("server's peak_rss_mib", "not measured")]
+    peaks = {count: used["server"].whole for count, used in usages["masked"].items()}
+    growth = peaks[max(peaks)] / peaks[min(peaks)]
+    return [
+        *(Row(f"server's peak_rss_mib, {count} clients", f"{peak:.0f}") for count, peak in peaks.items()),
+        judged("  growth", growth, GOAL_GROWTH, "{:.2f}".format),
     ]
-    growth = _judged("  growth while serving", last.serving / first.serving, GOAL_GROWTH, "{:.2f}".format)
-    return [*whole, *serving, growth]
-
-
-def table(lines: Sequence[Row]) -> str:
-    """The lines under a heading, in columns."""
-    cells = [
-        ("name", "measured", "goal", "verdict"),
-        *((row.name, row.measured, row.goal, row.verdict) for row in lines),
-    ]
-    widths = [max(len(line[column]) for line in cells) for column in range(4)]
-    return "\n".join(
-        f"{name:<{widths[0]}}  {measured:>{widths[1]}}  {goal:>{widths[2]}}  {verdict}".rstrip()
-        for name, measured, goal, verdict in cells
-    )
 
 
 def as_json(found: Measurements) -> str:
     """All figures, in seconds, bytes and MiB."""
-    client, server, streams, peaks = found.client, found.server, found.streams, found.peaks or {}
+    client, server, streams = found.client, found.server, found.streams
     content: dict[str, Any] = {
         "mask_ratio_to_floor": streams.mask_ratio,
         "unmask_ratio_to_floor": streams.unmask_ratio,
@@ -154,9 +132,7 @@ def as_json(found: Measurements) -> str:
         "packed_bytes": PACKED_BYTES,
         "upload_vector_ratio": found.upload_ratio,
         "upload_small_messages_bytes": found.small_messages,
-        "peak_rss_mib": {str(count): round(peak.whole, 1) for count, peak in peaks.items()},
-        "peak_rss_serving_mib": {str(count): round(peak.serving, 1) for count, peak in peaks.items()},
-        "rss_at_start_mib": {str(count): round(peak.start, 1) for count, peak in peaks.items()},
+        **found.comparison.as_json(),
         "machine": machine() | {"load_average_before": found.load},
         "bench_s": found.seconds,
     }

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from methods import Method
 from secagg.encoding import Layout, Ring
-from secagg.parties import ClientHooks, ClientSession, SessionSetup, begin_transcript
+from secagg.experiments.simulation import SECONDS
+from secagg.parties import Hooks, MemberSession, SessionSetup, begin_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.protection import LocalParty
+from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.randomness import OperatingSystem
+from secagg.roster import Roster
 from secagg.statistics.moments import Integers
 from secagg.transcript import FILE_NAME, Journal
 from secagg.transport import Credentials, read_credentials
@@ -21,7 +25,8 @@ from secagg.transport.enrolment import create_authority, create_request, issue
 
 CLIENTS = 100
 DROPOUTS = 10
-LENGTH = 267_274
+LENGTH = 267_274  # counts, class sums and the whole second moment of 512 features in 10 classes
+TRIANGLE = 136_458  # with the upper triangle of the second moment alone
 RING = Ring(32)
 DIMENSION = 512
 CLASSES = 10
@@ -36,6 +41,7 @@ class Members:
 
     server: Credentials
     clients: tuple[Credentials, ...]
+    seconds: tuple[Credentials, ...]
     setup: SessionSetup
 
 
@@ -44,37 +50,64 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def enrol(folder: Path, count: int, **choices: Any) -> Members:
-    """A consortium of one server and `count` clients, and a plan of 512 features in 10 classes."""
+def roles(count: int, protection: str) -> dict[str, str]:
+    """Name → role of everyone: one server, `count` clients, and the second parties of the protection."""
+    second = protection_named(protection).second_role
+    return (
+        {"server": "server"}
+        | {f"client-{number:03}": "client" for number in range(1, count + 1)}
+        | {f"{second}-{number}": second for number in range(1, SECONDS.get(second, 0) + 1)}
+    )
+
+
+def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) -> Members:
+    """A consortium of `count` clients with everybody else, and a plan of 512 features in 10 classes."""
     authority = folder / "authority"
     create_authority(authority, "benchmark")
-    roles = {"server": "server"} | {f"client-{number:03}": "client" for number in range(1, count + 1)}
-    homes = {name: folder / name / "tls" for name in roles}
-    issue(authority, [create_request(homes[name], name, role) for name, role in roles.items()])
+    everyone = roles(count, protection)
+    homes = {name: folder / name / "tls" for name in everyone}
+    issue(authority, [create_request(homes[name], name, role) for name, role in everyone.items()])
     for name, home in homes.items():
         for file in _FILES_OF_THE_AUTHORITY:
             (home / file).write_bytes((authority / "issued" / name / file).read_bytes())
-    server, *clients = (read_credentials(home) for home in homes.values())
+    server, *others = (read_credentials(home) for home in homes.values())
+    setup = setup_of(server.roster, protection=protection, **choices)
+    return Members(server, tuple(others[:count]), tuple(others[count:]), setup)
+
+
+def setup_of(roster: Roster, **choices: Any) -> SessionSetup:
+    """The first session of a plan of 512 features in 10 classes."""
     data = PublicData.of_shape((DIMENSION,), tuple(str(label) for label in range(CLASSES)))
     chosen = PlanChoices(radius=1.0, join_seconds=_STEP_SECONDS, step_seconds=_STEP_SECONDS, **choices)
-    plan = make_plan(data, server.roster, chosen, OperatingSystem())
-    return Members(server, tuple(clients), SessionSetup.of(plan, server.roster))
+    return SessionSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
+
+
+def random_vectors(length: int = LENGTH) -> Mapping[int, Integers]:
+    """A vector for each of the 100 clients, the same in every run; their sum fills the ring and fits into it."""
+    generator = np.random.default_rng(0)
+    half = 2 ** (RING.bits - 1) // (CLIENTS + 1)
+    return {member: generator.integers(-half, half, size=length) for member in range(1, CLIENTS + 1)}
+
+
+def placed(context: SessionContext, length: int) -> SessionContext:
+    """The same session over vectors of this length in the measured ring, which their sum may fill."""
+    return replace(context, ring=RING, length=length, largest=2 ** (RING.bits - 1) - 1)
 
 
 def resized(setup: SessionSetup, method: Method) -> SessionSetup:
-    """The same session over the vector of another method, of the measured length and ring."""
+    """The same session over the vector of another method, in the measured ring."""
     layout = Layout(method.sums(DIMENSION, CLASSES, setup.plan.levels)[0].blocks)
-    context = replace(setup.context, ring=RING, length=layout.length)
+    context = placed(setup.context, layout.length)
     return replace(setup, method=method, round=method, layout=layout, context=context)
 
 
 def client_session(
     setup: SessionSetup, credentials: Credentials, folder: Path, vector: Callable[[], Integers]
-) -> ClientSession:
+) -> MemberSession:
     """One client as `secagg client` runs it, with its transcript and memory in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / FILE_NAME)
     begin_transcript(journal, setup)
-    hooks = ClientHooks(vector, before_upload=lambda: None, progress=lambda _: None)
+    hooks = Hooks(lambda _: None, vector)
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
-    return ClientSession(setup, me, folder, journal, hooks)
+    return MemberSession(setup, me, folder, journal, hooks)

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Noise, Parameters, Sum
+from methods.method import Noise, OneShot, Parameters, Sum
 from secagg.encoding import Block
 from secagg.errors import ServerAway
 from secagg.head import LinearHead
@@ -35,10 +35,10 @@ from tests.benchmarks.scenario import (
     CLIENTS,
     DROPOUTS,
     LENGTH,
-    RING,
     Members,
     client_session,
     enrol,
+    random_vectors,
     resized,
     say,
 )
@@ -147,19 +147,20 @@ class _Wire:
         self._began = time.process_time()
         return reply
 
-    async def upload(self, frame: bytes, vector: Path) -> None:
+    async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
         """A frame and the vector, in the parts in which `transport.Link` sends them."""
         self.stop(_UPLOAD)
         if self._member <= DROPOUTS:  # the first clients leave when they should upload
             raise ServerAway(0.0)
         await self._stage.everyone(_UPLOAD, CLIENTS - DROPOUTS)
         self._sent[_UPLOAD] += rpc.UploadPart(frame=frame).ByteSize()
-        await self._stage.server.upload(self._member, frame, self._parts(vector))
+        reply = await self._stage.server.upload(self._member, frame, self._parts(vector))
         if self._stage.is_last(_UPLOAD):
             loop = asyncio.get_running_loop()
             assert isinstance(loop, _AdjustableLoop)
             loop.skipped += self._stage.setup.plan.step_seconds
         self._began = time.process_time()
+        return reply
 
     async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
@@ -189,9 +190,7 @@ def _upload_parts(vector: Path) -> Iterator[rpc.UploadPart]:
 
 def measure_sessions(repeats: int) -> list[SessionCosts]:
     """Run the session several times. Raises ValueError when the opened sum is not the survivors' sum."""
-    generator = np.random.default_rng(0)
-    half = 2 ** (RING.bits - 1) // (CLIENTS + 1)
-    vectors = {member: generator.integers(-half, half, size=LENGTH) for member in range(1, CLIENTS + 1)}
+    vectors = random_vectors()
     costs = []
     for turn in range(1, repeats + 1):
         say(f"session of {CLIENTS} clients, {DROPOUTS} dropouts, run {turn} of {repeats}")
@@ -201,7 +200,7 @@ def measure_sessions(repeats: int) -> list[SessionCosts]:
     return costs
 
 
-class _OneBlock:
+class _OneBlock(OneShot):
     """A method that only notes when the sum is open and what it is; its head says nothing."""
 
     name = "one-block"
@@ -228,9 +227,6 @@ class _OneBlock:
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """None."""
         return []
-
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> None:
-        """There is one sum."""
 
 
 async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) -> SessionCosts:

@@ -263,11 +263,11 @@ def test_plan_of_another_roster(secagg: Command, federation: Path, tmp_path: Pat
 
 def test_server_does_not_run_as_client_nor_client_as_server(secagg: Command, federation: Path) -> None:
     """Each side refuses the other's credentials."""
-    assert "not a client" in refused(secagg, federation, tls=federation / "coordinator")
+    assert "is no client" in refused(secagg, federation, tls=federation / "coordinator")
     said = secagg("server", "--quiet", "--plan", federation / "plan.json", "--state", federation / "state", "--tls",
                   federation / "bob", "--listen", "127.0.0.1:0")  # fmt: skip
     assert said.code == 2
-    assert "not the server" in said.complaint
+    assert "is no server" in said.complaint
 
 
 def test_address_in_use(secagg: Command, federation: Path) -> None:

@@ -15,7 +15,7 @@ from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.plan import NoiseFrom
-from secagg.protection import PROTECTIONS, protection_named
+from secagg.protection import PROTECTIONS
 from tests.parties.promised import cast, check_neighbours, check_noise, check_promise, exact, local, promised
 
 DIGITS = open_dataset("digits")
@@ -45,9 +45,9 @@ def noise_in(run: Any) -> np.ndarray:
 
 
 def identities(setup: Any) -> dict[int, Any]:
-    """The clients' keys by their place in the roster."""
-    keys = {key.public: key for key in cast(len(setup.roster.clients))[1]}
-    return {member: keys[public] for member, public in setup.context.identities.items()}
+    """Every party's key by its place in the roster."""
+    keys = {key.public: key for key in cast(len(setup.roster.clients), setup.plan.protection)[1]}
+    return {index: keys[member.identity] for index, member in enumerate(setup.roster.members)}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,8 @@ def test_bytes_are_those_that_the_plan_says(protection: str) -> None:
     run = digits(protection, clients=3)
     said = run.federated.setup.upload_bytes
     assert said < run.to_json()["upload_bytes_per_client"] < said + 2048
-    assert said == run.federated.setup.context.packed_bytes or protection == "encrypted"
+    beside = {"shared": 32 + 2 * 48}.get(protection, 0)  # a seed, and what seals it and the vector
+    assert said == run.federated.setup.context.packed_bytes + beside or protection == "encrypted"
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS)
@@ -120,7 +121,7 @@ def test_noise_is_that_of_the_plan(protection: str, noise: NoiseFrom) -> None:
         return
     run = noisy(protection, noise=noise.value)
     setup = run.federated.setup
-    openers = len(protection_named(protection).openers)
+    openers = len(setup.openers)
     parties = 5 if noise is NoiseFrom.CLIENT else openers
     assert openers == (2 if protection in TOGETHER else 1)
     assert setup.calibration.parties == parties

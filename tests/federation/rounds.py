@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from secagg.errors import SecaggError, ServerAway, SessionAborted
-from secagg.federation import FederationClient, FederationServer, session_folder
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import BadInput, SecaggError, ServerAway, SessionAborted
+from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
 from secagg.parties import LocalRecords, SessionSetup
 from secagg.policy import Policy
@@ -44,6 +45,11 @@ class Cast:
         setup = promised(clients, refine=refine, **{**fixed, **choices})
         return cls(folder, setup, {member: some_records(setup, 30, seed=member) for member in setup.roster.clients})
 
+    @property
+    def keys(self) -> tuple[SigningKey, ...]:
+        """Every party's identity key."""
+        return cast(len(self.records), self.setup.plan.protection)[1]
+
     def state(self, member: int) -> Path:
         """A party's folder."""
         path = self.folder / self.setup.roster.name(member)
@@ -69,6 +75,7 @@ class Played:
 
     server: Any
     clients: dict[int, Any]
+    seconds: dict[int, Any]
     stages: tuple[SessionSetup, ...]
     restarts: int
 
@@ -84,7 +91,9 @@ class Play:
     leaves: Mapping[int, int] = field(default_factory=dict)
     kill: list[tuple[int, str, str]] = field(default_factory=list)
     tamper: Tamper = lambda member, step, frame: frame
+    stays: bool = True
     server: FederationServer | None = None
+    seconds: dict[int, FederationSecond] = field(default_factory=dict)
     is_over: bool = False
     restarts: int = 0
     _calls: set[asyncio.Future[Any]] = field(default_factory=set)
@@ -92,21 +101,23 @@ class Play:
 
     async def run(self) -> Played:
         """Everyone from beginning to end."""
-        members = self.cast.setup.roster.clients
+        members, seconds = self.cast.setup.roster.clients, tuple(self.cast.setup.context.seconds)
+        parties = [*map(self._second, seconds), *map(self._client, members)]
         async with asyncio.timeout(PATIENCE):
-            ends = await asyncio.gather(self._serve(), *(_ending_of(self._client(member)) for member in members))
+            end, *ends = await asyncio.gather(self._serve(), *map(_ending_of, parties))
         server = self.server
         assert server is not None
         stages = tuple(stage.setup for stage in server.stages)
         server.close()
-        return Played(ends[0], dict(zip(members, ends[1:], strict=True)), stages, self.restarts)
+        found = dict(zip((*seconds, *members), ends, strict=True))
+        of_clients, of_seconds = ({each: found[each] for each in some} for some in (members, seconds))
+        return Played(end, of_clients, of_seconds, stages, self.restarts)
 
     async def _serve(self) -> Any:
         """The server, started again from its folder whenever it was killed."""
-        _, keys = cast(len(self.cast.setup.roster.clients))
         while True:
             self.server = FederationServer(
-                self.cast.setup, keys[SERVER_INDEX], self.cast.state(SERVER_INDEX), lambda text: None
+                self.cast.setup, self.cast.keys[SERVER_INDEX], self.cast.state(SERVER_INDEX), lambda text: None
             )
             running = asyncio.ensure_future(self.server.run())
             death = asyncio.ensure_future(self._dies.wait())
@@ -140,8 +151,7 @@ class Play:
         return False
 
     async def _client(self, member: int) -> tuple[SessionSetup, Outcome]:
-        _, keys = cast(len(self.cast.setup.roster.clients))
-        me = LocalParty(member, keys[member], OperatingSystem())
+        me = LocalParty(member, self.cast.keys[member], OperatingSystem())
         client = FederationClient(
             self.cast.setup,
             me,
@@ -151,8 +161,19 @@ class Play:
             self.cast.records[member],
             lambda: None,
             lambda text: None,
+            self.stays,
         )
-        return (await client.run(Wire(self, member)))[-1]
+        others = {index: Wire(self, member, index) for index in self.seconds}
+        while True:
+            if done := await client.run(Wire(self, member), others):
+                return done[-1]
+            await asyncio.sleep(0.02)
+
+    async def _second(self, member: int) -> tuple[SessionSetup, Outcome]:
+        me = LocalParty(member, self.cast.keys[member], OperatingSystem())
+        second = FederationSecond(self.cast.setup, me, self.cast.state(member), lambda text: None)
+        self.seconds[member] = second
+        return (await second.run(Wire(self, member)))[-1]
 
     async def call(self, make: Callable[[FederationServer], Awaitable[T]]) -> T:
         """Ask the server as the transport would: again when it was away, and refusals end the session."""
@@ -181,11 +202,12 @@ class Gone(Exception):
 
 
 class Wire:
-    """One client's connection."""
+    """One party's connection to the server, or to an aggregator."""
 
-    def __init__(self, play: Play, member: int) -> None:
+    def __init__(self, play: Play, member: int, receiver: int = SERVER_INDEX) -> None:
         self._play = play
         self._member = member
+        self._receiver = receiver
         self._sessions: list[bytes] = []
 
     def _count(self, plan: bytes) -> None:
@@ -199,10 +221,19 @@ class Wire:
         self._count(peek(frame).plan)
         return await self._play.call(lambda server: server.submit(self._member, frame))
 
-    async def upload(self, frame: bytes, vector: Path) -> None:
-        """Hand a frame and its vector to the server."""
-        content = await asyncio.to_thread(vector.read_bytes)
-        await self._play.call(lambda server: server.upload(self._member, frame, _parts(content)))
+    async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
+        """Hand over a frame and its part of the file; again while an aggregator is not ready for it."""
+        self._count(peek(frame).plan)
+        content = (await asyncio.to_thread(vector.read_bytes))[start : start + size]
+        if self._receiver == SERVER_INDEX:
+            return await self._play.call(lambda server: server.upload(self._member, frame, _parts(content)))
+        while True:
+            try:
+                return await self._play.seconds[self._receiver].upload(self._member, frame, _parts(content))
+            except BadInput:
+                await asyncio.sleep(0.001)
+            except SecaggError as error:
+                raise SessionAborted(f"the aggregator refused: {error}") from None
 
     async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
@@ -213,6 +244,8 @@ class Wire:
                 return self._play.tamper(self._member, step, frame)
             if self._play.is_over:
                 raise ServerAway(0)
+            if not seconds:
+                return b""
 
 
 async def _parts(content: bytes) -> AsyncIterator[bytes]:

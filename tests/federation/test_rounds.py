@@ -270,7 +270,7 @@ async def test_server_that_tells_one_client_something_else_is_named(
     played = await Play(Cast.of(tmp_path), tamper=lying(change, 2, at)).run()
     refusal = played.clients.pop(2)
     assert isinstance(refusal, SessionAborted)
-    assert "this client leaves: server: " in refusal.reason
+    assert "this party leaves: server: " in refusal.reason
     assert {outcome.members for _, outcome in played.clients.values()} == {(1, 3, 4)}
 
 

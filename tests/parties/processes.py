@@ -20,18 +20,20 @@ from secagg.parties import SessionSetup, contribution_of, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan, write_plan
 from secagg.policy import Policy
+from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transcript import FILE_NAME, peek, read_transcript
 from secagg.transport.enrolment import create_authority, create_request, issue
 
 SERVER = "server"
+SECONDS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
 PATIENCE = 90.0
 
 
 @dataclass
 class Processes:
-    """The folders of a federation, and its running processes by member."""
+    """The folders of a federation, and its running processes by member; `names` are the clients."""
 
     folder: Path
     names: tuple[str, ...]
@@ -39,6 +41,7 @@ class Processes:
     plan: Plan
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     address: str = "127.0.0.1:0"
+    aggregators: dict[str, str] = field(default_factory=dict)
 
     def session(self, name: str) -> Path:
         """A party's folder of the session: the only one in its state folder."""
@@ -49,25 +52,35 @@ class Processes:
         """A party's transcript."""
         return self.session(name) / FILE_NAME
 
-    def start(self, name: str) -> None:
-        """Start a member's process, or start it again."""
+    def start(self, name: str, *more: str) -> None:
+        """Start a member's process, or start it again; `more` are options."""
         home = self.folder / name
-        arguments = ["--plan", self.folder / "plan.json", "--state", home / "state", "--tls", home]
+        arguments = ["--plan", self.folder / "plan.json", "--state", home / "state", "--tls", home, *more]
+        role = self.roster.role(self.roster.index(name))
         if name == SERVER:
-            arguments = ["server", "--listen", self.address, *arguments]
+            arguments = ["--listen", self.address, *arguments]
         else:
-            arguments = ["client", "--server", self.address, "--policy", home / "policy.toml", *arguments]
-            arguments += ["--data", home / "records.npz", "--wait", "60"]
+            arguments = ["--server", self.address, *arguments, "--wait", "60"]
+        if role == "client":
+            arguments += ["--policy", home / "policy.toml", "--data", home / "records.npz"]
+            arguments += [word for each in self.aggregators.items() for word in ("--aggregator", "=".join(each))]
+        if role == "aggregator":
+            arguments += ["--listen", self.aggregators.get(name, "127.0.0.1:0")]
         with (home / "said.txt").open("ab") as said:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "secagg", *map(str, arguments)], stdout=said, stderr=said
+                [sys.executable, "-m", "secagg", role, *map(str, arguments)], stdout=said, stderr=said
             )
         if name == SERVER and self.address.endswith(":0"):
-            self.until(self._listens, "the server listens")
-            self.address = (self.session(SERVER) / "address").read_text()
+            self.address = self._listens(name)
+        if role == "aggregator" and name not in self.aggregators:
+            self.aggregators[name] = self._listens(name)
 
-    def _listens(self) -> bool:
-        return (self.session(SERVER) / "address").exists()
+    def _listens(self, name: str) -> str:
+        def is_there() -> bool:
+            return (self.session(name) / "address").exists()
+
+        self.until(is_there, f"{name} listens")
+        return (self.session(name) / "address").read_text()
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
@@ -120,16 +133,21 @@ def _step(record: object) -> str:
 
 
 @contextlib.contextmanager
-def processes(folder: Path, dimension: int = 40) -> Iterator[Processes]:
-    """Three members and a server, enrolled, with plan, policies and data; nobody runs yet, all are gone at the end."""
-    names = ("a", "b", "c")
+def processes(folder: Path, dimension: int = 40, protection: str = "masked") -> Iterator[Processes]:
+    """A server, three clients and the second parties that the protection needs, enrolled, with plan, policies and data.
+
+    Nobody runs yet, all are gone at the end.
+    """
+    names, role = ("a", "b", "c"), protection_named(protection).second_role
+    roles = {SERVER: "server", **dict.fromkeys(names, "client"), **dict.fromkeys(SECONDS.get(role, ()), role)}
     create_authority(folder / "ca", "processes")
-    requests = [create_request(folder / name, name, "client") for name in names]
-    roster = issue(folder / "ca", [*requests, create_request(folder / SERVER, SERVER, "server")])
-    for name in (SERVER, *names):
+    roster = issue(folder / "ca", [create_request(folder / name, name, each) for name, each in roles.items()])
+    for name in roles:
         shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
     data = PublicData("features", (dimension,), ("no", "yes"), None, None)
-    choices = PlanChoices(radius=1.0, max_records=64, dropouts=0, join_seconds=60, step_seconds=60)
+    choices = PlanChoices(
+        radius=1.0, max_records=64, dropouts=0, protection=protection, join_seconds=60, step_seconds=60
+    )
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, folder / "plan.json")
     for number, name in enumerate(names):

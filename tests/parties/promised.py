@@ -27,6 +27,7 @@ from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import Adjacency, PrivacyClaim
 from secagg.privacy.rdp import ORDERS
+from secagg.protection import protection_named
 from secagg.protection.masking.messages import Survivors
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.roster import Member, Roster
@@ -40,11 +41,14 @@ WIDE = 128
 """Features of the plans whose noise is measured: 8 643 coordinates tell n shares from n − 1 = 4."""
 
 
-def cast(clients: int = 5) -> tuple[Roster, tuple[SigningKey, ...]]:
-    """A roster and its members' keys, the same in every test; index 0 is the server's."""
-    keys = tuple(identity(member) for member in range(clients + 1))
+def cast(clients: int = 5, protection: str = "masked") -> tuple[Roster, tuple[SigningKey, ...]]:
+    """A roster and its members' keys, the same in every test; index 0 is the server's, two aggregators are last."""
+    role = protection_named(protection).second_role
+    seconds = {"": 0, "aggregator": 2, "key-holder": 1}[role]
+    keys = tuple(identity(member) for member in range(clients + 1 + seconds))
     members = [Member("server", "server", keys[0].public)]
     members += [Member(f"client-{number}", "client", keys[number].public) for number in range(1, clients + 1)]
+    members += [Member(f"{role}-{place}", role, keys[clients + place].public) for place in range(1, seconds + 1)]
     return Roster.of("promised", members), keys
 
 
@@ -53,7 +57,7 @@ def promised(clients: int = 5, dimension: int = 4, classes: int = 3, refine: int
     data = PublicData("features", (dimension,), tuple(f"class {number}" for number in range(classes)), None, None)
     fixed: dict[str, Any] = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.ADD_REMOVE, "max_records": 64}
     given = PlanChoices(**{**fixed, "parameters": (("refine", refine),), **choices})
-    roster, _ = cast(clients)
+    roster, _ = cast(clients, given.protection)
     return SessionSetup.of(make_plan(data, roster, given, OperatingSystem()), roster)
 
 

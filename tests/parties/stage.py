@@ -12,6 +12,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.parties import SessionSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX, Member, Roster
 from secagg.transcript import FILE_NAME, Journal
@@ -42,23 +43,23 @@ class FusedJournal(Journal):
     def __init__(self, path: Path, fuse: Fuse) -> None:
         super().__init__(path)
         self._fuse = fuse
-        self._is_dead = False
+        self.is_dead = False
 
     def append(self, kind: Kind, content: bytes) -> None:
         """Write one record between two points. The dead write nothing."""
-        if self._is_dead:
+        if self.is_dead:
             raise Crash(kind)
         try:
             self._fuse.burn(f"before record {kind}")
             super().append(kind, content)
             self._fuse.burn(f"after record {kind}")
         except Crash:
-            self._is_dead = True
+            self.is_dead = True
             raise
 
     def close(self) -> None:
         """Close the file, as the end of the process does."""
-        self._is_dead = True
+        self.is_dead = True
         super().close()
 
     def __enter__(self) -> Self:
@@ -96,11 +97,17 @@ class Stage:
         return _staged(self.folder, self.setup.roster, self.keys, _choices_of(self.setup))
 
 
-def make_stage(folder: Path, clients: int = 3, **choices: Any) -> Stage:
-    """Draw identities, plan and records of a federation whose features are three numbers."""
-    keys = tuple(SigningKey.generate(OperatingSystem()) for _ in range(clients + 1))
+def make_stage(folder: Path, clients: int = 3, seconds: int = 2, **choices: Any) -> Stage:
+    """Draw identities, plan and records of a federation whose features are three numbers.
+
+    `seconds` is the number of aggregators where the protection has them.
+    """
+    role = protection_named(choices.get("protection", "masked")).second_role
+    count = {"": 0, "aggregator": seconds, "key-holder": 1}[role]
+    keys = tuple(SigningKey.generate(OperatingSystem()) for _ in range(clients + 1 + count))
     members = [Member("server", "server", keys[SERVER_INDEX].public)]
     members += [Member(f"client-{number}", "client", keys[number].public) for number in range(1, clients + 1)]
+    members += [Member(f"{role}-{place}", role, keys[clients + place].public) for place in range(1, count + 1)]
     fixed: dict[str, Any] = {"radius": 1.0, "levels": 1000, "max_records": 100, "step_seconds": 1, "join_seconds": 1}
     return _staged(folder, Roster.of("in memory", members), keys, PlanChoices(**{**fixed, **choices}))
 
@@ -112,6 +119,7 @@ def _choices_of(setup: SessionSetup) -> PlanChoices:
         levels=plan.levels,
         max_records=plan.max_records,
         dropouts=plan.dropouts,
+        protection=plan.protection,
         step_seconds=plan.step_seconds,
         join_seconds=plan.join_seconds,
     )
@@ -120,7 +128,7 @@ def _choices_of(setup: SessionSetup) -> PlanChoices:
 def _staged(folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices: PlanChoices) -> Stage:
     data = PublicData("features", (3,), ("no", "yes"), None, None)
     setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
-    generator = np.random.default_rng(len(keys))
+    generator = np.random.default_rng(len(roster.clients))
     vectors = {}
     for member in roster.clients:
         records = generator.integers(-400, 400, size=(20, 3))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,31 +18,37 @@ CLIENT, SERVER = 2, 0
 EVERYONE = (1, 2, 3)
 
 
-async def fuse_points(folder: Path, party: int) -> list[str]:
+async def fuse_points(folder: Path, party: int, **choices: Any) -> list[str]:
     """The names of all points at which the party could die in a session without a crash."""
     fuse = Fuse()
-    await Federation(make_stage(folder / "counted", dropouts=0), {party: fuse}).run()
+    await Federation(staged(folder / "counted", **choices), {party: fuse}).run()
     return fuse.points
 
 
-async def check_point(folder: Path, party: int, point: int) -> None:
+def staged(folder: Path, **choices: Any) -> Stage:
+    """A session of three clients, none of which may vanish, in which nobody waits in vain."""
+    return make_stage(folder, **{"dropouts": 0, "join_seconds": 30, "step_seconds": 30, **choices})
+
+
+async def check_point(folder: Path, party: int, point: int, *, stays: bool = True, **choices: Any) -> None:
     """Kill the party at one point and hold the session to what it promises."""
-    stage = make_stage(folder / str(point), dropouts=0)
-    federation = Federation(stage, {party: Fuse(point)})
+    stage = staged(folder / str(point), **choices)
+    federation = Federation(stage, {party: Fuse(point)}, stays=stays)
     ending = await federation.run()
     assert isinstance(ending.server, Outcome), ending.server
     assert ending.server.members == EVERYONE
-    assert all(outcome == ending.server for outcome in ending.clients.values()), ending.clients
+    others = {**ending.clients, **ending.seconds}
+    assert all(outcome == ending.server for outcome in others.values()), others
     assert np.array_equal(ending.total, stage.total(EVERYONE))
     assert all(np.array_equal(total, ending.total) for total in federation.totals)
     check_bytes(federation)
-    for member in (SERVER, *EVERYONE):
+    for member in (SERVER, *others):
         found = verify_transcript(stage.transcript(member))
         assert found["aggregate_sha256"] == ending.server.aggregate_sha256.hex()
 
 
 def check_bytes(federation: Federation) -> None:
-    """No client ever sent two different frames for one step, or two different vectors."""
+    """No party ever sent two different frames for one step, or two different vectors."""
     assert [key for key, frames in federation.sent.items() if len(frames) != 1] == []
     assert [member for member, vectors in federation.uploaded.items() if len(vectors) != 1] == []
 
@@ -86,14 +93,14 @@ async def test_lost_vector_counts_as_dropped(tmp_path: Path) -> None:
 
     class Losing(Fuse):
         def burn(self, name: str) -> None:
-            if name == "uploading":
+            if name == "uploading to server":
                 (stage.home(CLIENT) / "protected.bin").unlink(missing_ok=True)
 
     federation = Federation(stage, {CLIENT: Losing()})
     ending = await federation.run()
     assert ending.server.members == (1, 3, 4)
     assert isinstance(ending.clients[CLIENT], SessionAborted)
-    assert not federation.uploaded[CLIENT]
+    assert not federation.uploaded[CLIENT, SERVER]
 
 
 async def test_torn_transcript_of_a_killed_server(stage: Stage) -> None:

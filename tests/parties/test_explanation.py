@@ -66,7 +66,7 @@ def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
     exact = claim.releases.epsilon(claim.delta, honest=fewest - 1)
     assert exact <= float(worse) <= exact + 1e-4
     assert f"{clients} add theirs, {fewest} honest ones are enough" in rows["noise of one party"]
-    against = f"the server, any {colluders} of the members" if colluders else "the server and everybody"
+    against = f"server, any {colluders} of the members" if colluders else "server and everybody"
     assert rows["against"].startswith(against)
     assert colluders or rows["against"].endswith(f"against a member, who knows its own share, {worse}")
 

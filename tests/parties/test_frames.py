@@ -1,6 +1,7 @@
 """What the server and the client do with frames that are late, repeated, conflicting, tampered or for somebody else."""
 
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties import ServerSession
-from secagg.protection.messages import Abort, Acknowledgement, Outcome
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, UploadHeader
 from secagg.transcript import NOT_SEEN, Journal, make_body, peek, read_transcript, sign_frame
 from tests.parties.federation import Federation, parts_of
 from tests.parties.stage import Stage, make_stage
@@ -116,10 +117,13 @@ async def test_frames_out_of_order_are_refused(fresh: Any) -> None:
     assert "KeyAdvertisement is awaited" in await refuses(server, 1, frame)
 
 
-async def test_upload_header_without_a_vector_is_refused(finished: tuple[Stage, ServerSession]) -> None:
+async def test_upload_header_without_a_vector_is_refused(tmp_path: Path) -> None:
     """An upload header never counts without the bytes it announces."""
-    stage, server = finished
-    assert "comes with its vector" in await refuses(server, 2, frames_of(stage, 2)[UPLOAD])
+    stage = make_stage(tmp_path, protection="none")
+    with closing(Journal(stage.transcript(0))) as journal:
+        server, header = Federation(stage).new_server(journal), UploadHeader(9, bytes(32), bytes(32), bytes(32), ())
+        assert "comes with its vector" in await refuses(server, 2, signed(stage, 2, header))
+    assert not any(record.kind == "received" for record in read_transcript(stage.transcript(0)))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ async def test_wrong_upload_bytes_are_refused(tmp_path: Path, wrong: str) -> Non
         async def call(self, member: int, make: Any) -> Any:
             frames = self.sent.get((2, UPLOAD))
             if member == 2 and frames and not refusals:
-                true = next(iter(self.uploaded[2] or {b""}))
+                true = next(iter(self.uploaded[2, 0] or {b""}))
                 bytes_sent = {"short": true[:-1], "long": true + b"0", "other": true[::-1], "empty": b""}[wrong]
                 assert self.server is not None
                 with pytest.raises(ProtocolViolation, match="client-2: sends") as refusal:

@@ -31,7 +31,7 @@ def test_each_opener_adds_all_the_noise(protection):
     setup = promised(protection=protection, noise=NoiseFrom.AGGREGATOR)
     parties = 2 if protection in TOGETHER else 1
     expected = Noisers(Mechanism.GAUSSIAN, parties, 1)
-    assert Noisers.of(setup.plan, "aggregator", 5, 4) == expected
+    assert Noisers.of(setup.plan, "aggregator", setup.roster, 4) == expected
     first = setup.claim.releases.first
     assert (first.mechanism, first.parties, first.fewest) == (Mechanism.GAUSSIAN, parties, 1)
     assert setup.claim.what_if(colluding=parties - 1) <= setup.plan.epsilon
@@ -57,7 +57,9 @@ def test_clients_shares_are_as_with_masks(protection):
     """Neither opener sees a vector alone, so that a client's share is the same as under masks."""
     plan, masked = promised(protection=protection).plan, promised().plan
     assert (plan.noises, plan.minimum_cohort) == (masked.noises, masked.minimum_cohort)
-    assert "the noise gives" in reported(check_promise, replace(plan, minimum_cohort=2, dropouts=2), cast()[0])
+    assert "the noise gives" in reported(
+        check_promise, replace(plan, minimum_cohort=2, dropouts=2), cast(5, protection)[0]
+    )
 
 
 @pytest.mark.parametrize("protection", TOGETHER)
@@ -105,7 +107,7 @@ def explained(**choices: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("protection", "opener"),
-    [("shared", "either the first aggregator or the second aggregator"), ("masked", "the server")],
+    [("shared", "any of aggregator-1, aggregator-2 but not all of them together"), ("masked", "server")],
 )
 def test_words_name_the_openers(protection, opener):
     """Whom the promise holds against, and what breaks it, name those who open the sum."""
@@ -115,7 +117,7 @@ def test_words_name_the_openers(protection, opener):
     assert ("is trusted to add the noise" in rows["against"]) == (protection == "masked")
     if protection == "shared":
         assert rows["promise"].endswith("It holds while at least one of 2 parties that add the whole noise is honest.")
-        assert rows["against"].startswith(f"everybody, {opener} among them")
+        assert rows["against"].startswith(f"everybody, and {opener}: each adds all the noise")
         assert "when they collude or all leave their noise out" in rows["what breaks it"]
         assert "2 add theirs, 1 honest ones are enough" in rows["noise of one party"]
 
@@ -123,7 +125,7 @@ def test_words_name_the_openers(protection, opener):
 def test_no_promise_is_made_against_a_key_holder():
     """What the ciphertexts' rounding tells the key holder is covered by no noise: said, and its own noise refused."""
     against = explained(protection="encrypted")["against"]
-    assert against.startswith("the server, any 1 of the members")
+    assert against.startswith("server, any 1 of the members")
     assert "not against the key holder" in against
     with pytest.raises(BadInput, match="rounding"):
         promised(protection="encrypted", noise=NoiseFrom.AGGREGATOR)

@@ -194,11 +194,12 @@ def test_impossible_noise_is_refused(place, change, words):
 
 def test_no_noise_without_an_honest_party():
     """Shares cannot be planned when all survivors may collude; an aggregator's noise needs none of them."""
-    plan = promised(clients=7, colluders=2, dropouts=1).plan
+    setup = promised(clients=7, colluders=2, dropouts=1)
+    plan, roster = setup.plan, setup.roster
     with pytest.raises(BadInput, match="no honest share of the noise"):
-        Noisers.of(plan, "client", 7, 2)
-    assert Noisers.of(plan, "client", 7, 3) == Noisers(Mechanism.DISCRETE_SHARES, 7, 1)
-    assert Noisers.of(plan, "aggregator", 7, 2) == Noisers(Mechanism.GAUSSIAN, 1, 1)
+        Noisers.of(plan, "client", roster, 2)
+    assert Noisers.of(plan, "client", roster, 3) == Noisers(Mechanism.DISCRETE_SHARES, 7, 1)
+    assert Noisers.of(plan, "aggregator", roster, 2) == Noisers(Mechanism.GAUSSIAN, 1, 1)
 
 
 def test_vector_that_the_server_sees_is_protected_by_its_own_share():

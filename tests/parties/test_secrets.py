@@ -8,7 +8,7 @@ import pytest
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.parties import ClientSession
+from secagg.parties import MemberSession
 from secagg.parties.memory import Memory, write_synced
 from secagg.protection import LocalParty
 from secagg.protection.masking.client_opening import Opened
@@ -30,18 +30,18 @@ class Watched(Federation):
         self.secrets: set[bytes] = set()
         self.disk: list[bytes] = []
 
-    def new_client(self, member: int, journal: Journal) -> ClientSession:
+    def new_client(self, member: int, journal: Journal) -> MemberSession:
         """A client whose states are looked at before they are sealed."""
         session = super().new_client(member, journal)  # type: ignore[arg-type]
         keep: Any = session._memory.keep
 
-        def overhear(state: Any, frame: bytes) -> None:
+        def overhear(state: Any, frames: tuple[bytes, ...]) -> None:
             names = {field.name for field in fields(state)}
             if member != LOST:
                 self.secrets |= {getattr(state, name) for name in SECRET_FIELDS if name in names}
                 held = getattr(state, "held", ())
                 self.secrets |= {each.key_share for each in held if each.dealer != LOST}
-            keep(state, frame)
+            keep(state, frames)
             self.disk += [path.read_bytes() for path in self.stage.home(member).glob("session.state")]
 
         session._memory.keep = overhear  # type: ignore[method-assign]
@@ -67,7 +67,7 @@ async def test_upload_is_not_the_vector(stage: Stage) -> None:
     federation = Federation(stage)
     await federation.run()
     ring = stage.setup.context.ring
-    for member, sent in federation.uploaded.items():
+    for (member, _), sent in federation.uploaded.items():
         (upload,) = sent
         clear = ring.pack(ring.encode(stage.vectors[member]))
         assert len(upload) == len(clear)
@@ -82,16 +82,16 @@ def memory(tmp_path: Path) -> Memory:
 
 
 def test_memory_gives_back_what_it_was_given(memory: Memory) -> None:
-    """The last state and its frame come back, as often as they are asked for."""
+    """The last state and its frames come back, as often as they are asked for."""
     assert memory.recall() is None
     for members in ((1,), (1, 2)):
-        memory.keep(Opened(members), b"frame")
-    assert memory.recall() == (Opened((1, 2)), b"frame") == memory.recall()
+        memory.keep(Opened(members), (b"frame",))
+    assert memory.recall() == (Opened((1, 2)), (b"frame",)) == memory.recall()
 
 
 def test_memory_erases_both_files(memory: Memory, tmp_path: Path) -> None:
     """After erase neither key nor state is there, a second erase is harmless, and nothing is recalled."""
-    memory.keep(Opened((1,)), b"frame")
+    memory.keep(Opened((1,)), (b"frame",))
     assert len(list(tmp_path.iterdir())) == 2
     for _ in range(2):
         memory.erase()
@@ -104,7 +104,7 @@ def test_memory_is_replaced_in_one_step(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     """Killed at any write of a new version, the memory holds the version before or the new one, and goes on."""
-    memory.keep(Opened((1,)), b"one")
+    memory.keep(Opened((1,)), (b"one",))
     writes = iter(range(4))
 
     def killed(path: Path, content: bytes) -> None:
@@ -116,20 +116,20 @@ def test_memory_is_replaced_in_one_step(
     with monkeypatch.context() as patch:
         patch.setattr("secagg.parties.memory.write_synced", killed)
         with pytest.raises(Crash):
-            memory.keep(Opened((2,)), b"two")
+            memory.keep(Opened((2,)), (b"two",))
     again = Memory(tmp_path, (Advertised, Dealt, Opened), OperatingSystem())
-    assert again.recall() in ((Opened((1,)), b"one"), (Opened((2,)), b"two"))
-    again.keep(Opened((3,)), b"three")
-    assert again.recall() == (Opened((3,)), b"three")
+    assert again.recall() in ((Opened((1,)), (b"one",)), (Opened((2,)), (b"two",)))
+    again.keep(Opened((3,)), (b"three",))
+    assert again.recall() == (Opened((3,)), (b"three",))
     again.erase()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_older_versions_cannot_be_opened(memory: Memory, tmp_path: Path) -> None:
     """A sealed version that was put aside opens no more once a newer one has taken its place."""
-    memory.keep(Opened((1,)), b"one")
+    memory.keep(Opened((1,)), (b"one",))
     older = (tmp_path / "session.state").read_bytes()
-    memory.keep(Opened((2,)), b"two")
+    memory.keep(Opened((2,)), (b"two",))
     (tmp_path / "session.state").write_bytes(older)
     with pytest.raises(BadInput, match="damaged"):
         memory.recall()
@@ -137,7 +137,7 @@ def test_older_versions_cannot_be_opened(memory: Memory, tmp_path: Path) -> None
 
 def test_memory_is_for_its_owner_alone(memory: Memory, tmp_path: Path) -> None:
     """Key and state may be read by the owner only."""
-    memory.keep(Opened((1,)), b"frame")
+    memory.keep(Opened((1,)), (b"frame",))
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
@@ -145,7 +145,7 @@ def test_memory_is_for_its_owner_alone(memory: Memory, tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_damaged_memory_is_refused(memory: Memory, tmp_path: Path, name: str, damage: str) -> None:
     """A damaged file is refused with one line: a client never goes on from half a state."""
-    memory.keep(Opened((1,)), b"frame")
+    memory.keep(Opened((1,)), (b"frame",))
     content = (tmp_path / name).read_bytes()
     flipped = content[:-1] + bytes([content[-1] ^ 1])
     (tmp_path / name).write_bytes({"flip": flipped, "cut": content[:20], "empty": b""}[damage])
@@ -155,7 +155,7 @@ def test_damaged_memory_is_refused(memory: Memory, tmp_path: Path, name: str, da
 
 def test_memory_without_its_key_is_gone(memory: Memory, tmp_path: Path) -> None:
     """Once the key is erased the state cannot be opened, whatever other key is put in its place."""
-    memory.keep(Opened((1,)), b"frame")
+    memory.keep(Opened((1,)), (b"frame",))
     (tmp_path / "session-1.key").write_bytes(OperatingSystem().bytes(32))
     with pytest.raises(BadInput, match="damaged"):
         memory.recall()

@@ -90,7 +90,7 @@ async def test_member_that_comes_too_late_is_told(tmp_path: Path) -> None:
     assert ending.server.members == (1, 3, 4)
     with pytest.raises(SessionAborted, match="too late"):
         await federation.client(2)
-    assert not federation.uploaded[2]
+    assert not federation.uploaded[2, 0]
 
 
 async def test_nothing_secret_stays_when_the_session_is_over(stage: Stage) -> None:

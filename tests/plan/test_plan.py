@@ -85,8 +85,8 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 1},
-        {"version": 3},
+        {"version": 2},
+        {"version": 4},
         {"version": 0},
         {"session": "00"},
         {"session": "zz" * 32},
@@ -120,6 +120,9 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
         {"schema": "{}"},
         {"join_seconds": 0},
         {"step_seconds": 10**9},
+        {"security": 127},
+        {"security": 129},
+        {"security": 512},
         {"parameters": "{ }"},
         {"parameters": "[]"},
         {"parameters": '{"covariance": "within"}'},

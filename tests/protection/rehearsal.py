@@ -91,7 +91,7 @@ class Rehearsal:
         chosen = protection_named(self.protection)
         self.server: Any = chosen.begin_server(self.context)
         for member, me in self.parties.items():
-            self._take(member, chosen.begin_client(self.context, me))
+            self._take(member, chosen.client.begin(self.context, me))
 
     def _take(self, member: int, transition: Any) -> None:
         if isinstance(transition.state, ReadyState):

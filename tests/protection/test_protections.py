@@ -1,27 +1,38 @@
 """What every protection offers at the seam."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from secagg.errors import BadInput
-from secagg.protection import PROTECTIONS, LocalParty, protection_named
-from secagg.protection.encryption.binding import LONGEST_SUM, EncryptedContext
+from secagg.protection import PROTECTIONS, Delivery, SessionContext, protection_named
+from secagg.protection.encryption.messages import LARGEST_SUM
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.protection.seam import ReadyState, ServerState, WaitingState
-from secagg.unsafe_for_tests import SeededRandomness
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import SENT, Rehearsal, context_for, identity
 
-SERVED = tuple(name for name, protection in PROTECTIONS.items() if protection.one_server)
-TOGETHER = tuple(name for name in PROTECTIONS if name not in SERVED)
+ALONE = tuple(name for name, protection in PROTECTIONS.items() if not protection.second_role)
+TOGETHER = tuple(name for name in PROTECTIONS if name not in ALONE)
+SECONDS = {"shared": 2, "encrypted": 1}
+
+
+def together(name: str, clients: int = 5, **facts: Any) -> SessionContext:
+    """The context of a session with the second parties that the protection needs."""
+    session = replace(context_for(clients, **facts), largest=1000, server=identity(0).public)
+    seconds = {index: identity(index).public for index in range(clients + 1, clients + 1 + SECONDS[name])}
+    names = {0: "server", **session.names, **{index: f"second-{index}" for index in seconds}}
+    return protection_named(name).context(replace(session, seconds=seconds, names=names))
 
 
 def test_unknown_protections_are_refused() -> None:
     """A name that is not in the registry raises BadInput, which lists the names that are."""
-    with pytest.raises(BadInput, match="masked, none, shared, encrypted"):
+    with pytest.raises(BadInput, match="masked, shared, encrypted, none"):
         protection_named("trust me")
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", ALONE)
 def test_fewest_is_the_border_of_a_session(name: str) -> None:
     """A session with `fewest` uploads ends in a sum, and its explanation names that number."""
     protection = protection_named(name)
@@ -35,10 +46,10 @@ def test_fewest_is_the_border_of_a_session(name: str) -> None:
     assert str(fewest) in protection.explain(context)
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", ALONE)
 def test_states_fit_the_seam_and_survive_a_crash(name: str) -> None:
     """Every state a client waits in is registered, comes back from its bytes equal, and goes on to the same sum."""
-    states = protection_named(name).client_states
+    states = protection_named(name).client.states
     session = Rehearsal(context_for(4), name)
     seen = set()
     for said in SENT if name == "masked" else ("UploadHeader",):
@@ -68,48 +79,54 @@ def test_impossible_plans_are_refused_before_anything_begins(colluders: int, dro
 
 
 @pytest.mark.parametrize("name", TOGETHER)
-def test_what_two_parties_open_has_no_single_server(name: str) -> None:
-    """A protection with two openers hides vectors from each, and offers one server nothing to begin with."""
-    protection, context = protection_named(name), context_for(5)
-    assert (len(protection.openers), protection.hides_vectors) == (2, True)
-    me = LocalParty(1, identity(1), SeededRandomness(b"me"))
-    begins = (
-        protection.served,
-        lambda: protection.client_states,
-        lambda: protection.begin_server(context),
-        lambda: protection.begin_client(context, me),
-    )
-    for begin in begins:
-        with pytest.raises(BadInput, match="in a later version"):
-            begin()
+def test_a_sum_of_several_parties_needs_them(name: str) -> None:
+    """A protection with second parties hides vectors from each, and makes no context where one of them is missing."""
+    protection = protection_named(name)
+    assert protection.hides_vectors
+    assert protection.second is not None
+    context = together(name)
+    for seconds in ({}, dict(list(context.seconds.items())[:-1])):
+        with pytest.raises(BadInput, match=protection.second_role.replace("-", " ")):
+            protection.context(replace(context_for(5), seconds=seconds))
 
 
 @pytest.mark.parametrize("name", TOGETHER)
-def test_fewest_of_two_openers(name: str) -> None:
-    """The smallest sum that two parties open has two honest clients and the minimum cohort, and is named in words."""
+def test_fewest_of_several_parties(name: str) -> None:
+    """The smallest sum that several parties open has two honest clients and the minimum cohort, and words name it."""
     protection = protection_named(name)
-    assert protection.fewest(context_for(7, colluders=2, dropouts=3)) == 4
-    cohort = context_for(7, colluders=1, dropouts=2, minimum_cohort=5)
+    assert protection.fewest(together(name, 7, colluders=2, dropouts=3)) == 4
+    cohort = together(name, 7, colluders=1, dropouts=2, minimum_cohort=5)
     assert protection.fewest(cohort) == 5
     assert "fewer than 5 clients" in protection.explain(cohort)
     with pytest.raises(BadInput):
-        protection.fewest(context_for(5, colluders=4, dropouts=0))
+        protection.fewest(together(name, colluders=4, dropouts=0))
 
 
 def test_a_sum_too_long_to_be_opened_is_refused_at_once() -> None:
-    """An encrypted session longer than one message of the key holder does not begin."""
-    for length in (LONGEST_SUM, LONGEST_SUM + 1):
-        session = context_for(5, length=length)
-        if length == LONGEST_SUM:
-            EncryptedContext.of(session, bytes(32), bytes(32), 1000)
-        else:
-            with pytest.raises(BadInput, match="use fewer features"):
-                EncryptedContext.of(session, bytes(32), bytes(32), 1000)
+    """An encrypted session whose sum does not fit into one message to the key holder does not begin."""
+    parameters = for_capacity(1000, 5)
+    fits = LARGEST_SUM // parameters.packed_bytes(parameters.degree) * parameters.degree
+    assert together("encrypted", length=fits).upload_bytes <= LARGEST_SUM
+    with pytest.raises(BadInput, match="use fewer features"):
+        together("encrypted", length=fits + 1)
 
 
 def test_bytes_of_a_protected_vector() -> None:
-    """Ciphertexts are as long as their parameters say, any other protected vector as long as the vector."""
-    context, largest = context_for(5, length=5000), 1000
-    for name, protection in PROTECTIONS.items():
-        expected = for_capacity(largest, 5).packed_bytes(5000) if name == "encrypted" else context.packed_bytes
-        assert protection.upload_bytes(context, largest) == expected
+    """Ciphertexts are as long as their parameters say, sealed shares add 48 bytes each, others are as the vector is."""
+    plain = context_for(5, length=5000)
+    assert all(protection_named(name).context(plain).upload_bytes == plain.packed_bytes for name in ALONE)
+    assert together("encrypted", length=5000).upload_bytes == for_capacity(1000, 5).packed_bytes(5000)
+    assert together("shared", length=5000).upload_bytes == plain.packed_bytes + 32 + 2 * 48
+
+
+def test_deliveries_cover_an_upload() -> None:
+    """Every byte of an upload goes to exactly one party: the server, or each aggregator its own share."""
+    for name in PROTECTIONS:
+        context = context_for(5) if name in ALONE else together(name)
+        parts = protection_named(name).deliveries(context)
+        assert [part.start for part in parts] == [
+            sum(each.size for each in parts[:place]) for place in range(len(parts))
+        ]
+        assert sum(part.size for part in parts) == context.upload_bytes
+        assert [part.receiver for part in parts] == ([6, 7] if name == "shared" else [0])
+    assert protection_named("masked").deliveries(context_for(5)) == (Delivery(0, 0, context_for(5).packed_bytes),)

@@ -94,7 +94,7 @@ def test_payload_of_another_step_is_refused() -> None:
         payload_of(replace(BODY, payload=BODY.payload + b"\0"), Abort)
 
 
-@pytest.mark.parametrize("change", [{"sender": 4097}, {"step": ""}, {"step": "x" * 21}, {"plan": b""}, {"head": b"1"}])
+@pytest.mark.parametrize("change", [{"sender": 4114}, {"step": ""}, {"step": "x" * 21}, {"plan": b""}, {"head": b"1"}])
 def test_body_beyond_its_bounds_is_never_signed(change: dict[str, object]) -> None:
     """A body outside the bounds of the format cannot be made into a frame."""
     with pytest.raises(MalformedMessage):

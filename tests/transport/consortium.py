@@ -72,11 +72,12 @@ class Remembering:
         self.submitted.append((member, frame))
         return self.answer
 
-    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> None:
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Remember a frame and its vector."""
         content = b"".join([part async for part in parts])
         self._fail()
         self.uploaded.append((member, frame, content))
+        return self.answer
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """Remember the question."""

@@ -21,12 +21,11 @@ _ENVELOPE = [
 ]
 _HELD = ("held", "HeldShare*")
 _MANIFESTS, _PLEDGES = ("manifests", "ShareManifest*"), ("pledges", "AggregatorPledge*")
-_SUM = [("members", "uint*"), ("agreed", "bytes"), ("nonce", "bytes"), ("digest", "bytes")]
 _PLAN = """version:uint session:bytes purpose:text method:text parameters:text data_kind:text schema:text
 classes:text* backbone:text backbone_digest:bytes input_shape:uint* expand:uint dimension:uint radius:double
 levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint minimum_cohort:uint
 epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text
-normalisation:text noise:text noises:PlannedNoise*"""
+normalisation:text noise:text noises:PlannedNoise* security:uint"""
 
 FIELDS: dict[str, list[tuple[str, str]]] = {
     "Member": [("name", "text"), ("role", "text"), ("identity", "bytes")],
@@ -81,11 +80,12 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("matrix", "bytes"),
         ("centre", "bytes"),
     ],
+    "KeptClasses": [("classes", "uint*")],
     "Acknowledgement": [("aggregate_sha256", "bytes")],
     "Receipt": [],
     "Abort": [("reason", "text")],
     "Record": [("index", "uint"), ("previous", "bytes"), ("kind", "text"), ("content", "bytes")],
-    "Remembered": [("state", "text"), ("content", "bytes"), ("frame", "bytes")],
+    "Remembered": [("state", "text"), ("content", "bytes"), ("frames", "bytes*")],
     "HeldShare": [("dealer", "uint"), ("seed_share", "bytes"), ("key_share", "bytes")],
     "Advertised": [
         ("channel_secret", "bytes"),
@@ -108,18 +108,27 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "AggregatorPledge": [("aggregator", "uint"), ("step", "text"), ("content", "bytes"), ("signature", "bytes")],
     "ShareManifest": [("client", "uint"), ("digests", "bytes*"), ("signature", "bytes")],
     "ShareReceipt": [("aggregator", "uint"), ("client", "uint"), ("manifest", "bytes"), ("signature", "bytes")],
-    "AcceptedUploads": [("aggregator", "uint"), ("nonce", "bytes"), _MANIFESTS, _PLEDGES],
-    "SumShare": [("aggregator", "uint"), ("agreed", "bytes"), ("nonce", "bytes"), ("digest", "bytes"), _PLEDGES],
+    "SessionKeys": [_PLEDGES],
+    "SetPledges": [_PLEDGES],
+    "AcceptedUploads": [("aggregator", "uint"), ("nonce", "bytes"), _MANIFESTS, _PLEDGES, ("signature", "bytes")],
+    "SetLists": [("lists", "AcceptedUploads*")],
+    "SumPledges": [_PLEDGES],
+    "SumShare": [
+        ("aggregator", "uint"),
+        ("agreed", "bytes"),
+        ("nonce", "bytes"),
+        ("length", "uint"),
+        ("digest", "bytes"),
+        _PLEDGES,
+    ],
     "ManifestConflict": [("one", "ShareManifest"), ("other", "ShareManifest")],
     "PledgeConflict": [("one", "AggregatorPledge"), ("other", "AggregatorPledge")],
-    "SharesSent": [("manifest", "ShareManifest"), ("receipts", "ShareReceipt*")],
+    "SharesSent": [("manifest", "ShareManifest")],
     "Collecting": [("secret", "bytes"), _MANIFESTS],
     "SetCommitted": [("secret", "bytes"), _MANIFESTS, ("nonce", "bytes")],
-    "SetRevealed": [("secret", "bytes"), _MANIFESTS, ("nonce", "bytes"), _PLEDGES],
-    "SetAgreed": [("secret", "bytes"), _MANIFESTS, ("conflicts", "ManifestConflict*")],
-    "SumCommitted": _SUM,
-    "SumRevealed": [*_SUM, _PLEDGES],
-    "SumOpened": [("members", "uint*"), ("aggregate_sha256", "bytes")],
+    "SetRevealed": [("secret", "bytes"), _PLEDGES],
+    "SumCommitted": [("members", "uint*"), ("agreed", "bytes"), ("nonce", "bytes"), ("digest", "bytes")],
+    "SumRevealed": [("members", "uint*")],
     "PublishedKey": [
         ("parameters", "bytes"),
         ("public_key", "bytes"),
@@ -136,9 +145,10 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("signature", "bytes"),
     ],
     "Declaration": [("uploads", "EncryptedUpload*"), ("total", "bytes"), ("signature", "bytes")],
-    "OpenedSum": [("declaration", "bytes"), ("values", "bytes"), ("signature", "bytes")],
+    "SumRequest": [("declaration", "Declaration"), ("packed", "bytes")],
+    "OpenedSum": [("declaration", "bytes"), ("length", "uint"), ("digest", "bytes"), ("signature", "bytes")],
     "HeldKey": [("secret", "bytes"), ("sealing_secret", "bytes"), ("published", "PublishedKey")],
-    "SpentKey": [("declaration", "bytes")],
+    "SpentKey": [("members", "uint*"), ("aggregate_sha256", "bytes")],
     "CiphertextUploaded": [("digest", "bytes")],
 }
 

@@ -28,12 +28,12 @@ def _held(dealer: int) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 2, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 3, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
-    rest |= {"normalisation": "none", "noise": "", "noises": []}
+    rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128}
     every = text | numbers | floats | rest
     return {name: every[name] for name, _ in FIELDS["Plan"]}
 
@@ -41,7 +41,7 @@ def _plan() -> dict[str, Any]:
 def _noisy_plan() -> dict[str, Any]:
     noises = [_noise("counts", 1 << 31, 1234.5, 0.0), _noise("second_moment", 1, 5.5, 4.0009765625)]
     promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "silo", "noise": "client"}
-    return _plan() | promise | {"radius": 1.0, "normalisation": "unit", "noises": noises}
+    return _plan() | promise | {"radius": 1.0, "normalisation": "unit", "noises": noises, "security": 256}
 
 
 def _noise(block: str, multiplier: int, sigma: float, off_diagonal: float) -> dict[str, Any]:
@@ -57,8 +57,12 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     envelopes = [_envelope(2, 1), _envelope(2, 200)]
     members = [{"name": "server", "role": "server", "identity": _hex("server")}]
     members += [{"name": f"clinic-{letter}", "role": "client", "identity": _hex(letter)} for letter in "ab"]
+    roles = ("aggregator", "aggregator", "key-holder")
+    members += [
+        {"name": f"second-{place}", "role": role, "identity": _hex(str(place))} for place, role in enumerate(roles)
+    ]
     kept = {"directory": _hex("directory"), "dealers": [1, 2, 300], "held": [_held(1), _held(300)]}
-    body = {"plan": _hex("plan"), "sender": 0, "receiver": 129, "step": "Survivors", "head": _hex("head")}
+    body = {"plan": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
     outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": ""}
     last, between = {"broadcast": "", "release": ""}, {"broadcast": _hex("next"), "release": _hex("opened sum", 24)}
@@ -87,11 +91,13 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("RoundOpening", {"aggregate_sha256": _hex("sum"), "broadcast": _hex("next", 8)}),
         ("RefinementBroadcast", {"number": 1, "total": 1000.25, **geometry}),
         ("RefinementBroadcast", {"number": 100, "total": 1.0, **geometry, "matrix": "", "centre": ""}),
+        ("KeptClasses", {"classes": [0, 1, 127, 128, 9999]}),
         ("Acknowledgement", {"aggregate_sha256": _hex("sum")}),
         ("Receipt", {}),
         ("Abort", {"reason": "too few clients are left"}),
         ("Record", {"index": 0, "previous": "00" * 32, "kind": "closed", "content": "44"}),
-        ("Remembered", {"state": "Uploaded", "content": _hex("state", 40), "frame": ""}),
+        ("Remembered", {"state": "Uploaded", "content": _hex("state", 40), "frames": []}),
+        ("Remembered", {"state": "SharesSent", "content": "00", "frames": [_hex("one", 3), _hex("other", 130)]}),
         ("HeldShare", _held(9)),
         ("Advertised", {**secrets, "advertisement": _entry(1)}),
         ("Dealt", {**secrets, "directory": directory, **own}),
@@ -117,27 +123,30 @@ def _manifest(client: int) -> dict[str, Any]:
 def _sharing() -> list[tuple[str, dict[str, Any]]]:
     manifests, nonce = [_manifest(1), _manifest(300)], {"nonce": _hex("nonce")}
     accepted = {"pledges": [_pledge(place, "accepted") for place in (1, 2)]}
+    shown = {"aggregator": 1, **nonce, "manifests": manifests, **accepted, "signature": _hex("list", 64)}
     sums = {"pledges": [_pledge(place, "sum") for place in (1, 16)]}
     receipt = {"aggregator": 16, "client": 300, "manifest": _hex("manifest"), "signature": _hex("receipt", 64)}
-    share = {"agreed": _hex("agreed"), **nonce, "digest": _hex("sum share")}
+    share = {"agreed": _hex("agreed"), **nonce}
     kept = {"secret": _hex("session key"), "manifests": manifests}
     conflict = {"one": _manifest(7), "other": _manifest(7) | {"digests": [_hex("a"), _hex("b")]}}
     return [
         ("AggregatorPledge", _pledge(16, "key")),
         ("ShareManifest", _manifest(4096)),
         ("ShareReceipt", receipt),
-        ("AcceptedUploads", {"aggregator": 1, **nonce, "manifests": manifests, **accepted}),
-        ("SumShare", {"aggregator": 2, **share, **sums}),
+        ("SessionKeys", {"pledges": [_pledge(place, "key") for place in (1, 2, 16)]}),
+        ("SetPledges", {"pledges": [_pledge(2, "accepted")]}),
+        ("AcceptedUploads", shown),
+        ("SetLists", {"lists": [shown, shown | {"aggregator": 2, "manifests": []}]}),
+        ("SumPledges", sums),
+        ("SumShare", {"aggregator": 2, **share, "length": 2**40, "digest": _hex("sum share"), **sums}),
         ("ManifestConflict", conflict),
         ("PledgeConflict", {"one": _pledge(3, "sum"), "other": _pledge(3, "sum") | {"content": _hex("other")}}),
-        ("SharesSent", {"manifest": _manifest(300), "receipts": [receipt]}),
+        ("SharesSent", {"manifest": _manifest(300)}),
         ("Collecting", {"secret": _hex("session key"), "manifests": []}),
         ("SetCommitted", kept | nonce),
-        ("SetRevealed", kept | nonce | accepted),
-        ("SetAgreed", kept | {"conflicts": [conflict]}),
-        ("SumCommitted", {"members": [1, 128], **share}),
-        ("SumRevealed", {"members": [1, 128], **share, **sums}),
-        ("SumOpened", {"members": [1, 4096], "aggregate_sha256": _hex("sum")}),
+        ("SetRevealed", {"secret": _hex("session key"), **accepted}),
+        ("SumCommitted", {"members": [1, 128], **share, "digest": _hex("sum share")}),
+        ("SumRevealed", {"members": [1, 4096]}),
     ]
 
 
@@ -147,24 +156,23 @@ def _ciphertexts(member: int) -> dict[str, Any]:
     return {"member": member, "length": 2**40, **fields, **sealed}
 
 
-def _declared(members: list[int]) -> bytes:
+def _declared(members: list[int]) -> dict[str, Any]:
     uploads = [_ciphertexts(member) for member in members]
-    signed = {"total": _hex("total"), "signature": _hex("declared", 64)}
-    return canonical("Declaration", {"uploads": uploads, **signed})
+    return {"uploads": uploads, "total": _hex("total"), "signature": _hex("declared", 64)}
 
 
 def _encryption() -> list[tuple[str, dict[str, Any]]]:
     key = {"parameters": _hex("parameters"), "public_key": _hex("public key", 96), "sealing_key": _hex("sealing key")}
     published = key | {"signature": _hex("published", 64)}
-    uploads = [_ciphertexts(member) for member in (1, 300)]
-    opened = {"declaration": _hex("declaration"), "values": _hex("values", 24), "signature": _hex("opened", 64)}
+    signed = {"length": 60 << 20, "digest": _hex("packed"), "signature": _hex("opened", 64)}
     return [
         ("PublishedKey", published),
         ("EncryptedUpload", _ciphertexts(4096)),
-        ("Declaration", {"uploads": uploads, "total": _hex("total"), "signature": _hex("declared", 64)}),
-        ("OpenedSum", opened),
+        ("Declaration", _declared([1, 300])),
+        ("SumRequest", {"declaration": _declared([2, 4096]), "packed": _hex("packed", 200)}),
+        ("OpenedSum", {"declaration": _hex("declaration"), **signed}),
         ("HeldKey", {"secret": _hex("bfv", 48), "sealing_secret": _hex("sealing secret"), "published": published}),
-        ("SpentKey", {"declaration": _hex("declaration")}),
+        ("SpentKey", {"members": [1, 4096], "aggregate_sha256": _hex("sum")}),
         ("CiphertextUploaded", {"digest": _hex("ciphertexts")}),
     ]
 
@@ -177,6 +185,7 @@ def wire() -> dict[str, Any]:
     survivors, plan = canonical("Survivors", {"members": [1, 2, 3]}), _plan()
     entry, other = (canonical("KeyAdvertisement", _entry(member)) for member in (1, 2))
     unsealed, opened = _ciphertexts(1) | {"sealed_seed": _hex("seed")}, dict(values())["OpenedSum"]
+    request, shown = dict(values())["SumRequest"], dict(values())["AcceptedUploads"]
     nan = b"\x00\x00\x00\x00\x00\x00\xf8\x7f"
     radius = canonical("Plan", plan).replace(scalar(14, "double", 3.5), varint(14 * 8 + 1) + nan)
     refused = [
@@ -200,6 +209,7 @@ def wire() -> dict[str, Any]:
         ("nothing", "Survivors", b""),
         ("member_zero", "Survivors", block(1, b"\x00\x01")),
         ("member_above_4096", "Survivors", block(1, varint(4097))),
+        ("receiver_above_4113", "FrameBody", canonical("FrameBody", dict(values())["FrameBody"] | {"receiver": 4114})),
         ("members_out_of_order", "Survivors", block(1, b"\x02\x01")),
         ("member_twice", "Survivors", block(1, b"\x01\x01")),
         ("entries_out_of_order", "Directory", block(1, other) + block(1, entry)),
@@ -214,14 +224,26 @@ def wire() -> dict[str, Any]:
         ("radius_not_a_number", "Plan", radius),
         ("radius_zero", "Plan", canonical("Plan", plan | {"radius": 0.0})),
         ("radius_infinite", "Plan", canonical("Plan", plan | {"radius": "inf"})),
-        ("another_version", "Plan", canonical("Plan", plan | {"version": 1})),
+        ("another_version", "Plan", canonical("Plan", plan | {"version": 2})),
+        ("security_above_256", "Plan", canonical("Plan", plan | {"security": 257})),
         ("one_class", "Plan", canonical("Plan", plan | {"classes": ["cat"]})),
         ("message_of_another_class", "Survivors", block(1, endorsed)),
-        ("upload_twice", "Declaration", _declared([1, 1])),
-        ("uploads_out_of_order", "Declaration", _declared([2, 1])),
-        ("no_upload", "Declaration", _declared([])),
+        ("upload_twice", "Declaration", canonical("Declaration", _declared([1, 1]))),
+        ("uploads_out_of_order", "Declaration", canonical("Declaration", _declared([2, 1]))),
+        ("no_upload", "Declaration", canonical("Declaration", _declared([]))),
         ("sealed_seed_without_its_tag", "EncryptedUpload", canonical("EncryptedUpload", unsealed)),
-        ("values_of_7_bytes", "OpenedSum", canonical("OpenedSum", opened | {"values": "00" * 7})),
+        ("sum_above_60_MiB", "OpenedSum", canonical("OpenedSum", opened | {"length": (60 << 20) + 1})),
+        ("sum_left_out", "SumRequest", canonical("SumRequest", request | {"packed": ""})),
+        ("nobody_pledges", "SetPledges", b""),
+        (
+            "pledges_out_of_order",
+            "SumPledges",
+            canonical("SumPledges", {"pledges": [_pledge(2, "sum"), _pledge(1, "sum")]}),
+        ),
+        ("pledge_of_a_17th_aggregator", "SetPledges", canonical("SetPledges", {"pledges": [_pledge(17, "accepted")]})),
+        ("list_twice", "SetLists", canonical("SetLists", {"lists": [shown, shown]})),
+        ("list_unsigned", "AcceptedUploads", canonical("AcceptedUploads", shown | {"signature": ""})),
+        ("empty_frame_among_those_to_send", "Remembered", block(1, b"Uploaded") + block(3, b"")),
     ]
     failing = [{"name": name, "message": message, "bytes": data.hex()} for name, message, data in refused]
     return {"source": "protos/secagg/v1, written by tests/vectors/protobuf.py", "cases": cases, "refused": failing}

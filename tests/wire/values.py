@@ -35,7 +35,7 @@ by_name = {cls.__name__: cls for cls in CLASSES}
 def _plain(kind: type | None, bound: Range | Length) -> st.SearchStrategy[Any]:
     if isinstance(bound, Range):
         if kind is float:
-            return st.floats(bound.low, bound.high, allow_nan=False)
+            return st.floats(bound.low, bound.high, allow_nan=False).map(lambda value: value + 0.0)  # no minus zero
         return st.integers(int(bound.low), int(bound.high))
     high = bound.low if bound.high is None else bound.high
     high = max(bound.low, min(high, MOST_BYTES))
@@ -96,6 +96,7 @@ def _plans(promise: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Plan
             "schema": "{}" if kind == "table" else "",
             "unit": draw(st.sampled_from(["record", "silo"])),
             "result": draw(st.sampled_from(["server", "members"])),
+            "security": draw(st.sampled_from([128, 192, 256])),
             "classes": tuple(draw(st.lists(_WORDS.filter(len), min_size=2, max_size=4, unique=True))),
             "parameters": json.dumps({draw(_WORDS): 1}, separators=(",", ":")),
         }

@@ -3,59 +3,99 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 from secagg.crypto.agreement import AgreementKey, derive
 from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
+from secagg.encoding import Integers
 from secagg.errors import BadInput, CapacityExceeded
-from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey
+from secagg.protection.encryption.messages import LARGEST_SUM, Declaration, EncryptedUpload, OpenedSum, PublishedKey
 from secagg.protection.encryption.parameters import HeParameters, for_capacity
+from secagg.protection.encryption.polynomials import Polynomials, unpack
 from secagg.protection.seam import SessionContext
+from secagg.roster import SERVER_INDEX
 from secagg.wire import encode
-
-LONGEST_SUM = (63 << 20) // 8
-"""Integers in the longest `OpenedSum`."""
 
 
 @dataclass(frozen=True)
 class EncryptedContext(SessionContext):
-    """The public facts of an encrypted session.
+    """The public facts of an encrypted session; `seconds` holds the key holder alone.
 
-    `server` and `holder` are the Ed25519 identities of the server and of the key holder; `largest` is the plan's
-    capacity: the largest absolute value of an entry of the sum, noise included. Raises BadInput for a sum too long.
+    Raises BadInput without exactly one key holder and for a sum too long to be shown to it, CapacityExceeded for one
+    that no ciphertext has room for.
     """
 
-    server: bytes
-    holder: bytes
-    largest: int
-
     def __post_init__(self) -> None:
-        if self.length > LONGEST_SUM:
+        if len(self.seconds) != 1:
             raise BadInput(
-                f"an opened sum of {self.length} integers does not fit one message, which takes {LONGEST_SUM}",
+                f"an encrypted sum has one key holder, not {len(self.seconds)}",
+                remedy="add a member with the role key-holder to the roster",
+            )
+        if self.upload_bytes > LARGEST_SUM:
+            raise BadInput(
+                f"the ciphertexts of {self.length} integers take {self.upload_bytes} bytes; one message to the key "
+                f"holder takes {LARGEST_SUM}",
                 remedy="use fewer features",
             )
 
+    @classmethod
+    def of(cls, session: SessionContext) -> EncryptedContext:
+        """The same facts as those of an encrypted session; an encrypted session's as they are."""
+        if isinstance(session, cls):
+            return session
+        return cls(**{each.name: getattr(session, each.name) for each in fields(session)})
+
     @property
+    def holder_index(self) -> int:
+        """The key holder's index in the roster."""
+        return next(iter(self.seconds))
+
+    @property
+    def holder(self) -> bytes:
+        """The key holder's Ed25519 public key."""
+        return self.seconds[self.holder_index]
+
+    @property
+    def server_name(self) -> str:
+        """Who is to blame for what the server says."""
+        return self.names.get(SERVER_INDEX, "server")
+
+    @property
+    def holder_name(self) -> str:
+        """Who is to blame for what the key holder says."""
+        return self.names.get(self.holder_index, "key holder")
+
+    @cached_property
     def parameters(self) -> HeParameters:
-        """The BFV parameters that the plan leads to. Raises CapacityExceeded."""
-        found = for_capacity(self.largest, len(self.identities))
+        """The BFV parameters that the plan leads to. Raises CapacityExceeded; BadInput for a security without any."""
+        found = for_capacity(self.largest, len(self.identities), self.security)
         if found.plain_bits > self.ring.bits:
             raise CapacityExceeded("the ring of the sum (bits)", found.plain_bits, self.ring.bits)
         return found
 
-    @classmethod
-    def of(cls, session: SessionContext, server: bytes, holder: bytes, largest: int) -> EncryptedContext:
-        """A session of the plan with its two openers and its capacity."""
-        return cls(**vars(session), server=server, holder=holder, largest=largest)
+    @property
+    def upload_bytes(self) -> int:
+        """Size of the packed ciphertexts of one vector, and of their sum."""
+        return self.parameters.packed_bytes(self.length)
+
+    def polynomials(self, packed: bytes) -> Polynomials:
+        """The ciphertexts of one vector, or of the sum. Raises MalformedMessage for bytes that are none."""
+        parameters = self.parameters
+        number = parameters.ciphertexts(self.length)
+        return unpack(packed, number, parameters.primes, parameters.degree, parameters.entry_bytes)
+
+    def holds(self, integers: Integers) -> bool:
+        """Whether no entry of an opened sum lies outside the plan's capacity."""
+        return -self.largest <= int(integers.min()) and int(integers.max()) <= self.largest
 
     @property
     def fewest(self) -> int:
         """The smallest number of clients whose sum is opened. Raises BadInput when there are not that many."""
         return fewest(self)
 
-    @property
+    @cached_property
     def binding(self) -> bytes:
         """Digest of plan, session, roster and parameters, inside every signature and key."""
         return digest("encrypted context", self.plan, self.session, self.roster, self.parameters.digest())
@@ -139,14 +179,18 @@ def declaration_is_signed(context: EncryptedContext, declaration: Declaration) -
     return is_signed(context.server, declaration.signature, "declaration", *_declaration_parts(context, declaration))
 
 
+def _opened_parts(context: EncryptedContext, opened: OpenedSum) -> tuple[bytes, ...]:
+    return (context.binding, opened.declaration, opened.length.to_bytes(8, "big"), opened.digest)
+
+
 def sign_opened(context: EncryptedContext, identity: SigningKey, opened: OpenedSum) -> OpenedSum:
     """The opened sum with the key holder's signature."""
-    return replace(opened, signature=identity.sign("opened sum", context.binding, opened.declaration, opened.values))
+    return replace(opened, signature=identity.sign("opened sum", *_opened_parts(context, opened)))
 
 
 def opened_is_signed(context: EncryptedContext, opened: OpenedSum) -> bool:
     """Whether the key holder opened this sum in this session."""
-    return is_signed(context.holder, opened.signature, "opened sum", context.binding, opened.declaration, opened.values)
+    return is_signed(context.holder, opened.signature, "opened sum", *_opened_parts(context, opened))
 
 
 def seed_key(context: EncryptedContext, secret: AgreementKey, peer: bytes, member: int, key: bytes) -> bytes:

@@ -7,7 +7,7 @@ but uniform noise.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from secagg.crypto.agreement import AgreementKey, is_usable
@@ -21,19 +21,13 @@ from secagg.protection.encryption.masks import apply_mask, widen
 from secagg.protection.encryption.messages import SEED_BYTES, EncryptedUpload, PublishedKey
 from secagg.protection.encryption.polynomials import pack
 from secagg.protection.messages import Digest, Outcome
-from secagg.protection.seam import LocalParty
+from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.wire import message
 
-HOLDER = "key holder"
 
-
-@dataclass(frozen=True)
-class EncryptedTransition:
-    """The next state, the upload that goes out and the packed ciphertexts that go with it."""
-
-    state: EncryptionReady | CiphertextUploaded
-    outgoing: EncryptedUpload | None = None
-    vector: bytes | None = field(default=None, repr=False)
+def begin_client(context: SessionContext, me: LocalParty) -> Transition:
+    """There is nothing to say before the key is published."""
+    return Transition(AwaitingKey())
 
 
 def check_key(context: EncryptedContext, key: PublishedKey) -> None:
@@ -42,15 +36,15 @@ def check_key(context: EncryptedContext, key: PublishedKey) -> None:
     Raises ProtocolViolation (culprit: the key holder) for other parameters, another session, a key that is none.
     """
     if not bind.key_is_signed(context, key):
-        raise ProtocolViolation(HOLDER, "the published key is not signed for this session")
+        raise ProtocolViolation(context.holder_name, "the published key is not signed for this session")
     if key.parameters != context.parameters.digest():
-        raise ProtocolViolation(HOLDER, "the published key has other parameters than the plan")
+        raise ProtocolViolation(context.holder_name, "the published key has other parameters than the plan")
     if not is_usable(key.sealing_key):
-        raise ProtocolViolation(HOLDER, "published a sealing key of small order")
+        raise ProtocolViolation(context.holder_name, "published a sealing key of small order")
     try:
         bfv.check_public_key(context.parameters, key.public_key)
     except MalformedMessage as error:
-        raise ProtocolViolation(HOLDER, f"published a public key that is none: {error.problem}") from None
+        raise ProtocolViolation(context.holder_name, f"published a public key that is none: {error.problem}") from None
 
 
 @dataclass(frozen=True)
@@ -59,10 +53,10 @@ class AwaitingKey:
 
     awaits: ClassVar[type] = PublishedKey
 
-    def advance(self, context: EncryptedContext, me: LocalParty, incoming: PublishedKey) -> EncryptedTransition:
+    def advance(self, context: SessionContext, me: LocalParty, incoming: PublishedKey) -> Transition:
         """Check the published key. Raises ProtocolViolation."""
-        check_key(context, incoming)
-        return EncryptedTransition(EncryptionReady(incoming))
+        check_key(EncryptedContext.of(context), incoming)
+        return Transition(EncryptionReady(incoming))
 
 
 @dataclass(frozen=True)
@@ -71,8 +65,9 @@ class EncryptionReady:
 
     published: PublishedKey
 
-    def protect(self, context: EncryptedContext, me: LocalParty, residues: Residues) -> EncryptedTransition:
+    def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
         """Mask, encrypt, seal the mask's seed and sign it all; the next state holds no secret."""
+        context = EncryptedContext.of(context)
         parameters = context.parameters
         key = bind.message_digest(self.published)
         seed, ephemeral = me.randomness.bytes(SEED_BYTES), AgreementKey.generate(me.randomness)
@@ -93,7 +88,7 @@ class EncryptionReady:
             signature=bytes(64),
         )
         signed = bind.sign_upload(context, me.identity, upload)
-        return EncryptedTransition(CiphertextUploaded(upload.digest), signed, packed)
+        return Transition(CiphertextUploaded(upload.digest), signed, packed)
 
 
 @message("CiphertextUploaded")
@@ -104,8 +99,13 @@ class CiphertextUploaded:
     awaits: ClassVar[type] = Outcome
     digest: Digest
 
-    def advance(self, context: EncryptedContext, me: LocalParty, incoming: Outcome) -> EncryptedTransition:
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
         """Check that this client is among those summed, and enough others. Raises ProtocolViolation."""
+        context = EncryptedContext.of(context)
         if me.member not in incoming.members or len(incoming.members) < context.fewest:
-            raise ProtocolViolation("server", "the outcome leaves this client out or too many others")
-        return EncryptedTransition(self)
+            raise ProtocolViolation(context.server_name, "the outcome leaves this client out or too many others")
+        return Transition(self)
+
+
+CLIENT_STATES = (CiphertextUploaded,)
+"""What a client remembers."""

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from secagg.crypto.sealing import TAG_BYTES
-from secagg.protection.messages import Digest, Index, Signature
+from secagg.protection.messages import Announcement, Digest, Index, Signature
 from secagg.wire import Items, Length, Range, message
 
 Key = Annotated[bytes, Length(32)]
 SEED_BYTES = 32
+LARGEST_SUM = 60 << 20
+"""Bytes of the longest packed sum: with the declaration of 4,096 uploads it fits into one frame."""
 
 
 @message("PublishedKey")
@@ -26,7 +28,7 @@ class PublishedKey:
 
 @message("EncryptedUpload")
 @dataclass(frozen=True)
-class EncryptedUpload:
+class EncryptedUpload(Announcement):
     """Announces a client's ciphertexts, with the seed of its mask sealed to the key holder."""
 
     member: Index
@@ -53,11 +55,21 @@ class Declaration:
         return tuple(upload.member for upload in self.uploads)
 
 
+@message("SumRequest")
+@dataclass(frozen=True)
+class SumRequest:
+    """The declaration and the packed sum that the key holder is to open."""
+
+    declaration: Declaration
+    packed: Annotated[bytes, Length(1, LARGEST_SUM)] = field(repr=False)
+
+
 @message("OpenedSum")
 @dataclass(frozen=True)
-class OpenedSum:
-    """The opened sum with the key holder's noise, as little-endian int64, signed by the key holder."""
+class OpenedSum(Announcement):
+    """Announces the opened sum, packed in the session's ring; signed by the key holder."""
 
     declaration: Digest
-    values: Annotated[bytes, Length(8, 63 << 20)] = field(repr=False)
+    length: Annotated[int, Range(1, LARGEST_SUM)]
+    digest: Digest
     signature: Signature

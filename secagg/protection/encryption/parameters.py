@@ -22,10 +22,10 @@ Lemma 2).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from secagg.crypto.labels import digest
-from secagg.errors import CapacityExceeded
+from secagg.errors import BadInput, CapacityExceeded
 
 DEGREE = 4096
 LIMITS = {128: 106, 192: 73, 256: 56}  # security in bits → largest log2 of the whole modulus at N = 4096
@@ -121,19 +121,22 @@ class HeParameters:
 def for_capacity(largest: int, summands: int, security: int = 128) -> HeParameters:
     """The smallest ciphertexts for sums of up to `summands` vectors with every |entry of the sum| ≤ `largest`.
 
-    2^plain_bits > 2·largest, so that centred residues are exact. Raises CapacityExceeded when no set has room.
+    2^plain_bits > 2·largest, so that centred residues are exact. Raises CapacityExceeded when no set has room, BadInput
+    when none is so secure.
     """
     plain_bits = largest.bit_length() + 1
-    for primes in DATA:
-        found = HeParameters(DEGREE, primes, SPECIAL, plain_bits, summands)
-        if plain_bits <= MOST_PLAIN_BITS and found.always_decrypts and found.security >= security:
+    sets = [HeParameters(DEGREE, primes, SPECIAL, plain_bits, summands) for primes in DATA]
+    secure = [found for found in sets if found.security >= security]
+    if not secure:
+        raise BadInput(f"no ciphertexts here have {security} bits of security", remedy="ask for 128 or 192")
+    for found in secure:
+        if plain_bits <= MOST_PLAIN_BITS and found.always_decrypts:
             return found
     room = max(
         bits
-        for primes in DATA
+        for found in secure
         for bits in range(MOST_PLAIN_BITS + 1)
-        if (widest := HeParameters(DEGREE, primes, SPECIAL, bits, summands)).security >= security
-        and widest.always_decrypts
+        if replace(found, plain_bits=bits).always_decrypts
     )
     raise CapacityExceeded(
         f"the plaintext of a sum of {summands} ciphertexts at {security} bits of security (bits)",

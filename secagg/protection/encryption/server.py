@@ -1,101 +1,237 @@
-"""The server of the encrypted protocol: it adds ciphertexts as they arrive, declares the set, and takes the opening.
+"""The server of the encrypted protocol: AwaitingHolder → AwaitingCiphertexts → CiphertextsToAdd → AwaitingOpening.
 
-Memory is one running sum, whatever the number of clients. The server needs no homomorphic library: adding ciphertexts
-is adding coefficients modulo the primes.
+It relays the published key, adds the clients' ciphertexts, shows the sum to the key holder and takes the opening. It
+needs no homomorphic library: adding ciphertexts is adding coefficients modulo the primes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from secagg.crypto.agreement import is_usable
 from secagg.crypto.signatures import SigningKey
-from secagg.encoding import Integers
-from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.encoding import Integers, Residues
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.binding import EncryptedContext
-from secagg.protection.encryption.client import HOLDER, check_key
-from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey
-from secagg.protection.encryption.polynomials import add, pack, unpack
-from secagg.protection.seam import Collected
+from secagg.protection.encryption.client import check_key
+from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
+from secagg.protection.encryption.polynomials import Polynomials, add, pack
+from secagg.protection.seam import Collected, SessionContext
+
+_UNSIGNED = bytes(64)
 
 
-class AwaitingCiphertexts:
-    """Collects uploads under one published key. Raises ProtocolViolation (key holder) for a key that is none."""
+class AwaitingHolder:
+    """The key holder publishes its key."""
 
-    def __init__(self, context: EncryptedContext, published: PublishedKey) -> None:
-        check_key(context, published)
-        self._context = context
-        self._key = bind.message_digest(published)
-        self._collected = Collected(context, context.clients)
-        parameters = context.parameters
-        shape = (parameters.ciphertexts(context.length), 2, len(parameters.primes), parameters.degree)
-        self._total = np.zeros(shape, dtype=np.uint64)
+    awaits: ClassVar[type] = PublishedKey
+    is_joining: ClassVar[bool] = True
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = EncryptedContext.of(context)
+        _ = self._context.fewest  # BadInput where the plan's numbers do not go together
+        self._collected = Collected(context, context.seconds)
         self.expected = self._collected.expected
 
-    def accept(self, member: int, incoming: EncryptedUpload, packed: bytes) -> None:
-        """Check an upload with its ciphertexts and add them; the same upload twice changes nothing.
-
-        Raises ProtocolViolation, with the member as culprit, for what is not signed by it for this session and key,
-        not of the one right size, or no ciphertexts of these parameters.
-        """
-        if not self._collected.is_new(member, incoming):
-            return
-        self._check(member, incoming)
-        name, parameters = self._context.names[member], self._context.parameters
-        if len(packed) != incoming.length or hashlib.sha256(packed).digest() != incoming.digest:
-            raise ProtocolViolation(name, "sends other bytes than its signed upload announces")
-        try:
-            number = parameters.ciphertexts(self._context.length)
-            polynomials = unpack(packed, number, parameters.primes, parameters.degree, parameters.entry_bytes)
-        except MalformedMessage as error:
-            raise ProtocolViolation(name, f"uploads what is no ciphertext: {error.problem}") from None
-        add(self._total, polynomials, parameters.primes)
-        self._collected.put(member, incoming)
+    def accept(self, member: int, incoming: PublishedKey) -> None:
+        """Take the key. Raises ProtocolViolation (culprit: the key holder) for one that is none of this session."""
+        if self._collected.is_new(member, incoming):
+            check_key(self._context, incoming)
+            self._collected.put(member, incoming)
 
     @property
     def complete(self) -> bool:
-        """Whether every client's ciphertexts are in the sum."""
+        """Whether there is a key."""
+        return bool(self._collected.messages)
+
+    def close(self) -> tuple[AwaitingCiphertexts, Mapping[int, Any]]:
+        """Show the key to every client."""
+        if not self.complete:
+            raise SessionAborted(f"{self._context.holder_name} published no key; nothing was sent")
+        published = self._collected.messages[self._context.holder_index]
+        return AwaitingCiphertexts(self._context, published), dict.fromkeys(self._context.clients, published)
+
+
+class AwaitingCiphertexts:
+    """Clients upload in their own time. The party has already checked length and digest of the bytes."""
+
+    awaits: ClassVar[type] = EncryptedUpload
+    is_joining: ClassVar[bool] = True
+
+    def __init__(self, context: EncryptedContext, published: PublishedKey) -> None:
+        self._context = context
+        self._key = bind.message_digest(published)
+        self._collected = Collected(context, context.clients)
+        self.expected = self._collected.expected
+
+    def accept(self, member: int, incoming: EncryptedUpload) -> None:
+        """Take an upload that its client signed for this session and key, of the one right size."""
+        if not self._collected.is_new(member, incoming):
+            return
+        name, size = self._context.names[member], self.vector_bytes
+        if incoming.member != member or not bind.upload_is_signed(self._context, incoming):
+            raise ProtocolViolation(name, "the upload is not signed by it for this session")
+        if incoming.key != self._key:
+            raise ProtocolViolation(name, "the upload is for another published key")
+        if incoming.length != size:
+            raise ProtocolViolation(name, f"announces {incoming.length} bytes, not {size}")
+        if not is_usable(incoming.ephemeral):
+            raise ProtocolViolation(name, "the upload's key is of small order")
+        self._collected.put(member, incoming)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Size of the packed ciphertexts of one vector."""
+        return self._context.upload_bytes
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Raise ProtocolViolation (culprit: the member) for bytes that are no ciphertexts of these parameters."""
+        _ciphertexts(self._context, member, vector)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every client has uploaded."""
         return len(self._collected.messages) == len(self.expected)
 
-    def close(self, identity: SigningKey) -> DeclaredSum:
-        """Declare the set, signed by the server. Raises SessionAborted when too few have uploaded."""
-        uploads = [self._collected.messages[member] for member in self._collected.members]
-        if len(uploads) < self._context.fewest:
-            raise SessionAborted(f"only {len(uploads)} clients uploaded; at least {self._context.fewest} are needed")
-        packed = pack(self._total, self._context.parameters.entry_bytes)
-        unsigned = Declaration(tuple(uploads), hashlib.sha256(packed).digest(), bytes(64))
-        return DeclaredSum(bind.sign_declaration(self._context, identity, unsigned), packed)
+    def close(self) -> tuple[CiphertextsToAdd, Mapping[int, Any]]:
+        """Fix the set of summed clients."""
+        members = self._collected.members
+        if len(members) < self._context.fewest:
+            raise SessionAborted(f"only {len(members)} clients uploaded; at least {self._context.fewest} are needed")
+        return CiphertextsToAdd(self._context, tuple(self._collected.messages[member] for member in members)), {}
 
-    def _check(self, member: int, upload: EncryptedUpload) -> None:
-        name = self._context.names[member]
-        size = self._context.parameters.packed_bytes(self._context.length)
-        if upload.member != member or not bind.upload_is_signed(self._context, upload):
-            raise ProtocolViolation(name, "the upload is not signed by it for this session")
-        if upload.key != self._key:
-            raise ProtocolViolation(name, "the upload is for another published key")
-        if upload.length != size:
-            raise ProtocolViolation(name, f"announces {upload.length} bytes, not {size}")
-        if not is_usable(upload.ephemeral):
-            raise ProtocolViolation(name, "the upload's key is of small order")
+
+class CiphertextsToAdd:
+    """The set is fixed: its ciphertexts are added up, one client's at a time, and shown to the key holder."""
+
+    requests: ClassVar[type] = SumRequest
+
+    def __init__(self, context: EncryptedContext, uploads: tuple[EncryptedUpload, ...]) -> None:
+        self._context = context
+        self._uploads = {upload.member: upload for upload in uploads}
+        self._lacking = set(self._uploads)
+        parameters = context.parameters
+        shape = (parameters.ciphertexts(context.length), 2, len(parameters.primes), parameters.degree)
+        self._total = np.zeros(shape, dtype=np.uint64)
+
+    @property
+    def vectors(self) -> tuple[int, ...]:
+        """The members, in order."""
+        return tuple(self._uploads)
+
+    def add(self, member: int, vector: bytes) -> None:
+        """Add one member's ciphertexts; the same again change nothing. Raises BadInput for others than it announced."""
+        if hashlib.sha256(vector).digest() != self._uploads[member].digest:
+            raise BadInput(f"the ciphertexts of {self._context.names[member]} are missing or not those that it signed")
+        if member in self._lacking:
+            add(self._total, _ciphertexts(self._context, member, vector), self._context.parameters.primes)
+            self._lacking.remove(member)
+
+    def request(self, identity: SigningKey) -> SumRequest:
+        """The packed sum with its signed declaration. Raises BadInput while a member's ciphertexts are lacking."""
+        unsigned = self._unsigned()
+        return replace(unsigned, declaration=bind.sign_declaration(self._context, identity, unsigned.declaration))
+
+    def is_sum(self, request: SumRequest) -> bool:
+        """Whether a request, signature aside, is the one that `request` makes. Raises BadInput like it."""
+        return replace(request, declaration=replace(request.declaration, signature=_UNSIGNED)) == self._unsigned()
+
+    def requested(self, request: SumRequest) -> tuple[AwaitingOpening, Mapping[int, Any]]:
+        """Send the request to the key holder.
+
+        Raises ProtocolViolation (culprit: the server) unless it signed it, for exactly the accepted uploads.
+        """
+        context, declaration = self._context, request.declaration
+        if not bind.declaration_is_signed(context, declaration):
+            raise ProtocolViolation(context.server_name, "the declaration is not signed for this session")
+        if declaration.uploads != tuple(self._uploads.values()):
+            raise ProtocolViolation(context.server_name, "declares other uploads than those that it took")
+        if hashlib.sha256(request.packed).digest() != declaration.total:
+            raise ProtocolViolation(context.server_name, "sends another sum than the declared one")
+        return AwaitingOpening(context, declaration), {context.holder_index: request}
+
+    def _unsigned(self) -> SumRequest:
+        if self._lacking:
+            names = ", ".join(self._context.names[member] for member in sorted(self._lacking))
+            raise BadInput(f"the sum lacks the ciphertexts of {names}")
+        packed = pack(self._total, self._context.parameters.entry_bytes)
+        total = hashlib.sha256(packed).digest()
+        return SumRequest(Declaration(tuple(self._uploads.values()), total, _UNSIGNED), packed)
+
+
+class AwaitingOpening:
+    """The key holder opens the sum. The party has already checked length and digest of the bytes."""
+
+    awaits: ClassVar[type] = OpenedSum
+    is_joining: ClassVar[bool] = False
+
+    def __init__(self, context: EncryptedContext, declaration: Declaration) -> None:
+        self._context = context
+        self._declaration = bind.message_digest(declaration)
+        self._members = declaration.members
+        self._collected = Collected(context, context.seconds)
+        self.expected = self._collected.expected
+
+    def accept(self, member: int, incoming: OpenedSum) -> None:
+        """Take the opening. Raises ProtocolViolation (culprit: the key holder) for what is none of this sum."""
+        if not self._collected.is_new(member, incoming):
+            return
+        name = self._context.holder_name
+        if not bind.opened_is_signed(self._context, incoming):
+            raise ProtocolViolation(name, "the opened sum is not signed for this session")
+        if incoming.declaration != self._declaration:
+            raise ProtocolViolation(name, "opened another sum than the declared one")
+        if incoming.length != self.vector_bytes:
+            raise ProtocolViolation(name, f"opened {incoming.length} bytes, not {self.vector_bytes}")
+        self._collected.put(member, incoming)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Size of the sum, packed in the session's ring."""
+        return self._context.packed_bytes
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Raise ProtocolViolation (culprit: the key holder) for integers that no opened sum has."""
+        context = self._context
+        try:
+            integers = context.ring.decode(context.ring.unpack(vector, context.length))
+        except MalformedMessage as error:
+            raise ProtocolViolation(context.holder_name, f"opened what is no sum: {error.problem}") from None
+        if not context.holds(integers):
+            raise ProtocolViolation(context.holder_name, "opened an entry outside the plan's capacity")
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sum is open."""
+        return bool(self._collected.messages)
+
+    def close(self) -> tuple[OpenedCiphertexts, Mapping[int, Any]]:
+        """The opened sum is the key holder's."""
+        if not self.complete:
+            raise SessionAborted(f"{self._context.holder_name} did not open the sum")
+        return OpenedCiphertexts(self._members, (self._context.holder_index,)), {}
 
 
 @dataclass(frozen=True)
-class DeclaredSum:
-    """The signed declaration and the packed sum for the key holder."""
+class OpenedCiphertexts:
+    """The key holder's vector is the sum of the members' already."""
 
-    declaration: Declaration
-    packed: bytes = field(repr=False)
+    members: tuple[int, ...]
+    vectors: tuple[int, ...]
 
-    def opened(self, context: EncryptedContext, opened: OpenedSum) -> Integers:
-        """The signed integers of the sum. Raises ProtocolViolation (key holder) for what is no opening of this sum."""
-        if not bind.opened_is_signed(context, opened):
-            raise ProtocolViolation(HOLDER, "the opened sum is not signed for this session")
-        if opened.declaration != bind.message_digest(self.declaration):
-            raise ProtocolViolation(HOLDER, "opened another sum than the declared one")
-        if len(opened.values) != 8 * context.length:
-            raise ProtocolViolation(HOLDER, f"opened {len(opened.values)} bytes, not {context.length} integers")
-        return np.frombuffer(opened.values, dtype="<i8").astype(np.int64)
+    def open(self, context: SessionContext, total: Residues) -> Integers:
+        """The signed integers of the sum."""
+        return context.ring.decode(total)
+
+
+def _ciphertexts(context: EncryptedContext, member: int, vector: bytes) -> Polynomials:
+    try:
+        return context.polynomials(vector)
+    except MalformedMessage as error:
+        raise ProtocolViolation(context.names[member], f"uploads what is no ciphertext: {error.problem}") from None

@@ -144,6 +144,11 @@ class MaskedSum:
     members: tuple[int, ...]
     masks: tuple[Mask, ...] = field(repr=False)
 
+    @property
+    def vectors(self) -> tuple[int, ...]:
+        """The members' own."""
+        return self.members
+
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """Take the masks off `total` (in place) and return the signed integers of the sum."""
         stream = MaskStream()

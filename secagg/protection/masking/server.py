@@ -35,6 +35,7 @@ class AwaitingKeys:
     """Round 0: U1 gathers."""
 
     awaits: ClassVar[type] = KeyAdvertisement
+    is_joining: ClassVar[bool] = True
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
@@ -71,6 +72,7 @@ class AwaitingDealings:
     """Round 1: every client of U1 deals its shares."""
 
     awaits: ClassVar[type] = Dealing
+    is_joining: ClassVar[bool] = False
 
     def __init__(self, context: SessionContext, directory: Directory) -> None:
         self._context = context
@@ -119,6 +121,7 @@ class AwaitingUploads:
     """Round 2: masked vectors. The party has already checked length and digest of the bytes."""
 
     awaits: ClassVar[type] = UploadHeader
+    is_joining: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -152,6 +155,14 @@ class AwaitingUploads:
             self._collected.put(member, incoming)
 
     @property
+    def vector_bytes(self) -> int:
+        """Size of one packed vector."""
+        return self._context.packed_bytes
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Every vector of the right size is one of the ring."""
+
+    @property
     def complete(self) -> bool:
         """Whether all of U2 have uploaded."""
         return len(self._collected.messages) == len(self.expected)
@@ -170,6 +181,7 @@ class AwaitingEndorsements:
     """Round 3: the consistency check. It is complete with t signatures: more change nothing."""
 
     awaits: ClassVar[type] = Endorsement
+    is_joining: ClassVar[bool] = False
 
     def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
         self._context = context
@@ -202,6 +214,7 @@ class AwaitingOpenings:
     """Round 4: shares. It is complete when every secret can be recovered."""
 
     awaits: ClassVar[type] = Opening
+    is_joining: ClassVar[bool] = False
 
     def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
         self._shares = shares
@@ -231,6 +244,6 @@ def at_least(enough: int, members: tuple[int, ...], context: SessionContext, don
     """`members`, or SessionAborted when there are fewer than `enough`."""
     if len(members) < enough:
         raise SessionAborted(
-            f"only {len(members)} of {len(context.names)} clients {done}; at least {enough} are needed"
+            f"only {len(members)} of {len(context.clients)} clients {done}; at least {enough} are needed"
         )
     return members

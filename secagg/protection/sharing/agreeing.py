@@ -1,33 +1,34 @@
 """The aggregators agree on one set: all commit, then all reveal, then the lists are intersected.
 
-    Collecting → SetCommitted → SetRevealed → SetAgreed
+    SetCommitted → SetRevealed → SetAgreed
 
 Nobody can choose its list after seeing another's, and lists shown to two aggregators that differ are found out
-because each shows the commitments that it has seen.
+because each signs the commitments that it has seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.messages import Digest
-from secagg.protection.seam import LocalParty
+from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.context import SharedContext, fewest
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     AggregatorPledge,
-    Conflicts,
     ManifestConflict,
     Manifests,
     Pledges,
+    SetLists,
+    SetPledges,
     ShareManifest,
+    SumPledges,
 )
-from secagg.protection.sharing.pledges import ACCEPTED, compare, gather
+from secagg.protection.sharing.pledges import ACCEPTED, check_pledges
 from secagg.protection.sharing.summing import ShareSum, SumCommitted
 from secagg.wire import Length, message
 
@@ -39,96 +40,53 @@ Secret = Annotated[bytes, Length(32)]
 class SetCommitted:
     """The accepted set is fixed; the others' commitments are awaited."""
 
+    awaits: ClassVar[type] = SetPledges
     secret: Secret = field(repr=False)
     manifests: Manifests
     nonce: Digest = field(repr=False)
 
-    def announcement(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
-        """The commitment to the accepted set, for the other aggregators."""
-        commitment = bind.set_commitment(context, me.member, self.nonce, self.manifests)
-        return bind.sign_pledge(context, me.identity, me.member, ACCEPTED, commitment)
+    def pledge(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
+        """The commitment to the accepted set."""
+        number = context.number_of(me.member)
+        commitment = bind.set_commitment(context, number, self.nonce, self.manifests)
+        return bind.sign_pledge(context, me.identity, number, ACCEPTED, commitment)
 
-    def reveal(self, context: SharedContext, me: LocalParty, others: Iterable[AggregatorPledge]) -> SetRevealed:
-        """Once everyone has committed, the list may be shown. Raises what `gather` raises."""
-        pledges = gather(context, ACCEPTED, (self.announcement(context, me), *others))
-        return SetRevealed(self.secret, self.manifests, self.nonce, pledges)
+    def advance(self, context: SessionContext, me: LocalParty, incoming: SetPledges) -> Transition:
+        """Once everyone has committed, the list may be shown. Raises what `check_pledges` raises."""
+        context = SharedContext.of(context)
+        own, pledges = self.pledge(context, me), incoming.pledges
+        check_pledges(context, ACCEPTED, pledges, context.server_name, of=context.numbers, known=(own,))
+        shown = AcceptedUploads(own.aggregator, self.nonce, self.manifests, pledges, bind.UNSIGNED)
+        return Transition(SetRevealed(self.secret, pledges), SetLists((bind.sign_list(context, me.identity, shown),)))
 
 
 @message("SetRevealed")
 @dataclass(frozen=True)
 class SetRevealed:
-    """The list is shown; the others' lists are awaited."""
+    """The list is shown; the others' lists are awaited. That list is bound by this aggregator's own pledge."""
 
+    awaits: ClassVar[type] = SetLists
     secret: Secret = field(repr=False)
-    manifests: Manifests
-    nonce: Digest
     pledges: Pledges
 
-    def announcement(self, context: SharedContext, me: LocalParty) -> AcceptedUploads:
-        """The list behind the commitment, for the other aggregators."""
-        return AcceptedUploads(me.member, self.nonce, self.manifests, self.pledges)
-
-    def agree(self, context: SharedContext, me: LocalParty, others: Iterable[AcceptedUploads]) -> SetAgreed:
-        """Intersect all lists on equal manifests; a client with different ones is left out and stands in `conflicts`.
-
-        Raises ProtocolViolation for a list that is not the one committed to, or holds an upload that its client did
-        not sign; Equivocated when two aggregators were told different things; SessionAborted when a list is missing
-        or fewer clients than the minimum cohort are left.
-        """
-        lists = {me.member: self.announcement(context, me)}
-        for shown in others:
-            check_list(context, self.pledges, shown)
-            lists[shown.aggregator] = shown
-        if absent := [context.names[number] for number in context.numbers if number not in lists]:
-            raise SessionAborted(f"{', '.join(absent)} did not reveal what it accepted")
-        manifests, conflicts = _intersect([lists[number].manifests for number in context.numbers])
-        if len(manifests) < (needed := fewest(context.session)):
-            raise SessionAborted(
-                f"only {len(manifests)} clients' uploads reached every aggregator; at least {needed} are needed"
-            )
-        return SetAgreed(self.secret, manifests, conflicts)
+    def advance(self, context: SessionContext, me: LocalParty, incoming: SetLists) -> Transition:
+        """Agree on what all lists hold. Raises what `check_lists` and `intersect` raise."""
+        context = SharedContext.of(context)
+        check_lists(context, self.pledges, incoming.lists, context.server_name, of=context.numbers)
+        return Transition(SetAgreed(self.secret, *intersect(context, incoming.lists)))
 
 
-def check_list(context: SharedContext, pledges: tuple[AggregatorPledge, ...], shown: AcceptedUploads) -> None:
-    """Check a revealed list against the commitments in `pledges`. Raises ProtocolViolation (the one that shows it)."""
-    number = shown.aggregator
-    if number not in context.aggregators:
-        raise ProtocolViolation(f"aggregator {number}", "is not an aggregator of this session")
-    name = context.names[number]
-    compare(context, ACCEPTED, pledges, shown.pledges, name)
-    if bind.set_commitment(context, number, shown.nonce, shown.manifests) != pledges[number - 1].content:
-        raise ProtocolViolation(name, "reveals another list than the one that it committed to")
-    if any(later.client <= earlier.client for earlier, later in pairwise(shown.manifests)):
-        raise ProtocolViolation(name, "reveals a list that is not in order")
-    for manifest in shown.manifests:
-        if not bind.manifest_is_signed(context, manifest):
-            raise ProtocolViolation(name, f"lists an upload that client {manifest.client} did not sign")
-
-
-def _intersect(
-    lists: list[tuple[ShareManifest, ...]],
-) -> tuple[tuple[ShareManifest, ...], tuple[ManifestConflict, ...]]:
-    """What all lists hold alike, and one pair of manifests for each client that was listed with different ones."""
-    agreed, conflicts = [], []
-    by_client = [{manifest.client: manifest for manifest in each} for each in lists]
-    for client in sorted({client for each in by_client for client in each}):
-        found = [each[client] for each in by_client if client in each]
-        other = next((manifest for manifest in found if manifest.digests != found[0].digests), None)
-        if other is not None:
-            conflicts.append(ManifestConflict(found[0], other))
-        elif len(found) == len(lists):
-            agreed.append(found[0])
-    return tuple(agreed), tuple(conflicts)
-
-
-@message("SetAgreed")
 @dataclass(frozen=True)
 class SetAgreed:
-    """One set is agreed on, for ever; this aggregator's shares of exactly that set are to be added."""
+    """One set is agreed on, for ever; this aggregator's shares of exactly that set are to be added.
 
-    secret: Secret = field(repr=False)
-    manifests: Manifests
-    conflicts: Conflicts
+    `conflicts` is the evidence against clients that were left out because they told aggregators different things.
+    """
+
+    works_on: ClassVar[str] = "sum"
+    secret: bytes = field(repr=False)
+    manifests: tuple[ShareManifest, ...]
+    conflicts: tuple[ManifestConflict, ...]
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -137,11 +95,70 @@ class SetAgreed:
 
     def summing(self, context: SharedContext, me: LocalParty) -> ShareSum:
         """Where this aggregator's shares of the agreed set are added, one at a time."""
-        return ShareSum(context, me.member, self.secret, self.manifests)
+        return ShareSum(context, context.number_of(me.member), self.secret, self.manifests)
 
-    def commit(self, context: SharedContext, me: LocalParty, packed: bytes) -> SumCommitted:
-        """Fix the sum share that `ShareSum.packed` gave, once and for ever. Keep `packed`, then the state.
+    def commit(self, context: SharedContext, me: LocalParty, packed: bytes) -> Transition:
+        """Fix the sum share that `ShareSum.packed` gave, once and for ever, and forget the session key.
 
         That these bytes are the sum of the shares is known to this aggregator alone: nobody can check it.
         """
-        return SumCommitted.of(context, me, self.manifests, packed)
+        state = SumCommitted.of(context, me, self.manifests, packed)
+        return Transition(state, SumPledges((state.pledge(context, me),)), packed)
+
+
+def check_lists(
+    context: SharedContext,
+    known: tuple[AggregatorPledge, ...],
+    lists: tuple[AcceptedUploads, ...],
+    culprit: str,
+    *,
+    of: tuple[int, ...],
+) -> None:
+    """Check one revealed list of each aggregator in `of` against the commitments that are `known`.
+
+    Raises ProtocolViolation (`culprit`: who shows them), Equivocated when two aggregators were told different things.
+    """
+    if tuple(shown.aggregator for shown in lists) != of:
+        raise ProtocolViolation(culprit, f"does not show one list of {', '.join(map(context.name_of, of))}")
+    for shown in lists:
+        check_list(context, known, shown, culprit)
+
+
+def check_list(
+    context: SharedContext, known: tuple[AggregatorPledge, ...], shown: AcceptedUploads, culprit: str
+) -> None:
+    """Check one revealed list against its commitment, and its commitments against those `known`; as `check_lists`."""
+    number, name = shown.aggregator, context.name_of(shown.aggregator)
+    if not bind.list_is_signed(context, shown):
+        raise ProtocolViolation(culprit, f"shows a list that {name} did not sign")
+    check_pledges(context, ACCEPTED, shown.pledges, culprit, of=context.numbers, known=known)
+    if bind.set_commitment(context, number, shown.nonce, shown.manifests) != shown.pledges[number - 1].content:
+        raise ProtocolViolation(culprit, f"shows another list than the one that {name} committed to")
+    if any(later.client <= earlier.client for earlier, later in pairwise(shown.manifests)):
+        raise ProtocolViolation(culprit, f"shows a list of {name} that is not in order")
+    for manifest in shown.manifests:
+        if not bind.manifest_is_signed(context, manifest):
+            raise ProtocolViolation(culprit, f"shows an upload that client {manifest.client} did not sign")
+
+
+def intersect(
+    context: SharedContext, lists: tuple[AcceptedUploads, ...]
+) -> tuple[tuple[ShareManifest, ...], tuple[ManifestConflict, ...]]:
+    """What all checked lists hold alike, and one pair of manifests for each client listed with different ones.
+
+    Raises SessionAborted when fewer uploads are left than may be summed.
+    """
+    agreed, conflicts = [], []
+    by_client = [{manifest.client: manifest for manifest in shown.manifests} for shown in lists]
+    for client in sorted({client for each in by_client for client in each}):
+        found = [each[client] for each in by_client if client in each]
+        other = next((manifest for manifest in found if manifest.digests != found[0].digests), None)
+        if other is not None:
+            conflicts.append(ManifestConflict(found[0], other))
+        elif len(found) == len(lists):
+            agreed.append(found[0])
+    if len(agreed) < (needed := fewest(context)):
+        raise SessionAborted(
+            f"only {len(agreed)} clients' uploads reached every aggregator; at least {needed} are needed"
+        )
+    return tuple(agreed), tuple(conflicts)

@@ -9,7 +9,7 @@ from secagg.crypto.agreement import derive
 from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.protection.sharing.context import SharedContext
-from secagg.protection.sharing.messages import AggregatorPledge, ShareManifest, ShareReceipt
+from secagg.protection.sharing.messages import AcceptedUploads, AggregatorPledge, ShareManifest, ShareReceipt
 
 UNSIGNED = bytes(64)
 
@@ -64,7 +64,7 @@ def sign_manifest(context: SharedContext, identity: SigningKey, client: int, dig
 
 def manifest_is_signed(context: SharedContext, manifest: ShareManifest) -> bool:
     """Whether the client that the manifest names signed it in this session, for all of its aggregators."""
-    identity = context.session.identities.get(manifest.client, b"")
+    identity = context.identities.get(manifest.client, b"")
     complete = len(manifest.digests) == len(context.aggregators)
     return complete and is_signed(identity, manifest.signature, "shared manifest", *_manifest_parts(context, manifest))
 
@@ -96,6 +96,24 @@ def set_digest(context: SharedContext, manifests: Iterable[ShareManifest]) -> by
 def set_commitment(context: SharedContext, aggregator: int, nonce: bytes, manifests: Iterable[ShareManifest]) -> bytes:
     """An aggregator's commitment to the set that it accepted; the uniform nonce hides it."""
     return digest("shared accepted", context.binding, number(aggregator), nonce, set_digest(context, manifests))
+
+
+def _list_parts(context: SharedContext, shown: AcceptedUploads) -> tuple[bytes, ...]:
+    return (context.binding, number(shown.aggregator), *(pledge.content for pledge in shown.pledges))
+
+
+def sign_list(context: SharedContext, identity: SigningKey, shown: AcceptedUploads) -> AcceptedUploads:
+    """The list with its aggregator's signature over the commitments that it has seen.
+
+    The list itself is bound by the aggregator's own commitment among them.
+    """
+    return replace(shown, signature=identity.sign("shared list", *_list_parts(context, shown)))
+
+
+def list_is_signed(context: SharedContext, shown: AcceptedUploads) -> bool:
+    """Whether the aggregator that the list names has seen the commitments that it shows."""
+    identity = context.aggregators.get(shown.aggregator, b"")
+    return is_signed(identity, shown.signature, "shared list", *_list_parts(context, shown))
 
 
 def sum_commitment(context: SharedContext, aggregator: int, agreed: bytes, nonce: bytes, packed: bytes) -> bytes:

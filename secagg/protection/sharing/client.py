@@ -1,21 +1,82 @@
-"""The client of the shared protection: it speaks once, and keeps its receipts."""
+"""The client of the shared protection: AwaitingSessionKeys → SharingReady → SharesSent. It speaks once."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar
 
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.protection.seam import LocalParty
+from secagg.protection.messages import Outcome
+from secagg.protection.seam import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.context import FIRST, SharedContext
-from secagg.protection.sharing.envelope import SEED_BYTES, seal_share
-from secagg.protection.sharing.messages import AggregatorPledge, Receipts, ShareManifest, ShareReceipt
-from secagg.protection.sharing.pledges import session_keys
+from secagg.protection.sharing.audit import missing
+from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
+from secagg.protection.sharing.envelope import seal_share
+from secagg.protection.sharing.messages import Pledges, SessionKeys, SetLists, ShareManifest, ShareReceipt
+from secagg.protection.sharing.pledges import KEY, check_pledges, session_keys
 from secagg.wire import message
+
+
+def begin_client(context: SessionContext, me: LocalParty) -> Transition:
+    """Nothing is said before the aggregators. Raises BadInput when `me` is none of the clients."""
+    if context.identities.get(me.member) != me.identity.public:
+        raise BadInput(f"this identity key is not that of client {me.member}")
+    return Transition(AwaitingSessionKeys())
+
+
+def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
+    """Which part of an upload goes to which aggregator, each with the manifest."""
+    sizes = [sealed_bytes(context, number) for number in context.numbers]
+    starts = accumulate(sizes, initial=0)
+    return tuple(Delivery(*part) for part in zip(context.seconds, starts, sizes, strict=False))
+
+
+@dataclass(frozen=True)
+class AwaitingSessionKeys:
+    """The aggregators' session keys are awaited; nothing was sent."""
+
+    awaits: ClassVar[type] = SessionKeys
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: SessionKeys) -> Transition:
+        """Check every session key. Raises ProtocolViolation: the server, or the aggregator that signed a bad key."""
+        context = SharedContext.of(context)
+        check_pledges(context, KEY, incoming.pledges, context.server_name, of=context.numbers)
+        session_keys(context, incoming.pledges)
+        return Transition(SharingReady(incoming.pledges))
+
+
+@dataclass(frozen=True)
+class SharingReady:
+    """The session keys are known; the vector can be shared."""
+
+    pledges: Pledges
+
+    def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
+        """Split x into one share for each aggregator, x = Σ share_a mod 2^b, each sealed to its session key.
+
+        For a ≥ 2, share_a is the stream of a fresh seed; share_1 = x − Σ_{a ≥ 2} share_a, packed. Any m − 1 shares are
+        uniform and independent of x. `residues` is overwritten. The sealed shares follow each other in the order of the
+        aggregators. Raises BadInput for a vector of another session.
+        """
+        context = SharedContext.of(context)
+        context.check_vector(residues)
+        seeds = {number: me.randomness.bytes(SEED_BYTES) for number in context.numbers if number != FIRST}
+        stream = MaskStream()
+        for number, seed in seeds.items():
+            stream.apply(residues, bind.stream_key(context, seed, me.member, number), -1)
+        shares = {FIRST: context.ring.pack(residues), **seeds}
+        sealed = [
+            seal_share(context, key, me.member, number, shares[number], me.randomness)
+            for number, key in session_keys(context, self.pledges).items()
+        ]
+        digests = (hashlib.sha256(each).digest() for each in sealed)
+        manifest = bind.sign_manifest(context, me.identity, me.member, digests)
+        return Transition(SharesSent(manifest), manifest, b"".join(sealed))
 
 
 @message("SharesSent")
@@ -23,51 +84,34 @@ from secagg.wire import message
 class SharesSent:
     """The shares are fixed; nothing that could unmask them is left here. Only the same bytes are ever sent again."""
 
+    awaits: ClassVar[type] = Outcome
+    receipt: ClassVar[type] = ShareReceipt
+    evidence: ClassVar[type] = SetLists
     manifest: ShareManifest
-    receipts: Receipts
 
-    @property
-    def announcement(self) -> ShareManifest:
-        """What goes to every aggregator, with the share that is sealed to it."""
-        return self.manifest
-
-    def acknowledged(self, context: SharedContext, receipt: ShareReceipt) -> SharesSent:
-        """Keep one aggregator's receipt. Raises ProtocolViolation for one that is not signed or for another upload."""
-        name = context.names.get(receipt.aggregator, f"aggregator {receipt.aggregator}")
+    def check_receipt(self, context: SharedContext, receipt: ShareReceipt) -> None:
+        """Raise ProtocolViolation (the aggregator) for a receipt that is not signed or for another upload."""
         upload = (self.manifest.client, bind.manifest_digest(context, self.manifest))
         if (receipt.client, receipt.manifest) != upload or not bind.receipt_is_signed(context, receipt):
-            raise ProtocolViolation(name, "its receipt is not signed by it for this upload")
-        kept = {known.aggregator: known for known in self.receipts} | {receipt.aggregator: receipt}
-        return replace(self, receipts=tuple(kept[number] for number in sorted(kept)))
+            raise ProtocolViolation(
+                context.name_of(receipt.aggregator), "its receipt is not signed by it for this upload"
+            )
 
-    def unacknowledged(self, context: SharedContext) -> tuple[int, ...]:
-        """The aggregators whose receipt is still missing."""
-        known = {receipt.aggregator for receipt in self.receipts}
-        return tuple(number for number in context.numbers if number not in known)
+    def broken_by(
+        self, context: SharedContext, receipts: Iterable[ShareReceipt], evidence: SetLists
+    ) -> tuple[str, ...]:
+        """Names of the aggregators that signed a receipt and then a list without the upload (`audit.missing`)."""
+        return tuple(context.name_of(receipt.aggregator) for receipt in missing(context, receipts, evidence.lists))
+
+    def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
+        """Check that this client is among enough that were summed. Raises ProtocolViolation (the server)."""
+        server = SharedContext.of(context).server_name
+        if me.member not in incoming.members:
+            raise ProtocolViolation(server, "the outcome leaves this client out")
+        if len(incoming.members) < (needed := fewest(context)):
+            raise ProtocolViolation(server, f"opened the sum of {len(incoming.members)} clients, not {needed} or more")
+        return Transition(self)
 
 
-def share(
-    context: SharedContext, me: LocalParty, pledges: Iterable[AggregatorPledge], residues: Residues
-) -> tuple[SharesSent, tuple[bytes, ...]]:
-    """Split x into one share for each aggregator, x = Σ share_a mod 2^b, each sealed to its session key.
-
-    For a ≥ 2, share_a is the stream of a fresh seed; share_1 = x − Σ_{a ≥ 2} share_a, packed. Any m − 1 shares are
-    uniform and independent of x. `residues` is overwritten. State and sealed shares (in the order of the aggregators)
-    are to be on the disk before the first byte leaves.
-    Raises BadInput for a stranger or a vector of another session; what `session_keys` raises before anything is drawn.
-    """
-    if context.session.identities.get(me.member) != me.identity.public:
-        raise BadInput(f"this identity key is not that of client {me.member}")
-    context.check_vector(residues)
-    keys = session_keys(context, pledges)
-    seeds = {number: me.randomness.bytes(SEED_BYTES) for number in context.numbers if number != FIRST}
-    stream = MaskStream()
-    for number, seed in seeds.items():
-        stream.apply(residues, bind.stream_key(context, seed, me.member, number), -1)
-    shares = {FIRST: context.session.ring.pack(residues), **seeds}
-    sealed = tuple(
-        seal_share(context, keys[number], me.member, number, shares[number], me.randomness)
-        for number in context.numbers
-    )
-    digests = (hashlib.sha256(each).digest() for each in sealed)
-    return SharesSent(bind.sign_manifest(context, me.identity, me.member, digests), ()), sealed
+CLIENT_STATES = (SharesSent,)
+"""What a client remembers."""

@@ -3,65 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
+from secagg.crypto.agreement import KEY_BYTES
 from secagg.crypto.labels import digest
+from secagg.crypto.sealing import TAG_BYTES
 from secagg.encoding import Residues
 from secagg.errors import BadInput
 from secagg.protection.seam import LocalParty, SessionContext
+from secagg.roster import SERVER_INDEX
 
 FIRST = 1
 """The aggregator whose share is a whole vector; every other one's is a seed."""
+SEED_BYTES = 32
 FEWEST_AGGREGATORS, MOST_AGGREGATORS = 2, 16
 LARGEST_VECTOR = 2**31 - 17
 """Bytes of a packed vector that one call of ChaCha20-Poly1305 seals here."""
 
 
 @dataclass(frozen=True)
-class SharedContext:
-    """A session and its aggregators: number (1…m) → Ed25519 identity key, number → name.
+class SharedContext(SessionContext):
+    """A session whose second parties are its aggregators: the place of one among them, from 1 on, is its number.
 
-    The sum stays secret as long as one aggregator is honest. Raises BadInput unless there are 2 to 16 of them, each
-    with an identity of its own that is no client's.
+    The sum stays secret as long as one aggregator is honest. Raises BadInput unless there are 2 to 16 of them, whose
+    indices follow the clients', each with a name and with an identity of its own that is no other party's.
     """
 
-    session: SessionContext
-    aggregators: Mapping[int, bytes]
-    names: Mapping[int, str]
-
     def __post_init__(self) -> None:
-        m = len(self.aggregators)
-        if not FEWEST_AGGREGATORS <= m <= MOST_AGGREGATORS or self.numbers != tuple(range(1, m + 1)):
-            raise BadInput(f"a shared sum has aggregators 1 to m with 2 ≤ m ≤ 16, not {list(self.aggregators)}")
-        if set(self.names) != set(self.aggregators):
-            raise BadInput("every aggregator needs a name")
-        if len({*self.aggregators.values(), *self.session.identities.values()}) != m + len(self.session.identities):
+        m, n = len(self.seconds), len(self.identities)
+        if not FEWEST_AGGREGATORS <= m <= MOST_AGGREGATORS:
+            remedy = "add members with the role aggregator to the roster" if m < FEWEST_AGGREGATORS else ""
+            raise BadInput(f"a shared sum has 2 to 16 aggregators, not {m}", remedy=remedy)
+        following = max(self.identities, default=SERVER_INDEX) + 1
+        if tuple(self.seconds) != tuple(range(following, following + m)):
+            raise BadInput(f"the aggregators' indices {list(self.seconds)} do not follow those of the clients")
+        if not {SERVER_INDEX, *self.seconds} <= set(self.names):
+            raise BadInput("the server and every aggregator need a name")
+        if len({self.server, *self.seconds.values(), *self.identities.values()}) != 1 + m + n:
             raise BadInput("an aggregator shares its identity key", remedy="give every party a key of its own")
-        if self.session.packed_bytes > LARGEST_VECTOR:
-            raise BadInput(f"a vector of {self.session.packed_bytes} bytes is too long to be sealed in one piece")
+        if self.packed_bytes > LARGEST_VECTOR:
+            raise BadInput(f"a vector of {self.packed_bytes} bytes is too long to be sealed in one piece")
+
+    @classmethod
+    def of(cls, session: SessionContext) -> SharedContext:
+        """The same facts. Raises BadInput for aggregators that cannot share a sum."""
+        return cls(**{field.name: getattr(session, field.name) for field in fields(session)})
+
+    @cached_property
+    def aggregators(self) -> Mapping[int, bytes]:
+        """Number (1…m) → Ed25519 identity key."""
+        return dict(enumerate(self.seconds.values(), start=1))
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """The aggregators' numbers in order."""
         return tuple(self.aggregators)
 
+    def index_of(self, number: int) -> int:
+        """The roster index of the aggregator with this number."""
+        return tuple(self.seconds)[number - 1]
+
+    def number_of(self, index: int) -> int:
+        """The number of the aggregator with this roster index."""
+        return 1 + tuple(self.seconds).index(index)
+
+    def name_of(self, number: int) -> str:
+        """The name of the aggregator with this number, or a description of one that is none."""
+        return self.names[self.index_of(number)] if number in self.aggregators else f"aggregator {number}"
+
+    @property
+    def server_name(self) -> str:
+        """The name of the server, which relays what the aggregators sign."""
+        return self.names[SERVER_INDEX]
+
     @cached_property
     def binding(self) -> bytes:
         """What every key, hash and signature of the session starts from: plan, session, roster and aggregators."""
-        session = self.session
-        return digest("shared session", session.plan, session.session, session.roster, *self.aggregators.values())
+        return digest("shared session", self.plan, self.session, self.roster, *self.seconds.values())
+
+    @property
+    def upload_bytes(self) -> int:
+        """Size of a client's sealed shares for all aggregators."""
+        return sum(sealed_bytes(self, number) for number in self.numbers)
 
     def check_aggregator(self, me: LocalParty) -> None:
-        """Raise BadInput unless this machine's key is that of the aggregator it says it is."""
-        if self.aggregators.get(me.member) != me.identity.public:
-            raise BadInput(f"this identity key is not that of aggregator {me.member}")
+        """Raise BadInput unless this machine's key is that of the aggregator whose roster index it has."""
+        if self.seconds.get(me.member) != me.identity.public:
+            raise BadInput(f"this identity key is not that of an aggregator with index {me.member}")
 
     def check_vector(self, residues: Residues) -> None:
         """Raise BadInput unless `residues` are this session's `length` words of the ring."""
-        length, word = self.session.length, self.session.ring.word
-        if residues.shape != (length,) or residues.dtype != word:
-            raise BadInput(f"the session sums {length} {word}, not {residues.dtype} of shape {residues.shape}")
+        if residues.shape != (self.length,) or residues.dtype != self.ring.word:
+            raise BadInput(f"the session sums {self.length} {self.ring.word}, not {residues.dtype} {residues.shape}")
+
+
+def sealed_bytes(context: SharedContext, aggregator: int) -> int:
+    """The size of every sealed share for the aggregator with this number."""
+    return KEY_BYTES + (context.packed_bytes if aggregator == FIRST else SEED_BYTES) + TAG_BYTES
 
 
 def fewest(context: SessionContext) -> int:

@@ -7,19 +7,12 @@ labels of this package. A sealed share is the ephemeral public key (32 bytes), t
 from __future__ import annotations
 
 from secagg.crypto.agreement import KEY_BYTES, AgreementKey, WeakPublicKey
-from secagg.crypto.sealing import TAG_BYTES, SealBroken, seal, unseal
+from secagg.crypto.sealing import SealBroken, seal, unseal
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.context import FIRST, SharedContext
+from secagg.protection.sharing.context import SharedContext, sealed_bytes
 from secagg.randomness import RandomSource
 
-SEED_BYTES = 32
 _LABEL = "shared seal"
-
-
-def sealed_bytes(context: SharedContext, aggregator: int) -> int:
-    """The size of every sealed share for this aggregator."""
-    share = context.session.packed_bytes if aggregator == FIRST else SEED_BYTES
-    return KEY_BYTES + share + TAG_BYTES
 
 
 def seal_share(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from secagg.protection.messages import Digest, Index, Signature
+from secagg.protection.messages import Announcement, Digest, Index, Signature
 from secagg.wire import Items, Length, Range, message
 
 Number = Annotated[int, Range(1, 16)]
@@ -46,27 +46,63 @@ class ShareReceipt:
 
 Manifests = Annotated[tuple[ShareManifest, ...], Items(0, 4096, ascending="client")]
 Pledges = Annotated[tuple[AggregatorPledge, ...], Items(2, 16, ascending="aggregator")]
+Said = Annotated[tuple[AggregatorPledge, ...], Items(1, 16, ascending="aggregator")]
+"""One pledge from its aggregator, all of them from the server."""
+
+
+@message("SessionKeys")
+@dataclass(frozen=True)
+class SessionKeys:
+    """The aggregators' signed session keys."""
+
+    pledges: Said
+
+
+@message("SetPledges")
+@dataclass(frozen=True)
+class SetPledges:
+    """The aggregators' signed commitments to the sets that they accepted."""
+
+    pledges: Said
+
+
+@message("SumPledges")
+@dataclass(frozen=True)
+class SumPledges:
+    """The aggregators' signed commitments to their sum shares."""
+
+    pledges: Said
 
 
 @message("AcceptedUploads")
 @dataclass(frozen=True)
 class AcceptedUploads:
-    """The set that an aggregator has committed to, and all commitments that it has seen."""
+    """The set that an aggregator has committed to, and all commitments that it has seen, signed by it."""
 
     aggregator: Number
     nonce: Digest
     manifests: Manifests
     pledges: Pledges
+    signature: Signature
+
+
+@message("SetLists")
+@dataclass(frozen=True)
+class SetLists:
+    """What the aggregators accepted: one list from its aggregator, all of them from the server."""
+
+    lists: Annotated[tuple[AcceptedUploads, ...], Items(1, 16, ascending="aggregator")]
 
 
 @message("SumShare")
 @dataclass(frozen=True)
-class SumShare:
+class SumShare(Announcement):
     """Announces the packed sum share that an aggregator has committed to, with all commitments that it has seen."""
 
     aggregator: Number
     agreed: Digest
     nonce: Digest
+    length: Annotated[int, Range(1, 2**40)]
     digest: Digest
     pledges: Pledges
 
@@ -87,7 +123,3 @@ class PledgeConflict:
 
     one: AggregatorPledge
     other: AggregatorPledge
-
-
-Conflicts = Annotated[tuple[ManifestConflict, ...], Items(0, 4096)]
-Receipts = Annotated[tuple[ShareReceipt, ...], Items(0, 16, ascending="aggregator")]

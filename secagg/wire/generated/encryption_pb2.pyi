@@ -46,15 +46,25 @@ class Declaration(_message.Message):
     signature: bytes
     def __init__(self, uploads: _Optional[_Iterable[_Union[EncryptedUpload, _Mapping]]] = ..., total: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
-class OpenedSum(_message.Message):
-    __slots__ = ("declaration", "values", "signature")
+class SumRequest(_message.Message):
+    __slots__ = ("declaration", "packed")
     DECLARATION_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
+    declaration: Declaration
+    packed: bytes
+    def __init__(self, declaration: _Optional[_Union[Declaration, _Mapping]] = ..., packed: _Optional[bytes] = ...) -> None: ...
+
+class OpenedSum(_message.Message):
+    __slots__ = ("declaration", "length", "digest", "signature")
+    DECLARATION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     declaration: bytes
-    values: bytes
+    length: int
+    digest: bytes
     signature: bytes
-    def __init__(self, declaration: _Optional[bytes] = ..., values: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, declaration: _Optional[bytes] = ..., length: _Optional[int] = ..., digest: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class HeldKey(_message.Message):
     __slots__ = ("secret", "sealing_secret", "published")
@@ -67,10 +77,12 @@ class HeldKey(_message.Message):
     def __init__(self, secret: _Optional[bytes] = ..., sealing_secret: _Optional[bytes] = ..., published: _Optional[_Union[PublishedKey, _Mapping]] = ...) -> None: ...
 
 class SpentKey(_message.Message):
-    __slots__ = ("declaration",)
-    DECLARATION_FIELD_NUMBER: _ClassVar[int]
-    declaration: bytes
-    def __init__(self, declaration: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("members", "aggregate_sha256")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedScalarFieldContainer[int]
+    aggregate_sha256: bytes
+    def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ...) -> None: ...
 
 class CiphertextUploaded(_message.Message):
     __slots__ = ("digest",)

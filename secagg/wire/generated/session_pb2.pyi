@@ -178,6 +178,12 @@ class RefinementBroadcast(_message.Message):
     centre: bytes
     def __init__(self, number: _Optional[int] = ..., total: _Optional[float] = ..., weights: _Optional[bytes] = ..., matrix: _Optional[bytes] = ..., centre: _Optional[bytes] = ...) -> None: ...
 
+class KeptClasses(_message.Message):
+    __slots__ = ("classes",)
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, classes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Acknowledgement(_message.Message):
     __slots__ = ("aggregate_sha256",)
     AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -221,9 +227,11 @@ class SubmitReply(_message.Message):
     def __init__(self, frame: _Optional[bytes] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("plan", "step")
+    __slots__ = ("plan", "step", "patience")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_FIELD_NUMBER: _ClassVar[int]
     plan: bytes
     step: str
-    def __init__(self, plan: _Optional[bytes] = ..., step: _Optional[str] = ...) -> None: ...
+    patience: int
+    def __init__(self, plan: _Optional[bytes] = ..., step: _Optional[str] = ..., patience: _Optional[int] = ...) -> None: ...

@@ -40,31 +40,59 @@ class ShareReceipt(_message.Message):
     signature: bytes
     def __init__(self, aggregator: _Optional[int] = ..., client: _Optional[int] = ..., manifest: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
+class SessionKeys(_message.Message):
+    __slots__ = ("pledges",)
+    PLEDGES_FIELD_NUMBER: _ClassVar[int]
+    pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
+    def __init__(self, pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
+
+class SetPledges(_message.Message):
+    __slots__ = ("pledges",)
+    PLEDGES_FIELD_NUMBER: _ClassVar[int]
+    pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
+    def __init__(self, pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
+
 class AcceptedUploads(_message.Message):
-    __slots__ = ("aggregator", "nonce", "manifests", "pledges")
+    __slots__ = ("aggregator", "nonce", "manifests", "pledges", "signature")
     AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     PLEDGES_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     aggregator: int
     nonce: bytes
     manifests: _containers.RepeatedCompositeFieldContainer[ShareManifest]
     pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
-    def __init__(self, aggregator: _Optional[int] = ..., nonce: _Optional[bytes] = ..., manifests: _Optional[_Iterable[_Union[ShareManifest, _Mapping]]] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, aggregator: _Optional[int] = ..., nonce: _Optional[bytes] = ..., manifests: _Optional[_Iterable[_Union[ShareManifest, _Mapping]]] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class SetLists(_message.Message):
+    __slots__ = ("lists",)
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    lists: _containers.RepeatedCompositeFieldContainer[AcceptedUploads]
+    def __init__(self, lists: _Optional[_Iterable[_Union[AcceptedUploads, _Mapping]]] = ...) -> None: ...
+
+class SumPledges(_message.Message):
+    __slots__ = ("pledges",)
+    PLEDGES_FIELD_NUMBER: _ClassVar[int]
+    pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
+    def __init__(self, pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
 
 class SumShare(_message.Message):
-    __slots__ = ("aggregator", "agreed", "nonce", "digest", "pledges")
+    __slots__ = ("aggregator", "agreed", "nonce", "length", "digest", "pledges")
     AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
     AGREED_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     PLEDGES_FIELD_NUMBER: _ClassVar[int]
     aggregator: int
     agreed: bytes
     nonce: bytes
+    length: int
     digest: bytes
     pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
-    def __init__(self, aggregator: _Optional[int] = ..., agreed: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., digest: _Optional[bytes] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
+    def __init__(self, aggregator: _Optional[int] = ..., agreed: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., length: _Optional[int] = ..., digest: _Optional[bytes] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
 
 class ManifestConflict(_message.Message):
     __slots__ = ("one", "other")
@@ -83,12 +111,10 @@ class PledgeConflict(_message.Message):
     def __init__(self, one: _Optional[_Union[AggregatorPledge, _Mapping]] = ..., other: _Optional[_Union[AggregatorPledge, _Mapping]] = ...) -> None: ...
 
 class SharesSent(_message.Message):
-    __slots__ = ("manifest", "receipts")
+    __slots__ = ("manifest",)
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
-    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     manifest: ShareManifest
-    receipts: _containers.RepeatedCompositeFieldContainer[ShareReceipt]
-    def __init__(self, manifest: _Optional[_Union[ShareManifest, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[ShareReceipt, _Mapping]]] = ...) -> None: ...
+    def __init__(self, manifest: _Optional[_Union[ShareManifest, _Mapping]] = ...) -> None: ...
 
 class Collecting(_message.Message):
     __slots__ = ("secret", "manifests")
@@ -109,26 +135,12 @@ class SetCommitted(_message.Message):
     def __init__(self, secret: _Optional[bytes] = ..., manifests: _Optional[_Iterable[_Union[ShareManifest, _Mapping]]] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class SetRevealed(_message.Message):
-    __slots__ = ("secret", "manifests", "nonce", "pledges")
+    __slots__ = ("secret", "pledges")
     SECRET_FIELD_NUMBER: _ClassVar[int]
-    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
-    NONCE_FIELD_NUMBER: _ClassVar[int]
     PLEDGES_FIELD_NUMBER: _ClassVar[int]
     secret: bytes
-    manifests: _containers.RepeatedCompositeFieldContainer[ShareManifest]
-    nonce: bytes
     pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
-    def __init__(self, secret: _Optional[bytes] = ..., manifests: _Optional[_Iterable[_Union[ShareManifest, _Mapping]]] = ..., nonce: _Optional[bytes] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
-
-class SetAgreed(_message.Message):
-    __slots__ = ("secret", "manifests", "conflicts")
-    SECRET_FIELD_NUMBER: _ClassVar[int]
-    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
-    CONFLICTS_FIELD_NUMBER: _ClassVar[int]
-    secret: bytes
-    manifests: _containers.RepeatedCompositeFieldContainer[ShareManifest]
-    conflicts: _containers.RepeatedCompositeFieldContainer[ManifestConflict]
-    def __init__(self, secret: _Optional[bytes] = ..., manifests: _Optional[_Iterable[_Union[ShareManifest, _Mapping]]] = ..., conflicts: _Optional[_Iterable[_Union[ManifestConflict, _Mapping]]] = ...) -> None: ...
+    def __init__(self, secret: _Optional[bytes] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
 
 class SumCommitted(_message.Message):
     __slots__ = ("members", "agreed", "nonce", "digest")
@@ -143,23 +155,7 @@ class SumCommitted(_message.Message):
     def __init__(self, members: _Optional[_Iterable[int]] = ..., agreed: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class SumRevealed(_message.Message):
-    __slots__ = ("members", "agreed", "nonce", "digest", "pledges")
+    __slots__ = ("members",)
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
-    AGREED_FIELD_NUMBER: _ClassVar[int]
-    NONCE_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    PLEDGES_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedScalarFieldContainer[int]
-    agreed: bytes
-    nonce: bytes
-    digest: bytes
-    pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
-    def __init__(self, members: _Optional[_Iterable[int]] = ..., agreed: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., digest: _Optional[bytes] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
-
-class SumOpened(_message.Message):
-    __slots__ = ("members", "aggregate_sha256")
-    MEMBERS_FIELD_NUMBER: _ClassVar[int]
-    AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
-    members: _containers.RepeatedScalarFieldContainer[int]
-    aggregate_sha256: bytes
-    def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, members: _Optional[_Iterable[int]] = ...) -> None: ...

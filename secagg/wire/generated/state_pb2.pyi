@@ -8,14 +8,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Remembered(_message.Message):
-    __slots__ = ("state", "content", "frame")
+    __slots__ = ("state", "content", "frames")
     STATE_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
-    FRAME_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
     state: str
     content: bytes
-    frame: bytes
-    def __init__(self, state: _Optional[str] = ..., content: _Optional[bytes] = ..., frame: _Optional[bytes] = ...) -> None: ...
+    frames: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, state: _Optional[str] = ..., content: _Optional[bytes] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Advertised(_message.Message):
     __slots__ = ("channel_secret", "mask_secret", "seed", "advertisement")

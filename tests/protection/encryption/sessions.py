@@ -6,15 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from secagg.crypto.agreement import AgreementKey
+from secagg.crypto.sealing import unseal
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.binding import EncryptedContext
-from secagg.protection.encryption.client import AwaitingKey
-from secagg.protection.encryption.key_holder import HeldKey, make_key
-from secagg.protection.encryption.messages import EncryptedUpload, PublishedKey
-from secagg.protection.encryption.server import AwaitingCiphertexts, DeclaredSum
-from secagg.protection.seam import LocalParty
+from secagg.protection.encryption.client import begin_client
+from secagg.protection.encryption.key_holder import HeldKey, begin_holder
+from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, PublishedKey, SumRequest
+from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening, CiphertextsToAdd
+from secagg.protection.seam import LocalParty, Transition
 from secagg.unsafe_for_tests import SeededRandomness
 from secagg.wire import decode, encode
 
@@ -43,14 +45,14 @@ def context_for(
         session=(b"session of " + plan).ljust(32, b"."),
         roster=b"roster".ljust(32, b"."),
         identities={member: identity(f"c{member}").public for member in members},
-        names={member: f"c{member}" for member in members},
+        names={0: "server"} | {member: f"c{member}" for member in members} | {clients + 1: "key holder"},
         ring=Ring(-(-(largest.bit_length() + 1) // 8) * 8),
         length=length,
         colluders=0,
         dropouts=1,
         minimum_cohort=minimum_cohort,
         server=SERVER.public,
-        holder=HOLDER.public,
+        seconds={clients + 1: HOLDER.public},
         largest=largest,
     )
 
@@ -65,16 +67,22 @@ def party(member: int) -> LocalParty:
     return LocalParty(member, identity(f"c{member}"), SeededRandomness(b"party %d " % member))
 
 
+def holder_of(context: EncryptedContext) -> LocalParty:
+    """The session's key holder."""
+    return LocalParty(context.holder_index, HOLDER, SeededRandomness(b"sealing " + context.plan))
+
+
 def make_held(context: EncryptedContext) -> HeldKey:
     """The key holder's key for a session, through its bytes."""
-    return decode(HeldKey, encode(make_key(context, HOLDER, SeededRandomness(b"sealing " + context.plan))))
+    return decode(HeldKey, encode(begin_holder(context, holder_of(context)).state))
 
 
 def upload_of(
     context: EncryptedContext, published: PublishedKey, member: int, vector: np.ndarray
 ) -> tuple[EncryptedUpload, bytes]:
     """What an honest client sends, through its bytes."""
-    ready = AwaitingKey().advance(context, party(member), decode(PublishedKey, encode(published))).state
+    state = begin_client(context, party(member)).state
+    ready = state.advance(context, party(member), decode(PublishedKey, encode(published))).state
     transition = ready.protect(context, party(member), context.ring.encode(vector))
     return decode(EncryptedUpload, encode(transition.outgoing)), transition.vector
 
@@ -95,15 +103,59 @@ class Session:
     uploads: dict[int, tuple[EncryptedUpload, bytes]]
 
     def server(self) -> AwaitingCiphertexts:
-        """A server that has heard nobody yet."""
-        return AwaitingCiphertexts(self.context, self.held.published)
+        """A server that has heard no client yet."""
+        joining = AwaitingHolder(self.context)
+        joining.accept(self.context.holder_index, self.held.published)
+        return joining.close()[0]
 
-    def declare(self, *members: int) -> DeclaredSum:
-        """What the server declares when it hears these members."""
+    def adding(self, *members: int) -> CiphertextsToAdd:
+        """A server that has taken these members' uploads and added nothing."""
         server = self.server()
         for member in members:
-            server.accept(member, *self.uploads[member])
-        return server.close(SERVER)
+            server.accept(member, self.uploads[member][0])
+        return server.close()[0]
+
+    def added(self, *members: int) -> CiphertextsToAdd:
+        """The same with everything added."""
+        adding = self.adding(*members)
+        for member in members:
+            adding.add(member, self.uploads[member][1])
+        return adding
+
+    def request(self, *members: int) -> SumRequest:
+        """What the server shows the key holder when it hears these members."""
+        return self.added(*members).request(SERVER)
+
+    def ask(self, request: SumRequest) -> Transition:
+        """What the key holder makes of a request, through its bytes."""
+        return self.held.advance(self.context, holder_of(self.context), decode(SumRequest, encode(request)))
+
+    def mask_keys(self, *members: int) -> list[bytes]:
+        """The keys of these members' masks, as the key holder unseals them."""
+        sealing, keys = AgreementKey.from_bytes(self.held.sealing_secret), []
+        for member in members:
+            upload, _ = self.uploads[member]
+            key = bind.seed_key(self.context, sealing, upload.ephemeral, member, upload.key)
+            seed = unseal(key, upload.sealed_seed, bind.seed_associated(self.context, member, upload.key))
+            keys.append(bind.mask_key(self.context, seed, member))
+        return keys
+
+
+def opened(session: Session, request: SumRequest) -> np.ndarray:
+    """What the server makes of the key holder's answer to its request, every message through its bytes."""
+    context = session.context
+    answer = session.ask(request)
+    opening = AwaitingOpening(context, request.declaration)
+    opening.accept(context.holder_index, decode(OpenedSum, encode(answer.outgoing)))
+    opening.inspect(context.holder_index, answer.vector)
+    return opening.close()[0].open(context, context.ring.unpack(answer.vector, context.length))
+
+
+def requested_again(session: Session, request: SumRequest, packed: bytes | None = None, **changes) -> SumRequest:
+    """The request of a server that says and signs other things."""
+    packed = request.packed if packed is None else packed
+    changed = replace(request.declaration, total=sha256(packed))
+    return SumRequest(bind.sign_declaration(session.context, SERVER, replace(changed, **changes)), packed)
 
 
 def play(context: EncryptedContext, seed: int = 0) -> Session:

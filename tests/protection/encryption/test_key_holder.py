@@ -8,79 +8,116 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sealing import seal
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import binding as bind
-from secagg.protection.encryption.key_holder import HeldKey, SpentKey, make_key
-from secagg.protection.encryption.messages import Declaration
+from secagg.protection.encryption.key_holder import HOLDER_STATES, HeldKey, SpentKey, begin_holder
+from secagg.protection.encryption.messages import PublishedKey, SumRequest
+from secagg.protection.messages import Outcome
+from secagg.protection.seam import LocalParty, WaitingState
+from secagg.transcript.frames import make_body, payload_of
 from secagg.unsafe_for_tests import SeededRandomness
 from secagg.wire import decode, encode
 from tests.protection.encryption import sessions
-from tests.protection.encryption.sessions import HOLDER, SERVER, context_for, honest, identity, signed_again
+from tests.protection.encryption.sessions import (
+    HOLDER,
+    SERVER,
+    context_for,
+    holder_of,
+    honest,
+    identity,
+    requested_again,
+    signed_again,
+)
 
 
-def declared_again(session, declared, **changes):
-    """The declaration of a server that says and signs other things."""
-    return bind.sign_declaration(session.context, SERVER, replace(declared.declaration, **changes))
+def outcome_of(session, *members):
+    """The honest outcome of these members' sum."""
+    total = sum(session.vectors[member] for member in members)
+    return Outcome(members, sessions.sha256(total.astype("<i8").tobytes()), bytes(32), b"")
 
 
-def test_a_second_request_is_refused_for_ever():
-    """Once a request is accepted the state that remains opens nothing: not another set, not the same, not restarted."""
+def test_states_fit_the_driver_of_a_client():
+    """Every state of the key holder waits for the server's next message, and is remembered."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    state = session.held.begin(session.context, declared.declaration, declared.packed).state
-    other = session.declare(1, 2)
-    for spent in (state, decode(SpentKey, encode(state))):
-        for request in (declared, other):
-            with pytest.raises(ProtocolViolation, match="server: asks to open a second sum"):
-                spent.begin(session.context, request.declaration, request.packed)
+    states = (session.held, session.ask(session.request(1, 2)).state)
+    assert all(isinstance(state, WaitingState) for state in states)
+    assert tuple(map(type, states)) == HOLDER_STATES
+
+
+def test_the_key_opens_once():
+    """Whoever has opened a sum waits for its outcome and takes no other message: no second request above all."""
+    session = honest()
+    request = session.request(1, 2, 3)
+    spent = session.ask(request).state
+    for asked in (request, session.request(1, 2)):
+        body = make_body(session.context.plan, 0, 4, bytes(32), bytes(32), asked)
+        assert payload_of(body, type(session.held).awaits) == asked
+        with pytest.raises(MalformedMessage, match="Outcome is awaited"):
+            payload_of(body, spent.awaits)
+
+
+def test_an_outcome_before_the_request_is_out_of_order():
+    """Who holds the key takes nothing but a request."""
+    body = make_body(honest().context.plan, 0, 4, bytes(32), bytes(32), outcome_of(honest(), 1, 2, 3))
+    with pytest.raises(MalformedMessage, match="SumRequest is awaited"):
+        payload_of(body, HeldKey.awaits)
 
 
 def test_what_is_durable_after_a_request_holds_no_key():
-    """The spent state consists of the declaration's digest and nothing else."""
+    """The spent state consists of the members and the sum's digest and nothing else."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    state = session.held.begin(session.context, declared.declaration, declared.packed).state
-    assert state == SpentKey(bind.message_digest(declared.declaration))
-    assert len(encode(state)) == 34
+    state = session.ask(session.request(1, 2, 3)).state
+    outcome = outcome_of(session, 1, 2, 3)
+    assert state == SpentKey(outcome.members, outcome.aggregate_sha256)
+    assert len(encode(state)) == 39
 
 
-def test_a_restarted_key_holder_goes_on():
-    """A key that was written and read back before the request opens the same sum."""
+def test_a_restarted_key_holder_opens_to_the_same_bytes():
+    """The same request, again or after the key was written and read back, gives the same frame and the same sum."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    opened = [
-        held.begin(session.context, declared.declaration, declared.packed).opening.open(session.context, HOLDER, None)
-        for held in (session.held, decode(HeldKey, encode(session.held)))
-    ]
-    assert opened[0] == opened[1]
+    request = session.request(1, 2, 3)
+    restarted = replace(session, held=decode(HeldKey, encode(session.held)))
+    assert session.ask(request) == session.ask(request) == restarted.ask(request)
+
+
+def test_the_outcome_must_be_that_of_the_opened_sum():
+    """Other members than declared, and another sum than opened, are laid at the server's door."""
+    session, me = honest(), holder_of(honest().context)
+    state = session.ask(session.request(1, 2)).state
+    outcome = outcome_of(session, 1, 2)
+    for spent in (state, decode(SpentKey, encode(state))):
+        assert spent.advance(session.context, me, outcome).state == spent
+        for members in ((1, 3), (1, 2, 3)):
+            with pytest.raises(ProtocolViolation, match="server: the outcome has other members"):
+                spent.advance(session.context, me, replace(outcome, members=members))
+        with pytest.raises(ProtocolViolation, match="server: the outcome names another sum"):
+            spent.advance(session.context, me, replace(outcome, aggregate_sha256=bytes(32)))
 
 
 def test_a_refused_request_spends_nothing():
     """After requests that fail a check the honest one is still answered."""
     session = honest()
-    declared = session.declare(1, 2, 3)
+    request = session.request(1, 2, 3)
     with pytest.raises(ProtocolViolation):
-        session.held.begin(session.context, declared.declaration, declared.packed[:-1])
-    opening = session.held.begin(session.context, declared.declaration, declared.packed).opening
-    values = declared.opened(session.context, opening.open(session.context, HOLDER, None))
-    assert (values == sum(session.vectors.values())).all()
+        session.ask(replace(request, packed=request.packed[:-1]))
+    assert session.ask(request).state.members == (1, 2, 3)
 
 
 @pytest.mark.parametrize("signer", ["holder", "c1"])
 def test_only_the_server_declares(signer):
     """A declaration that the plan's server did not sign is refused."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    forged = bind.sign_declaration(session.context, identity(signer), declared.declaration)
-    with pytest.raises(ProtocolViolation, match="not signed"):
-        session.held.begin(session.context, forged, declared.packed)
+    request = session.request(1, 2, 3)
+    forged = bind.sign_declaration(session.context, identity(signer), request.declaration)
+    with pytest.raises(ProtocolViolation, match="server: the declaration is not signed"):
+        session.ask(replace(request, declaration=forged))
 
 
 def test_no_sum_below_the_minimum_cohort():
     """One client's sum is refused, whatever the server declares."""
     session = honest()
     upload, packed = session.uploads[1]
-    alone = declared_again(session, session.declare(1, 2), uploads=(upload,), total=upload.digest)
-    with pytest.raises(ProtocolViolation, match="declares 1 clients; at least 2"):
-        session.held.begin(session.context, alone, packed)
+    alone = requested_again(session, session.request(1, 2), packed, uploads=(upload,))
+    with pytest.raises(ProtocolViolation, match="server: declares 1 clients; at least 2"):
+        session.ask(alone)
 
 
 @pytest.mark.parametrize(
@@ -97,70 +134,63 @@ def test_the_minimum_leaves_two_honest_clients(colluders, dropouts, minimum_coho
 def test_every_declared_upload_must_be_its_clients():
     """A set with an upload that its member did not sign, or made for another key, is refused."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    first, second, third = declared.declaration.uploads
+    request = session.request(1, 2, 3)
+    first, second, third = request.declaration.uploads
     forged = bind.sign_upload(session.context, SERVER, third)
     with pytest.raises(ProtocolViolation, match="server: declares an upload that member 3 did not sign"):
-        session.held.begin(
-            session.context, declared_again(session, declared, uploads=(first, second, forged)), declared.packed
-        )
+        session.ask(requested_again(session, request, uploads=(first, second, forged)))
     elsewhere = signed_again(session.context, third, session.uploads[3][1], key=bytes(32))
-    with pytest.raises(ProtocolViolation, match="of member 3 for another key"):
-        session.held.begin(
-            session.context, declared_again(session, declared, uploads=(first, second, elsewhere)), declared.packed
-        )
+    with pytest.raises(ProtocolViolation, match="server: declares an upload of member 3 for another key"):
+        session.ask(requested_again(session, request, uploads=(first, second, elsewhere)))
 
 
 def test_a_member_is_declared_once():
     """The same upload twice in one declaration has no encoding, and is refused where it is made up in memory."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    first = declared.declaration.uploads[0]
+    request = session.request(1, 2, 3)
+    first = request.declaration.uploads[0]
+    doubled = requested_again(session, request, uploads=(first, first))
     with pytest.raises(MalformedMessage, match="ascending"):
-        encode(replace(declared.declaration, uploads=(first, first)))
-    doubled = declared_again(session, declared, uploads=(first, first))
+        encode(doubled)
     with pytest.raises(MalformedMessage, match="ascending"):
-        session.held.begin(session.context, doubled, declared.packed)
+        session.held.advance(session.context, holder_of(session.context), doubled)
 
 
 def test_a_sum_that_is_not_the_declared_one_or_none_is_refused():
     """Other bytes than declared, and declared bytes that are no ciphertexts, are refused and spend nothing."""
     session = honest()
-    declared, other = session.declare(1, 2, 3), session.declare(1, 2)
-    with pytest.raises(ProtocolViolation, match="another sum than the declared"):
-        session.held.begin(session.context, declared.declaration, other.packed)
-    for bad in (b"", declared.packed[:-1], bytes(len(declared.packed)), b"\xff" * len(declared.packed)):
-        lying = declared_again(session, declared, total=sessions.sha256(bad))
+    request, other = session.request(1, 2, 3), session.request(1, 2)
+    with pytest.raises(ProtocolViolation, match="server: sends another sum than the declared"):
+        session.ask(replace(request, packed=other.packed))
+    size = len(request.packed)
+    for bad in (b"\0", request.packed[:-1], bytes(size), b"\xff" * size):
         with pytest.raises(ProtocolViolation, match="server: the sum is no ciphertext"):
-            session.held.begin(session.context, lying, bad)
+            session.ask(requested_again(session, request, bad))
 
 
 def test_a_seed_that_was_not_sealed_names_its_client():
     """Garbage, a seed sealed by or for another, and one sealed in another session are laid at the client's door."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    first, second, third = declared.declaration.uploads
+    request = session.request(1, 2, 3)
+    first, second, third = request.declaration.uploads
     stolen = replace(second, ephemeral=first.ephemeral, sealed_seed=first.sealed_seed)
     for bad in (replace(second, sealed_seed=seal(b"k" * 32, b"s" * 32, b"")), stolen):
         signed = bind.sign_upload(session.context, identity("c2"), bad)
-        request = declared_again(session, declared, uploads=(first, signed, third))
         with pytest.raises(ProtocolViolation, match="c2: sealed no mask seed"):
-            session.held.begin(session.context, request, declared.packed)
+            session.ask(requested_again(session, request, uploads=(first, signed, third)))
 
 
 def test_a_wrong_seed_spoils_the_sum_and_nothing_is_released():
     """A client that seals another seed than that of its mask makes the opening refuse, without a culprit."""
     session = honest()
-    declared = session.declare(1, 2, 3)
+    request = session.request(1, 2, 3)
     again, _ = sessions.upload_of(session.context, session.held.published, 2, session.vectors[2])
-    first, second, third = declared.declaration.uploads
+    first, second, third = request.declaration.uploads
     lie = signed_again(
         session.context, second, session.uploads[2][1], ephemeral=again.ephemeral, sealed_seed=reseal(session, again)
     )
-    request = declared_again(session, declared, uploads=(first, lie, third))
-    opening = session.held.begin(session.context, request, declared.packed).opening
     with pytest.raises(SessionAborted, match="outside the plan's capacity"):
-        opening.open(session.context, HOLDER, None)
+        session.ask(requested_again(session, request, uploads=(first, lie, third)))
 
 
 def reseal(session, upload):
@@ -173,18 +203,26 @@ def reseal(session, upload):
 
 
 def test_every_session_has_its_own_key():
-    """Two keys share nothing, and only the plan's key holder makes one."""
+    """Two keys share nothing, and what goes out first is the published half."""
     context = context_for()
-    first, second = (make_key(context, HOLDER, SeededRandomness(seed)) for seed in (b"a", b"b"))
+    begun = [begin_holder(context, LocalParty(4, HOLDER, SeededRandomness(seed))) for seed in (b"a", b"b")]
+    first, second = (each.state for each in begun)
+    assert [each.outgoing for each in begun] == [first.published, second.published]
     assert first.secret != second.secret
     assert first.published.public_key != second.published.public_key
     assert first.published.sealing_key != second.published.sealing_key
+    assert decode(PublishedKey, encode(first.published)) == first.published
+
+
+@pytest.mark.parametrize(("index", "key"), [(4, SERVER), (0, SERVER), (1, identity("c1")), (1, HOLDER)])
+def test_only_the_plans_key_holder_makes_a_key(index, key):
+    """The server, a client, and the key holder under another index are refused."""
     with pytest.raises(BadInput, match="not the plan's key holder"):
-        make_key(context, SERVER, SeededRandomness(b"a"))
+        begin_holder(context_for(), LocalParty(index, key, SeededRandomness(b"a")))
 
 
-def test_a_declaration_survives_its_bytes():
+def test_a_request_survives_its_bytes():
     """What the server signs is what the key holder reads."""
-    declared = honest().declare(1, 2, 3)
-    assert decode(Declaration, encode(declared.declaration)) == declared.declaration
-    assert declared.declaration.members == (1, 2, 3)
+    request = honest().request(1, 2, 3)
+    assert decode(SumRequest, encode(request)) == request
+    assert request.declaration.members == (1, 2, 3)

@@ -7,21 +7,22 @@ import pytest
 from scipy import stats
 
 from secagg.crypto.agreement import AgreementKey
-from secagg.errors import CapacityExceeded, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.client import AwaitingKey
-from secagg.protection.encryption.messages import OpenedSum
-from secagg.protection.encryption.polynomials import add, pack, unpack
-from secagg.protection.encryption.server import AwaitingCiphertexts
+from secagg.protection.encryption.polynomials import add, pack
+from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening
 from secagg.unsafe_for_tests import SeededRandomness
 from tests.protection.encryption import sessions
-from tests.protection.encryption.sessions import HOLDER, LENGTH, SERVER, context_for, honest, identity, signed_again
+from tests.protection.encryption.sessions import HOLDER, SERVER, context_for, holder_of, honest, identity, signed_again
 
 
-def coefficients(session, packed):
-    parameters = session.context.parameters
-    return unpack(packed, parameters.ciphertexts(LENGTH), parameters.primes, parameters.degree, parameters.entry_bytes)
+def offered_key(context, published):
+    """A server that is offered this key."""
+    server = AwaitingHolder(context)
+    server.accept(context.holder_index, published)
+    return server
 
 
 def unreduced(packed):
@@ -29,7 +30,7 @@ def unreduced(packed):
 
 
 def transparent(session, packed):
-    polynomials = coefficients(session, packed)
+    polynomials = session.context.polynomials(packed)
     polynomials[1, 1] = 0
     return pack(polynomials, session.context.parameters.entry_bytes)
 
@@ -57,44 +58,58 @@ def test_hostile_ciphertexts_are_refused_by_name_and_leave_the_sum_alone(name):
     session = honest()
     upload, packed = session.uploads[2]
     bad = HOSTILE[name](session, packed)
-    server = session.server()
+    server, signed = session.server(), signed_again(session.context, upload, bad)
     with pytest.raises(ProtocolViolation) as caught:
-        server.accept(2, signed_again(session.context, upload, bad), bad)
+        server.inspect(2, bad)
     assert caught.value.culprit == "c2"
-    server.accept(1, *session.uploads[1])
-    server.accept(3, *session.uploads[3])
-    assert server.close(SERVER).packed == session.declare(1, 3).packed
+    if len(bad) != server.vector_bytes:
+        with pytest.raises(ProtocolViolation, match="c2: announces"):
+            server.accept(2, signed)
+        return
+    for member in (1, 3):
+        server.accept(member, session.uploads[member][0])
+    server.accept(2, signed)
+    adding, _ = server.close()
+    adding.add(1, session.uploads[1][1])
+    with pytest.raises(ProtocolViolation, match="c2: uploads what is no ciphertext"):
+        adding.add(2, bad)
+    adding.add(3, session.uploads[3][1])
+    with pytest.raises(BadInput, match=r"lacks the ciphertexts of c2$"):
+        adding.request(SERVER)
 
 
 @pytest.mark.parametrize("position", [0, 1000, -1])
 def test_a_flipped_bit_is_not_what_the_client_signed(position):
-    """Ciphertexts that changed on the way are refused."""
+    """Ciphertexts that changed while they waited are not added."""
     session = honest()
-    upload, packed = session.uploads[1]
-    flipped = bytearray(packed)
+    flipped = bytearray(session.uploads[1][1])
     flipped[position] ^= 1
-    with pytest.raises(ProtocolViolation, match="other bytes"):
-        session.server().accept(1, upload, bytes(flipped))
+    adding = session.adding(1, 2)
+    with pytest.raises(BadInput, match="of c1 are missing or not those"):
+        adding.add(1, bytes(flipped))
+    adding.add(1, session.uploads[1][1])
+    adding.add(2, session.uploads[2][1])
+    assert adding.request(SERVER) == session.request(1, 2)
 
 
 @pytest.mark.parametrize("field", ["digest", "key", "ephemeral", "sealed_seed", "signature"])
 def test_every_field_of_an_upload_is_signed(field):
     """An upload with one byte changed is refused."""
     session = honest()
-    upload, packed = session.uploads[1]
+    upload, _ = session.uploads[1]
     value = getattr(upload, field)
     changed = replace(upload, **{field: bytes([value[0] ^ 1]) + value[1:]})
     with pytest.raises(ProtocolViolation, match="not signed"):
-        session.server().accept(1, changed, packed)
+        session.server().accept(1, changed)
 
 
 def test_an_upload_is_its_senders_own():
     """One client's upload sent by another, or by a stranger, is refused."""
     session = honest()
     with pytest.raises(ProtocolViolation, match="c2: the upload is not signed"):
-        session.server().accept(2, *session.uploads[1])
+        session.server().accept(2, session.uploads[1][0])
     with pytest.raises(ProtocolViolation, match="not expected"):
-        session.server().accept(9, *session.uploads[1])
+        session.server().accept(9, session.uploads[1][0])
 
 
 def test_an_upload_counts_once():
@@ -102,15 +117,15 @@ def test_an_upload_counts_once():
     session = honest()
     server = session.server()
     for _ in range(3):
-        server.accept(1, *session.uploads[1])
-    other = sessions.upload_of(session.context, session.held.published, 1, -session.vectors[1])
+        server.accept(1, session.uploads[1][0])
+    other, _ = sessions.upload_of(session.context, session.held.published, 1, -session.vectors[1])
     with pytest.raises(ProtocolViolation, match="second, different"):
-        server.accept(1, *other)
+        server.accept(1, other)
     assert not server.complete
-    server.accept(2, *session.uploads[2])
-    server.accept(3, *session.uploads[3])
+    server.accept(2, session.uploads[2][0])
+    server.accept(3, session.uploads[3][0])
     assert server.complete
-    assert server.close(SERVER).packed == session.declare(1, 2, 3).packed
+    assert server.close()[0].vectors == (1, 2, 3)
 
 
 def test_replays_into_another_session_are_refused():
@@ -121,24 +136,23 @@ def test_replays_into_another_session_are_refused():
     with pytest.raises(ProtocolViolation, match="key holder: the published key is not signed"):
         AwaitingKey().advance(elsewhere, sessions.party(1), session.held.published)
     with pytest.raises(ProtocolViolation, match="key holder: the published key is not signed"):
-        AwaitingCiphertexts(again, session.held.published)
+        offered_key(again, session.held.published)
     with pytest.raises(ProtocolViolation, match="c1: the upload is not signed"):
-        AwaitingCiphertexts(elsewhere, held.published).accept(1, *session.uploads[1])
-    declared = session.declare(1, 2, 3)
+        AwaitingCiphertexts(elsewhere, held.published).accept(1, session.uploads[1][0])
+    request = session.request(1, 2, 3)
     with pytest.raises(ProtocolViolation, match="server: the declaration is not signed"):
-        held.begin(elsewhere, declared.declaration, declared.packed)
-    opened = session.held.begin(session.context, declared.declaration, declared.packed).opening
+        held.advance(elsewhere, holder_of(elsewhere), request)
     with pytest.raises(ProtocolViolation, match="key holder: the opened sum is not signed"):
-        declared.opened(again, opened.open(session.context, HOLDER, None))
+        AwaitingOpening(again, request.declaration).accept(4, session.ask(request).outgoing)
 
 
 def test_an_upload_under_another_key_is_refused():
     """Ciphertexts for a second key of the same session, honestly signed, are refused."""
     session = honest()
     second = sessions.make_held(session.context)
-    upload = sessions.upload_of(session.context, second.published, 1, session.vectors[1])
+    upload, _ = sessions.upload_of(session.context, second.published, 1, session.vectors[1])
     with pytest.raises(ProtocolViolation, match="c1: the upload is for another published key"):
-        session.server().accept(1, *upload)
+        session.server().accept(1, upload)
 
 
 def test_an_upload_with_a_key_of_small_order_is_refused():
@@ -146,7 +160,7 @@ def test_an_upload_with_a_key_of_small_order_is_refused():
     session = honest()
     upload, packed = session.uploads[1]
     with pytest.raises(ProtocolViolation, match="small order"):
-        session.server().accept(1, signed_again(session.context, upload, packed, ephemeral=bytes(32)), packed)
+        session.server().accept(1, signed_again(session.context, upload, packed, ephemeral=bytes(32)))
 
 
 BAD_KEYS = {
@@ -166,41 +180,24 @@ def test_a_published_key_that_is_none_is_refused(match):
     with pytest.raises(ProtocolViolation, match=f"key holder: .*{match}"):
         AwaitingKey().advance(session.context, sessions.party(1), bad)
     with pytest.raises(ProtocolViolation, match=f"key holder: .*{match}"):
-        AwaitingCiphertexts(session.context, bad)
+        offered_key(session.context, bad)
 
 
 @pytest.mark.parametrize("signer", ["server", "c1"])
 def test_only_the_plans_key_holder_publishes(signer):
-    """A key signed by anyone else, the server above all, is refused by clients."""
+    """A key signed by anyone else, the server above all, is refused by clients and server."""
     session = honest()
     forged = bind.sign_key(session.context, identity(signer), session.held.published)
     with pytest.raises(ProtocolViolation, match="not signed"):
         AwaitingKey().advance(session.context, sessions.party(1), forged)
+    with pytest.raises(ProtocolViolation, match="not signed"):
+        offered_key(session.context, forged)
 
 
 def test_too_few_uploads_abort():
-    """The server declares no set below the minimum."""
-    session = honest()
+    """The server adds no set below the minimum."""
     with pytest.raises(SessionAborted, match="only 1 clients uploaded; at least 2"):
-        session.declare(1)
-
-
-def test_the_server_takes_only_the_key_holders_opening_of_its_sum():
-    """An opening that is forged, of another declaration, or of another length is refused."""
-    session = honest()
-    declared, other = session.declare(1, 2, 3), session.declare(1, 2)
-    opened = session.held.begin(session.context, declared.declaration, declared.packed).opening.open(
-        session.context, HOLDER, None
-    )
-    with pytest.raises(ProtocolViolation, match="not signed"):
-        declared.opened(session.context, replace(opened, values=bytes(len(opened.values))))
-    with pytest.raises(ProtocolViolation, match="not signed"):
-        declared.opened(session.context, bind.sign_opened(session.context, SERVER, opened))
-    with pytest.raises(ProtocolViolation, match="another sum"):
-        other.opened(session.context, opened)
-    short = bind.sign_opened(session.context, HOLDER, OpenedSum(opened.declaration, bytes(8), bytes(64)))
-    with pytest.raises(ProtocolViolation, match="opened 8 bytes"):
-        declared.opened(session.context, short)
+        honest().adding(1)
 
 
 def test_a_capacity_beyond_the_ring_is_refused():
@@ -209,28 +206,37 @@ def test_a_capacity_beyond_the_ring_is_refused():
         _ = replace(context_for(), largest=2**40).parameters
 
 
-def opening_with_the_key_in_it(multiple):
-    """The opening of a sum to which client 2 added `multiple` · s, s the secret key's polynomial."""
+def request_with(polynomial, amount):
+    """The request for a sum to whose first ciphertext client 2 added a constant, in one of its two polynomials."""
     session = honest()
     parameters = session.context.parameters
     upload, packed = session.uploads[2]
-    polynomials = coefficients(session, packed)
+    polynomials = session.context.polynomials(packed)
     shift = np.zeros_like(polynomials)
-    shift[0, 1, 0, 0] = multiple * parameters.modulus >> parameters.plain_bits
+    shift[0, polynomial, 0, 0] = amount
     add(polynomials, shift, parameters.primes)
     crafted = pack(polynomials, parameters.entry_bytes)
-    server = session.server()
-    for member in (1, 3):
-        server.accept(member, *session.uploads[member])
-    server.accept(2, signed_again(session.context, upload, crafted), crafted)
-    declared = server.close(SERVER)
-    return session, declared, session.held.begin(session.context, declared.declaration, declared.packed).opening
+    uploads = session.uploads | {2: (signed_again(session.context, upload, crafted), crafted)}
+    return replace(session, uploads=uploads).request(1, 2, 3)
+
+
+def request_with_the_key_in_it(multiple):
+    """The request for a sum to which client 2 added `multiple` · s, s the secret key's polynomial."""
+    parameters = honest().context.parameters
+    return request_with(1, multiple * parameters.modulus >> parameters.plain_bits)
+
+
+def test_a_sum_with_more_noise_than_honest_ones_is_refused_whole():
+    """One coefficient that still decrypts but has too much noise ends the session, and nothing is released."""
+    parameters = honest().context.parameters
+    with pytest.raises(SessionAborted, match="more noise than a sum of honest ciphertexts"):
+        honest().ask(request_with(0, parameters.modulus >> (parameters.plain_bits + 3)))
 
 
 def test_a_ciphertext_that_adds_the_secret_key_cannot_be_told():
     """What checks cannot give: a crafted upload brings the ternary secret key into the sum, unrecognised."""
-    session, declared, opening = opening_with_the_key_in_it(1)
-    values = declared.opened(session.context, opening.open(session.context, HOLDER, None))
+    session = honest()
+    values = sessions.opened(session, request_with_the_key_in_it(1))
     leaked = (values - sum(session.vectors.values()))[: session.context.parameters.degree]
     assert set(leaked) == {-1, 0, 1}
 
@@ -239,26 +245,26 @@ def test_with_the_secret_key_an_upload_is_still_uniform():
     """What the mask gives: whoever has the BFV key reads uniform values in a stored upload (false failure 10⁻⁹)."""
     session = honest()
     parameters = session.context.parameters
-    stored = coefficients(session, session.uploads[1][1])
+    stored = session.context.polynomials(session.uploads[1][1])
     values = bfv.decrypt(parameters, session.held.secret, stored) >> np.uint64(parameters.plain_bits - 6)
     assert stats.chisquare(np.bincount(values.astype(np.int64), minlength=64)).pvalue > 1e-9
 
 
 def test_a_key_dependent_sum_beyond_the_capacity_is_refused_whole():
     """Where the key's polynomial drives entries out of the capacity nothing is released."""
-    session, _, opening = opening_with_the_key_in_it(1 << (honest().context.parameters.plain_bits - 1))
+    session = honest()
     with pytest.raises(SessionAborted, match="outside the plan's capacity"):
-        opening.open(session.context, HOLDER, None)
+        session.ask(request_with_the_key_in_it(1 << (session.context.parameters.plain_bits - 1)))
 
 
 def test_no_repr_shows_a_secret():
-    """States, messages and openings print neither key, seed, mask nor ciphertext."""
+    """States, messages and transitions print neither key, seed, mask, ciphertext nor sum."""
     session = honest()
-    declared = session.declare(1, 2, 3)
-    commitment = session.held.begin(session.context, declared.declaration, declared.packed)
-    secrets = [session.held.secret, session.held.sealing_secret, *commitment.opening.mask_keys, declared.packed]
-    for shown in (session.held, commitment, declared):
-        assert not any(repr(secret)[2:20] in repr(shown) for secret in secrets)
+    request = session.request(1, 2, 3)
+    opened = session.ask(request)
+    secrets = [session.held.secret, session.held.sealing_secret, *session.mask_keys(1, 2, 3)]
+    for shown in (session.held, request, opened):
+        assert not any(repr(secret)[2:20] in repr(shown) for secret in (*secrets, request.packed, opened.vector))
     key = AgreementKey.generate(SeededRandomness(b"x"))
     assert "private" not in repr(key)
     assert "secret" not in repr(bfv.generate(session.context.parameters))

@@ -11,26 +11,23 @@ from scipy import stats
 
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.encryption import bfv
-from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.client import CiphertextUploaded
 from secagg.protection.encryption.masks import apply_mask, centre, widen
-from secagg.protection.encryption.messages import Declaration, OpenedSum
 from secagg.protection.encryption.parameters import for_capacity
-from secagg.protection.encryption.server import DeclaredSum
 from secagg.protection.messages import Outcome
-from secagg.wire import decode, encode
+from secagg.wire import encode
 from tests.protection.encryption import sessions
-from tests.protection.encryption.sessions import HOLDER, LARGEST, LENGTH, context_for, honest, play
+from tests.protection.encryption.sessions import (
+    LARGEST,
+    LENGTH,
+    context_for,
+    honest,
+    opened,
+    play,
+    requested_again,
+)
 
 RARE = 1e-9  # false-failure rate of each statistical test; with fixed seeds a test that passes keeps passing
-
-
-def open_sum(session, declared: DeclaredSum, noise=None):
-    """The server's view of what the key holder opens, every message through its bytes."""
-    declaration = decode(Declaration, encode(declared.declaration))
-    commitment = session.held.begin(session.context, declaration, declared.packed)
-    opened = commitment.opening.open(session.context, HOLDER, noise)
-    return declared.opened(session.context, decode(OpenedSum, encode(opened)))
 
 
 @pytest.mark.parametrize("members", [(1, 2, 3), (1, 2), (1, 3), (2, 3)])
@@ -38,7 +35,7 @@ def test_the_sum_of_every_allowed_set_is_exact(members):
     """Whoever of the tolerated clients vanishes, the rest's sum is opened exactly."""
     session = honest()
     expected = sum(session.vectors[member] for member in members)
-    assert (open_sum(session, session.declare(*members)) == expected).all()
+    assert (opened(session, session.request(*members)) == expected).all()
 
 
 @settings(max_examples=12)
@@ -49,7 +46,7 @@ def test_sums_are_exact_in_every_ring_up_to_the_capacity(data, clients, bits):
     context = context_for(clients, length=5, largest=largest)
     session = play(context, data.draw(st.integers(0, 2**32)))
     expected = sum(session.vectors.values())
-    assert (open_sum(session, session.declare(*context.clients)) == expected).all()
+    assert (opened(session, session.request(*context.clients)) == expected).all()
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
@@ -58,17 +55,18 @@ def test_the_capacity_is_the_edge(beyond, sign):
     """A sum of exactly ±capacity is opened; one more is refused, and nothing of the sum is released."""
     context = context_for(2, length=5)
     session = play(context)
-    held = session.held
     entry = np.array([0, 0, 0, 0, sign * (LARGEST // 2)])
-    server = session.server()
-    server.accept(1, *sessions.upload_of(context, held.published, 1, entry))
-    server.accept(2, *sessions.upload_of(context, held.published, 2, entry + sign * np.array([0, 0, 0, 0, beyond])))
-    declared = server.close(sessions.SERVER)
+    vectors = {1: entry, 2: entry + sign * np.array([0, 0, 0, 0, beyond])}
+    uploads = {
+        member: sessions.upload_of(context, session.held.published, member, vector)
+        for member, vector in vectors.items()
+    }
+    request = replace(session, uploads=uploads).request(1, 2)
     if beyond == 0:
-        assert open_sum(session, declared)[4] == sign * LARGEST
+        assert opened(session, request)[4] == sign * LARGEST
     else:
         with pytest.raises(SessionAborted, match="outside the plan's capacity"):
-            open_sum(session, declared)
+            session.ask(request)
 
 
 @given(bits=st.integers(2, 59), data=st.data())
@@ -82,13 +80,6 @@ def test_centring_undoes_the_reduction_up_to_half_of_t(bits, data):
     assert wide.size == parameters.degree
     assert int(wide.max()) < 2**bits
     assert (centre(parameters, wide, len(values)) == values).all()
-
-
-def test_the_key_holders_noise_is_in_what_the_server_gets():
-    """The opened sum is the exact sum plus the key holder's noise, which may exceed the capacity."""
-    session = honest()
-    noise = -np.arange(LENGTH, dtype=np.int64) - LARGEST
-    assert (open_sum(session, session.declare(1, 2, 3), noise) == sum(session.vectors.values()) + noise).all()
 
 
 def uniform(values, bits):
@@ -113,15 +104,12 @@ def test_masks_are_uniform_modulo_t(bits):
 def test_one_clients_ciphertext_passed_off_as_the_sum_is_noise(passed_off):
     """Declared as all three's sum, one upload opens to uniform noise that no one gets (false failure 10⁻⁹ each)."""
     session = honest()
-    upload, packed = session.uploads[passed_off]
-    declaration = replace(session.declare(1, 2, 3).declaration, total=upload.digest)
-    declaration = bind.sign_declaration(session.context, sessions.SERVER, declaration)
-    opening = session.held.begin(session.context, declaration, packed).opening
+    request = requested_again(session, session.request(1, 2, 3), session.uploads[passed_off][1])
     with pytest.raises(SessionAborted, match="outside the plan's capacity"):
-        opening.open(session.context, HOLDER, None)
+        session.ask(request)
     parameters = session.context.parameters
-    values = bfv.decrypt(parameters, opening.secret, opening.total)
-    for key in opening.mask_keys:
+    values = bfv.decrypt(parameters, session.held.secret, session.context.polynomials(request.packed))
+    for key in session.mask_keys(1, 2, 3):
         apply_mask(parameters, values, key, -1)
     assert uniform(values, parameters.plain_bits) > RARE
     vector = session.vectors[passed_off]
@@ -132,13 +120,10 @@ def test_one_clients_ciphertext_passed_off_as_the_sum_is_noise(passed_off):
 def test_a_declared_set_that_is_not_the_summed_one_opens_to_nothing(pair):
     """The sum of three declared as that of two, or of two declared as that of three, is refused."""
     session = honest()
-    two, three = session.declare(*pair), session.declare(1, 2, 3)
+    two, three = session.request(*pair), session.request(1, 2, 3)
     for told, sent in ((two, three), (three, two)):
-        declaration = bind.sign_declaration(
-            session.context, sessions.SERVER, replace(told.declaration, total=sent.declaration.total)
-        )
         with pytest.raises(SessionAborted, match="outside the plan's capacity"):
-            open_sum(session, DeclaredSum(declaration, sent.packed))
+            session.ask(requested_again(session, told, sent.packed))
 
 
 def test_what_leaves_a_client_has_one_size():

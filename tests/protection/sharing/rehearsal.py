@@ -2,19 +2,18 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from secagg.crypto.signatures import SigningKey
 from secagg.protection import LocalParty
-from secagg.protection.sharing.agreeing import SetAgreed, SetCommitted, SetRevealed
-from secagg.protection.sharing.client import SharesSent, share
-from secagg.protection.sharing.collecting import Collecting, begin
+from secagg.protection.seam import Transition
+from secagg.protection.sharing.client import SharesSent, begin_client, deliveries
+from secagg.protection.sharing.collecting import begin_aggregator
 from secagg.protection.sharing.context import SharedContext
-from secagg.protection.sharing.keeper import Keeper
-from secagg.protection.sharing.summing import SumCommitted, SumRevealed
+from secagg.protection.sharing.coordinating import GatheringKeys
 from secagg.unsafe_for_tests import SeededRandomness
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import context_for, party, vectors_for
@@ -28,16 +27,18 @@ def identity(number: int) -> SigningKey:
     return SigningKey.generate(SeededRandomness(b"aggregator %d" % number))
 
 
-def aggregator(number: int, seed: bytes = b"") -> LocalParty:
+def aggregator(context: SharedContext, number: int, seed: bytes = b"") -> LocalParty:
     """An aggregator with its own reproducible secrets."""
-    return LocalParty(number, identity(number), SeededRandomness(b"secrets of aggregator %d " % number + seed))
+    source = SeededRandomness(b"secrets of aggregator %d " % number + seed)
+    return LocalParty(len(context.clients) + number, identity(number), source)
 
 
 def shared_context(m: int = 2, clients: int = 5, **facts: Any) -> SharedContext:
     """A session of clients c1…cn and aggregators a1…am."""
-    numbers = range(1, m + 1)
-    identities = {number: identity(number).public for number in numbers}
-    return SharedContext(context_for(clients, **facts), identities, {number: f"a{number}" for number in numbers})
+    session, places = context_for(clients, **facts), range(1, m + 1)
+    names = {0: "server", **session.names, **{clients + number: f"a{number}" for number in places}}
+    seconds = {clients + number: identity(number).public for number in places}
+    return SharedContext.of(replace(session, names=names, seconds=seconds))
 
 
 def through(message: Any) -> Any:
@@ -47,152 +48,198 @@ def through(message: Any) -> Any:
 
 @dataclass
 class Shared:
-    """The parties of one session. `disk` holds what each aggregator has kept: state bytes, shares, sum share."""
+    """The parties of one session; aggregators go by their numbers.
+
+    `said` is what each aggregator has sent to the server, `shown` what the server has sent to each party. `disk` holds
+    what each aggregator has kept: its state and frame, what it heard since, shares, sum share.
+    """
 
     context: SharedContext
     seed: bytes = b""
     crashing: bool = False  # every aggregator is killed after each step and goes on from its disk
     parties: dict[int, LocalParty] = field(default_factory=dict)
-    keepers: dict[int, Keeper] = field(default_factory=dict)
+    states: dict[int, Any] = field(default_factory=dict)
+    said: dict[int, Any] = field(default_factory=dict)
+    shown: dict[int, Any] = field(default_factory=dict)
     disk: dict[int, dict[Any, Any]] = field(default_factory=dict)
-    sent: dict[int, SharesSent] = field(default_factory=dict)
-    sealed: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    keys: Any = None
+    transitions: dict[int, Transition] = field(default_factory=dict)
+    receipts: dict[int, dict[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.vectors = vectors_for(self.context.session)
+        self.vectors = vectors_for(self.context)
+        self.server: Any = GatheringKeys(self.context)
         for number in self.context.numbers:
-            self.parties[number] = aggregator(number, self.seed)
+            self.parties[number] = aggregator(self.context, number, self.seed)
             self.disk[number] = {}
-            state = begin(self.context, self.parties[number])
-            self.keepers[number] = Keeper(state, self.writer(number))
+            self.take(number, begin_aggregator(self.context, self.parties[number]))
         self._maybe_crash()
 
-    def writer(self, number: int) -> Callable[[Any], None]:
-        """Where an aggregator keeps its state."""
+    def take(self, number: int, transition: Transition) -> None:
+        """An aggregator keeps what its driver would keep, and speaks."""
+        disk, said = self.disk[number], transition.outgoing
+        if transition.vector is not None:
+            disk["sum"] = transition.vector
+        if said is not None:
+            disk["state"], disk["frame"] = ((type(each), encode(each)) for each in (transition.state, said))
+            disk["heard"] = None
+            self.said[number] = through(said)
+        self.states[number] = transition.state
 
-        def keep(state: Any) -> None:
-            self.disk[number]["state"] = (type(state), encode(state))
-
-        return keep
+    def hear(self, number: int, message: Any) -> None:
+        """The server's message reaches an aggregator."""
+        state, me = self.states[number], self.parties[number]
+        transition = state.advance(self.context, me, through(message))
+        if transition.outgoing is None:
+            self.disk[number]["heard"] = message
+        self.take(number, transition)
 
     def restart(self, number: int) -> None:
         """Kill an aggregator; it goes on from its disk with other randomness."""
-        cls, content = self.disk[number]["state"]
-        self.parties[number] = aggregator(number, self.seed + b" restarted")
-        self.keepers[number] = Keeper(decode(cls, content), self.writer(number))
+        disk = self.disk[number]
+        self.parties[number] = aggregator(self.context, number, self.seed + b" restarted")
+        self.states[number], self.said[number] = decode(*disk["state"]), decode(*disk["frame"])
+        if disk["heard"] is not None:
+            self.hear(number, disk["heard"])
 
     def _maybe_crash(self) -> None:
-        for number in self.context.numbers:
-            if self.crashing:
-                self.restart(number)
+        for number in self.context.numbers if self.crashing else ():
+            self.restart(number)
 
-    def said(self) -> dict[int, Any]:
-        """What each aggregator's state announces."""
-        return {
-            number: through(keeper.state.announcement(self.context, self.parties[number]))
-            for number, keeper in self.keepers.items()
-        }
+    def accept(self, number: int, message: Any) -> None:
+        """An aggregator's message reaches the server."""
+        self.server.accept(self.context.index_of(number), through(message))
+
+    def gather(self) -> "Shared":
+        """The server takes what every aggregator has said, and answers."""
+        for number, message in self.said.items():
+            self.accept(number, message)
+        self.server, answers = self.server.close()
+        self.shown = {index: through(message) for index, message in answers.items()}
+        return self
+
+    def relay(self) -> "Shared":
+        """The server's answers reach every aggregator."""
+        for number in self.context.numbers:
+            self.hear(number, self.shown[self.context.index_of(number)])
+        self._maybe_crash()
+        return self
+
+    def publish(self) -> "Shared":
+        """The session keys reach the clients."""
+        if self.keys is None:
+            self.keys = self.gather().shown[1]
+        return self
+
+    def protect(self, client: int, me: LocalParty | None = None) -> Transition:
+        """A client draws its shares from everyone's session keys."""
+        me = me or party(client, self.seed)
+        waiting: Any = begin_client(self.context, me).state
+        ready: Any = waiting.advance(self.context, me, self.publish().keys).state
+        transition: Transition = ready.protect(self.context, me, self.context.ring.encode(self.vectors[client]))
+        return transition
 
     def prepare(self, client: int) -> None:
-        """A client draws its shares from everyone's session keys."""
-        residues = self.context.session.ring.encode(self.vectors[client])
-        me = party(client, self.seed)
-        self.sent[client], self.sealed[client] = share(self.context, me, self.said().values(), residues)
+        """A client fixes its upload."""
+        self.transitions[client] = self.protect(client)
+        self.receipts[client] = {}
+
+    def sent(self, client: int) -> SharesSent:
+        """What a client remembers."""
+        state = self.transitions[client].state
+        assert isinstance(state, SharesSent)
+        return through(state)
+
+    def sealed(self, client: int) -> tuple[bytes, ...]:
+        """The shares that a client delivers, in the order of the aggregators."""
+        vector = self.transitions[client].vector or b""
+        return tuple(vector[part.start : part.start + part.size] for part in deliveries(self.context))
 
     def submit(self, number: int, client: int, manifest: Any = None, sealed: bytes | None = None) -> None:
         """One upload reaches one aggregator, whose receipt reaches the client."""
-        manifest = through(manifest or self.sent[client].announcement)
-        sealed = self.sealed[client][number - 1] if sealed is None else sealed
+        manifest = through(manifest or self.transitions[client].outgoing)
+        sealed = self.sealed(client)[number - 1] if sealed is None else sealed
         me = self.parties[number]
-        state = self.keepers[number].move(Collecting, lambda at: at.accept(self.context, me, manifest, sealed), "c")
-        self.disk[number][manifest.client] = sealed
+        state = self.states[number].accept(self.context, me, manifest, sealed)
+        self.disk[number] |= {manifest.client: sealed, "state": (type(state), encode(state))}
+        self.states[number] = state
         receipt = through(state.receipt(self.context, me, manifest.client))
-        self.sent[client] = through(self.sent[client].acknowledged(self.context, receipt))
+        self.sent(client).check_receipt(self.context, receipt)
+        self.receipts[client][number] = receipt
 
     def upload(self, *clients: int, to: Iterable[int] = ()) -> "Shared":
         """Whole uploads, to all aggregators or to some."""
         for client in clients:
-            if client not in self.sent:
+            if client not in self.transitions:
                 self.prepare(client)
             for number in tuple(to) or self.context.numbers:
                 self.submit(number, client)
         self._maybe_crash()
         return self
 
-    def step(self, here: type, action: Callable[[Any, LocalParty, list[Any]], Any]) -> "Shared":
-        """Every aggregator takes a step, given its state and what the others have said."""
-        said = self.said() if here in (SetCommitted, SetRevealed, SumCommitted) else {}
+    def work(self, action: Callable[[int, Any], Transition]) -> "Shared":
+        """Every aggregator does what its state is for."""
         for number in self.context.numbers:
-            others = [message for other, message in said.items() if other != number]
-            self.take(number, here, action, others)
+            self.take(number, action(number, self.states[number]))
         self._maybe_crash()
         return self
 
-    def take(self, number: int, here: type, action: Callable[..., Any], others: list[Any]) -> None:
-        """One aggregator takes a step."""
-        me = self.parties[number]
-        self.keepers[number].move(here, lambda at: action(at, me, others), f"a{number}")
-
     def commit_sets(self) -> "Shared":
         """The deadline passes."""
-        return self.step(Collecting, lambda at, me, _: at.close(self.context, me))
+        return self.publish().work(lambda number, at: at.close(self.context, self.parties[number]))
 
     def reveal_sets(self) -> "Shared":
         """All have committed to what they accepted."""
-        return self.step(SetCommitted, lambda at, me, others: at.reveal(self.context, me, others))
+        return self.gather().relay()
 
     def agree(self) -> "Shared":
         """All have shown what they accepted."""
-        return self.step(SetRevealed, lambda at, me, others: at.agree(self.context, me, others))
+        return self.gather().relay()
 
     def add_up(self, number: int, noise: np.ndarray | None = None) -> bytes:
         """The packed sum share of one aggregator, from its disk."""
-        total = self.keepers[number].state.summing(self.context, self.parties[number])
+        total = self.states[number].summing(self.context, self.parties[number])
         for client in total.waiting:
             total.add(client, self.disk[number][client])
         return total.packed(noise)
 
     def commit_sums(self, noises: dict[int, np.ndarray] | None = None) -> "Shared":
         """Each adds its shares and its noise."""
-        for number in self.context.numbers:
-            self.disk[number]["sum"] = self.add_up(number, (noises or {}).get(number))
-        return self.step(SetAgreed, lambda at, me, _: at.commit(self.context, me, self.disk[me.member]["sum"]))
+
+        def commit(number: int, at: Any) -> Transition:
+            packed = self.add_up(number, (noises or {}).get(number))
+            return at.commit(self.context, self.parties[number], packed)
+
+        return self.work(commit)
 
     def reveal_sums(self) -> "Shared":
         """All have committed to their sum shares."""
-        return self.step(SumCommitted, lambda at, me, others: at.reveal(self.context, me, others))
-
-    def open_at(self, number: int, others: Iterable[Any]) -> list[int]:
-        """What one aggregator opens from the sum shares that the others announce."""
-        found: list[int] = []
-
-        def opened(at: SumRevealed, me: LocalParty, said: list[Any]) -> Any:
-            opening = at.opening(self.context, me, said)
-            for other in self.context.numbers:
-                opening.add(other, self.disk[other]["sum"])
-            found.extend(opening.integers().tolist())
-            return opening.opened()
-
-        self.take(number, SumRevealed, opened, list(others))
-        return found
+        return self.gather().relay()
 
     def open(self) -> list[int]:
-        """The integers that all aggregators open alike."""
-        said = self.said()
-        found = {
-            tuple(self.open_at(number, [message for other, message in said.items() if other != number]))
-            for number in self.context.numbers
-        }
-        assert len(found) == 1
-        return list(found.pop())
+        """The integers that the server opens."""
+        self.gather()
+        total = np.zeros(self.context.length, dtype=self.context.ring.word)
+        for index in self.server.vectors:
+            packed = self.disk[self.context.number_of(index)]["sum"]
+            total += self.context.ring.unpack(packed, self.context.length)
+        return self.server.open(self.context, total).tolist()
 
     def until(self, step: str) -> "Shared":
         """Play honestly, everyone uploading, up to the named step, which is not yet taken."""
-        self.upload(*self.context.session.clients)
+        self.upload(*self.context.clients)
+        return self.play("commit set", step)
+
+    def play(self, start: str, step: str) -> "Shared":
+        """Play honestly from one step up to another."""
         actions = (self.commit_sets, self.reveal_sets, self.agree, self.commit_sums, self.reveal_sums)
-        for action in actions[: STEPS.index(step)]:
+        for action in actions[STEPS.index(start) : STEPS.index(step)]:
             action()
         return self
+
+    def finish(self, start: str) -> list[int]:
+        """Play honestly from a step to the end."""
+        return self.play(start, "open").open()
 
     def expected(self, members: Iterable[int]) -> list[int]:
         """The sum of the members' vectors in Python integers."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
-from secagg.protection import LocalParty, SessionContext
+from secagg.protection import LocalParty
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.client import share
+from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, deliveries
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.envelope import open_share
+from secagg.protection.sharing.messages import AcceptedUploads, SessionKeys
 from secagg.unsafe_for_tests import SeededRandomness
 from tests.protection.sharing.rehearsal import shared_context
 from tests.protection.sharing.vectors import TARGET, text
@@ -27,19 +29,16 @@ SIGNER = SigningKey.from_bytes(bytes.fromhex(GIVEN["client_identity"]))
 
 def context_of_the_vector() -> SharedContext:
     """The session of the vector."""
-    session = SessionContext(
+    return SharedContext(
         *(bytes.fromhex(GIVEN[name]) for name in ("plan", "session", "roster")),
         {CLIENT: SIGNER.public},
-        {CLIENT: "c"},
+        {0: "server", CLIENT: "c", **{CLIENT + place: f"a{place}" for place in (1, 2, 3)}},
         Ring(VECTOR["bits"]),
         len(VECTOR["values"]),
         0,
         0,
         1,
-    )
-    numbers = range(1, 4)
-    return SharedContext(
-        session, {place: IDENTITIES[place - 1].public for place in numbers}, dict.fromkeys(numbers, "a")
+        seconds={CLIENT + place: IDENTITIES[place - 1].public for place in (1, 2, 3)},
     )
 
 
@@ -55,11 +54,17 @@ def test_an_upload_is_that_of_the_vector() -> None:
         bind.sign_pledge(context, IDENTITIES[place], place + 1, "key", SECRETS[place].public) for place in range(3)
     ]
     me = LocalParty(CLIENT, SIGNER, SeededRandomness(bytes.fromhex(GIVEN["client_draws"])))
-    residues = context.session.ring.encode(np.array(VECTOR["values"], dtype=np.int64))
-    sent, sealed = share(context, me, pledges, residues)
+    ready = AwaitingSessionKeys().advance(context, me, SessionKeys(tuple(pledges))).state
+    assert isinstance(ready, SharingReady)
+    shared = ready.protect(context, me, context.ring.encode(np.array(VECTOR["values"], dtype=np.int64)))
+    vector, manifest = shared.vector, shared.outgoing
+    assert vector is not None
+    sealed = [vector[part.start : part.start + part.size] for part in deliveries(context)]
     assert [each.hex() for each in sealed] == VECTOR["sealed_shares"]
-    assert sent.manifest.digests == tuple(hashlib.sha256(each).digest() for each in sealed)
-    assert sent.manifest.signature.hex() == VECTOR["expected"]["manifest_signature"]
+    assert sum(part.size for part in deliveries(context)) == len(vector) == context.upload_bytes
+    assert [part.receiver for part in deliveries(context)] == list(context.seconds)
+    assert manifest.digests == tuple(hashlib.sha256(each).digest() for each in sealed)
+    assert manifest.signature.hex() == VECTOR["expected"]["manifest_signature"]
     assert pledges[1].signature.hex() == VECTOR["expected"]["key_pledge"]
     for place in (1, 2, 3):
         opened = open_share(context, SECRETS[place - 1], CLIENT, place, sealed[place - 1])
@@ -75,6 +80,8 @@ def test_all_derivations_are_those_of_the_vector() -> None:
     accepted = bind.set_commitment(context, 2, nonce, [manifest])
     sum_share = bind.sum_commitment(context, 2, listed, nonce, digests[0])
     identity = IDENTITIES[1]
+    seen = tuple(bind.sign_pledge(context, identity, 2, "accepted", content) for content in (accepted, sum_share))
+    shown = AcceptedUploads(2, nonce, (manifest,), seen, bind.UNSIGNED)
     found = {
         "binding": context.binding,
         "manifest_signature": manifest.signature,
@@ -86,6 +93,7 @@ def test_all_derivations_are_those_of_the_vector() -> None:
         "key_pledge": bind.sign_pledge(context, identity, 2, "key", SECRETS[1].public).signature,
         "accepted_pledge": bind.sign_pledge(context, identity, 2, "accepted", accepted).signature,
         "sum_pledge": bind.sign_pledge(context, identity, 2, "sum", sum_share).signature,
+        "list_signature": bind.sign_list(context, identity, shown).signature,
     }
     assert {name: value.hex() for name, value in found.items()} == VECTOR["expected"]
 
@@ -96,12 +104,8 @@ def test_all_derivations_are_those_of_the_vector() -> None:
 def test_everything_is_bound_to_the_session(facts: dict) -> None:
     """Another plan, session, roster or set of aggregators changes the binding that all strings start from."""
     base = shared_context()
-    if set(facts) & {"session", "roster"}:
-        changed = SharedContext(
-            SessionContext(**{**vars(base.session), **facts}), dict(base.aggregators), dict(base.names)
-        )
-    else:
-        changed = shared_context(**facts)
+    is_field = set(facts) <= {"session", "roster"}
+    changed = replace(base, **facts) if is_field else shared_context(**facts)
     assert changed.binding != base.binding
 
 

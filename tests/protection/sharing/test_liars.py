@@ -1,4 +1,4 @@
-"""Aggregators that lie to each other: what is found out, who is named, and what proves it."""
+"""Aggregators and a server that lie: what is found out, who is named, and what proves it."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,17 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.errors import BadInput, ProtocolViolation, SecaggError, SessionAborted
-from secagg.protection.messages import Abort
+from secagg.errors import BadInput, ProtocolViolation, SecaggError
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.agreeing import SetCommitted, SetRevealed
 from secagg.protection.sharing.audit import contradictions, is_proof, missing
-from secagg.protection.sharing.messages import ManifestConflict, PledgeConflict
+from secagg.protection.sharing.messages import (
+    AcceptedUploads,
+    ManifestConflict,
+    PledgeConflict,
+    SetLists,
+    SetPledges,
+    SumPledges,
+)
 from secagg.protection.sharing.pledges import ACCEPTED, KEY, SUM, Equivocated
-from secagg.protection.sharing.summing import SumCommitted, SumRevealed
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import identity as client_identity
 from tests.protection.sharing.rehearsal import Shared, identity, shared_context, through
+
+COMMITMENTS = [("reveal set", ACCEPTED, SetPledges), ("reveal sum", SUM, SumPledges)]
 
 
 def playing(step: str, m: int = 3) -> Shared:
@@ -26,42 +32,21 @@ def playing(step: str, m: int = 3) -> Shared:
     return Shared(shared_context(m, 4)).until(step)
 
 
-def shown_to(session: Shared, number: int, **instead: Any) -> list[Any]:
-    """What the others say to one aggregator, some of it replaced: a2=…, a3=…."""
-    said = {f"a{other}": message for other, message in session.said().items() if other != number}
-    return [message for message in (said | instead).values() if message is not None]
-
-
-def answer(session: Shared, number: int, said: list[Any]) -> Any:
-    """One aggregator takes its step with what it was told."""
-    here = type(session.keepers[number].state)
-    if here is SumRevealed:
-        return session.open_at(number, said)
-    method = {SetCommitted: "reveal", SetRevealed: "agree", SumCommitted: "reveal"}[here]
-    session.take(number, here, lambda at, me, others: getattr(at, method)(session.context, me, others), said)
-    return session.keepers[number].state
-
-
-def accused(session: Shared, number: int, said: list[Any], culprit: str, problem: str) -> ProtocolViolation:
-    """What was told is refused, its author named, and the aggregator stays where it was, able to go on."""
-    before = session.keepers[number].state
+def accused(session: Shared, number: int, message: Any, problem: str, culprit: str = "server") -> None:
+    """What an aggregator was told is refused, its author named; the aggregator stays where it was, able to go on."""
+    before = session.states[number]
     with pytest.raises(ProtocolViolation, match=problem) as caught:
-        answer(session, number, said)
+        before.advance(session.context, session.parties[number], message)
     assert caught.value.culprit == culprit
-    assert session.keepers[number].state == before
-    return caught.value
+    assert session.states[number] == before
 
 
-def equivocated(session: Shared, number: int, said: list[Any], culprit: str) -> None:
-    """A lie to two aggregators is proven to anyone, and the session is over for good."""
+def equivocated(action: Callable[[], Any], session: Shared, culprit: str) -> None:
+    """A lie to two parties is proven to anyone."""
     with pytest.raises(Equivocated) as caught:
-        answer(session, number, said)
+        action()
     assert caught.value.culprit == culprit
-    evidence = through(caught.value.evidence)
-    assert is_proof(session.context, evidence)
-    assert isinstance(session.keepers[number].state, Abort)
-    with pytest.raises(SessionAborted, match="signed two different"):
-        session.take(number, SetCommitted, lambda *_: None, [])
+    assert is_proof(session.context, through(caught.value.evidence))
 
 
 def pledge(session: Shared, number: int, step: str, content: bytes, signer: int = 0) -> Any:
@@ -69,46 +54,56 @@ def pledge(session: Shared, number: int, step: str, content: bytes, signer: int 
     return bind.sign_pledge(session.context, identity(signer or number), number, step, content)
 
 
-@pytest.mark.parametrize(("at", "step"), [("reveal set", ACCEPTED), ("reveal sum", SUM)])
-def test_commitments_are_signed_by_their_aggregator(at: str, step: str) -> None:
-    """At both commit steps an unsigned, foreign or other pledge names its aggregator; a missing one ends all."""
+def swapped(items: tuple[Any, ...], number: int, item: Any) -> tuple[Any, ...]:
+    """The items of a bundle, that of one aggregator replaced."""
+    return (*items[: number - 1], item, *items[number:])
+
+
+def resigned(session: Shared, shown: AcceptedUploads) -> AcceptedUploads:
+    """A changed list that its aggregator has signed again."""
+    return bind.sign_list(session.context, identity(shown.aggregator), shown)
+
+
+def lists_of(session: Shared) -> tuple[AcceptedUploads, ...]:
+    """The lists that the aggregators have said."""
+    return tuple(said.lists[0] for said in session.said.values())
+
+
+@pytest.mark.parametrize(("at", "step", "bundle"), COMMITMENTS)
+def test_a_server_cannot_make_up_commitments(at: str, step: str, bundle: Any) -> None:
+    """Unsigned, foreign, other, missing, doubled or reordered pledges in a bundle are laid at the server's door."""
     session, other = playing(at), Shared(shared_context(3, 4, plan=b"other")).until(at)
-    true = session.said()[2]
+    one, two, three = (session.said[number].pledges[0] for number in (1, 2, 3))
     for false in (
-        replace(true, signature=bytes(64)),
-        replace(true, content=bytes(32)),
-        pledge(session, 2, step, true.content, signer=3),
-        pledge(session, 2, KEY, true.content),
-        pledge(session, 2, SUM if step == ACCEPTED else ACCEPTED, true.content),
-        other.said()[2],
+        replace(two, signature=bytes(64)),
+        replace(two, content=bytes(32)),
+        pledge(session, 2, step, two.content, signer=3),
+        pledge(session, 2, KEY, two.content),
+        pledge(session, 2, SUM if step == ACCEPTED else ACCEPTED, two.content),
+        other.said[2].pledges[0],
     ):
-        accused(session, 1, shown_to(session, 1, a2=false), "a2", "did not sign")
-    accused(session, 1, shown_to(session, 1, a4=replace(true, aggregator=4)), "aggregator 4", "did not sign")
-    with pytest.raises(SessionAborted, match="from a2"):
-        answer(session, 1, shown_to(session, 1, a2=None))
-    assert isinstance(session.keepers[1].state, Abort)
+        accused(session, 1, bundle((one, false, three)), "a2 did not sign")
+    fourth = replace(two, aggregator=4)
+    for pledges in ((), (one,), (one, two), (one, three, two), (one, two, two), (one, two, three, fourth)):
+        accused(session, 1, bundle(pledges), "does not show one")
+    session.hear(1, bundle((one, two, three)))
 
 
-@pytest.mark.parametrize(("at", "step"), [("reveal set", ACCEPTED), ("reveal sum", SUM)])
-def test_two_commitments_of_one_aggregator_are_proof(at: str, step: str) -> None:
-    """Two different signed pledges for one step, shown to one aggregator, end the session with evidence."""
-    session = playing(at)
-    second = pledge(session, 2, step, bytes(32))
-    equivocated(session, 1, shown_to(session, 1, again=second), "a2")
+@pytest.mark.parametrize(("at", "step", "bundle"), COMMITMENTS)
+def test_an_aggregators_own_commitment_stands_in_the_bundle(at: str, step: str, bundle: Any) -> None:
+    """An aggregator that finds another pledge as its own goes no further, signed with its key or not."""
+    session = playing(at, m=2)
+    one, two = (session.said[number].pledges[0] for number in (1, 2))
+    accused(session, 1, bundle((replace(one, content=bytes(32)), two)), "a1 did not sign")
+    second = bundle((pledge(session, 1, step, bytes(32)), two))
+    equivocated(lambda: session.hear(1, second), session, "a1")
 
 
-def test_a_repeated_pledge_changes_nothing() -> None:
-    """The same pledge twice, in any order, is the pledge once."""
-    session = playing("reveal set")
-    said = shown_to(session, 1)
-    assert len(answer(session, 1, [*reversed(said), *said]).pledges) == 3
-
-
-LISTS: dict[str, Callable[[Any, Shared], Any]] = {
+LISTS: dict[str, Callable[[AcceptedUploads, Shared], AcceptedUploads]] = {
     "an upload left out": lambda shown, _: replace(shown, manifests=shown.manifests[1:]),
     "nothing": lambda shown, _: replace(shown, manifests=()),
     "another nonce": lambda shown, _: replace(shown, nonce=bytes(32)),
-    "another's list": lambda shown, session: replace(session.said()[3], aggregator=2),
+    "another's list": lambda shown, session: replace(lists_of(session)[2], aggregator=2, signature=shown.signature),
     "another upload": lambda shown, session: replace(
         shown,
         manifests=(
@@ -121,76 +116,92 @@ LISTS: dict[str, Callable[[Any, Shared], Any]] = {
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_other_than_the_one_committed_to_is_found_out(name: str) -> None:
-    """An aggregator that reveals another list than it committed to is named; its true list still goes on."""
+    """Who shows another list than was committed to is named, aggregator or server; the true list still goes on."""
     session = playing("agree")
-    false = LISTS[name](session.said()[2], session)
-    accused(session, 1, shown_to(session, 1, a2=false), "a2", "another list")
-    assert answer(session, 1, shown_to(session, 1)).members == (1, 2, 3, 4)
+    shown = lists_of(session)
+    false = LISTS[name](shown[1], session)
+    problem = "another list than the one that a2 committed to"
+    accused(session, 1, SetLists(swapped(shown, 2, false)), problem)
+    with pytest.raises(ProtocolViolation, match=f"a2: shows {problem}"):
+        session.accept(2, SetLists((false,)))
+    session.gather().relay()
+    assert all(state.members == (1, 2, 3, 4) for state in session.states.values())
 
 
-def committed_to(session: Shared, manifests: tuple[Any, ...]) -> list[Any]:
+def test_a_server_cannot_change_what_aggregators_say_they_saw() -> None:
+    """Lists that are unsigned, missing, doubled, reordered or signed by another are laid at the server's door."""
+    session = playing("agree")
+    one, two, three = lists_of(session)
+    for false in (
+        replace(two, signature=bytes(64)),
+        replace(two, signature=three.signature),
+        replace(two, pledges=swapped(two.pledges, 3, pledge(session, 3, ACCEPTED, bytes(32)))),
+        bind.sign_list(session.context, identity(3), two),
+    ):
+        accused(session, 1, SetLists((one, false, three)), "shows a list that a2 did not sign")
+    for lists in ((one,), (one, three), (one, three, two), (one, two, two), (one, two, three, three)):
+        accused(session, 1, SetLists(lists), "does not show one list of a1, a2, a3")
+
+
+def test_different_bundles_for_two_aggregators_are_found_out() -> None:
+    """A server in league with an aggregator that commits twice is found out by what the others sign that they saw."""
+    session = playing("reveal set")
+    pledges = tuple(said.pledges[0] for said in session.said.values())
+    nonce, manifests = bytes(32), session.states[2].manifests[1:]
+    second = pledge(session, 2, ACCEPTED, bind.set_commitment(session.context, 2, nonce, manifests))
+    for number, bundle in ((1, pledges), (2, pledges), (3, swapped(pledges, 2, second))):
+        session.hear(number, SetPledges(bundle))
+    one, two, three = lists_of(session)
+    equivocated(lambda: session.hear(1, SetLists((one, two, three))), session, "a2")
+    hidden = resigned(session, replace(two, nonce=nonce, manifests=manifests, pledges=three.pledges))
+    equivocated(lambda: session.hear(3, SetLists((one, hidden, three))), session, "a2")
+    false = replace(three, pledges=pledges)
+    accused(session, 1, SetLists((one, two, false)), "shows a list that a3 did not sign")
+
+
+@pytest.mark.parametrize("m", [2, 3, 5])
+def test_different_bundles_of_sum_commitments_are_found_out(m: int) -> None:
+    """A sum share shows the commitments that its aggregator saw; two of one aggregator prove that it lied."""
+    session = playing("reveal sum", m)
+    second = pledge(session, 2, SUM, bytes(32))
+    session.gather()
+    bundle = session.shown[session.context.index_of(1)].pledges
+    session.hear(1, SumPledges(swapped(bundle, 2, second)))
+    equivocated(lambda: session.accept(1, session.said[1]), session, "a2")
+    assert contradictions(session.context, (*bundle, *session.said[1].pledges)) == (PledgeConflict(bundle[1], second),)
+
+
+def committed_to(session: Shared, manifests: tuple[Any, ...]) -> tuple[AcceptedUploads, ...]:
     """Aggregator 2 commits to any list and reveals it, at a session in which all commit."""
     nonce = bytes(32)
     false = pledge(session, 2, ACCEPTED, bind.set_commitment(session.context, 2, nonce, manifests))
-    told = {number: shown_to(session, number, a2=false) for number in (1, 3)}
-    for number, said in told.items():
-        answer(session, number, said)
-    mine, third = session.said()[1], session.said()[3]
-    return [replace(mine, aggregator=2, nonce=nonce, manifests=manifests), third]
+    session.said[2] = SetPledges((false,))
+    session.gather()
+    for number in (1, 3):
+        session.hear(number, session.shown[session.context.index_of(number)])
+    one, three = session.said[1].lists[0], session.said[3].lists[0]
+    return one, resigned(session, replace(one, aggregator=2, nonce=nonce, manifests=manifests)), three
 
 
 def test_an_upload_that_nobody_signed_cannot_be_listed() -> None:
     """An aggregator that commits to a list with a forged upload, to frame a client, is named itself."""
     session = playing("reveal set")
     forged = bind.sign_manifest(session.context, identity(2), 1, [bytes(32)] * 3)
-    said = committed_to(session, (forged, *session.keepers[2].state.manifests[1:]))
-    accused(session, 1, said, "a2", "client 1 did not sign")
+    lists = committed_to(session, (forged, *session.states[2].manifests[1:]))
+    accused(session, 1, SetLists(lists), "client 1 did not sign")
+    with pytest.raises(ProtocolViolation, match="a2: shows an upload that client 1 did not sign"):
+        session.accept(2, SetLists(lists[1:2]))
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2, 3), (0, 0, 1, 2), (0, 1, 1, 3)])
 def test_an_unsorted_list_cannot_be_listed(order: tuple[int, ...]) -> None:
     """A list with clients out of order or twice is refused by the codec, and by the machine behind it."""
     session = playing("reveal set")
-    manifests = session.keepers[2].state.manifests
-    said = committed_to(session, tuple(manifests[place] for place in order))
-    accused(session, 1, said, "a2", "not in order")
+    manifests = session.states[2].manifests
+    lists = committed_to(session, tuple(manifests[place] for place in order))
+    accused(session, 1, SetLists(lists), "not in order")
     with pytest.raises(SecaggError, match="ascending"):
-        encode(said[0])
-
-
-@pytest.mark.parametrize(("at", "step"), [("reveal set", ACCEPTED), ("reveal sum", SUM)])
-def test_different_commitments_to_different_aggregators_are_found_out(at: str, step: str) -> None:
-    """An aggregator that commits differently to two others is proven to lie by the pledges that they show."""
-    session = playing(at)
-    answer_one, answer_three = shown_to(session, 1), shown_to(session, 3, a2=pledge(session, 2, step, bytes(32)))
-    answer(session, 1, answer_one)
-    answer(session, 3, answer_three)
-    said = session.said()
-    equivocated(session, 1, [said[3]], "a2")
-    equivocated(session, 3, [said[1]], "a2")
-
-
-def test_pledges_that_were_never_signed_name_who_shows_them() -> None:
-    """An aggregator that shows a forged pledge of another, or not all of them, is named, not the other."""
-    session = playing("agree")
-    shown = session.said()[2]
-    one, two, three = shown.pledges
-    for false, problem in [
-        ((one, two, replace(three, content=bytes(32))), "a3 did not sign"),
-        ((one, two, replace(three, step=SUM)), "a3 did not sign"),
-        ((one, two, pledge(session, 3, KEY, three.content)), "a3 did not sign"),
-        ((one, two), "one pledge of every aggregator"),
-        ((one, two, three, three), "one pledge of every aggregator"),
-    ]:
-        accused(session, 1, shown_to(session, 1, a2=replace(shown, pledges=false)), "a2", problem)
-    accused(session, 1, shown_to(session, 1, a4=replace(shown, aggregator=4)), "aggregator 4", "not an aggregator")
-
-
-def test_who_does_not_reveal_its_list_is_named() -> None:
-    """When the deadline passes without a list, the session ends and says whose is missing."""
-    session = playing("agree")
-    with pytest.raises(SessionAborted, match="a3 did not reveal what it accepted"):
-        answer(session, 1, shown_to(session, 1, a3=None))
+        encode(lists[1])
 
 
 def test_a_client_that_tells_two_aggregators_different_things_is_left_out() -> None:
@@ -199,19 +210,19 @@ def test_a_client_that_tells_two_aggregators_different_things_is_left_out() -> N
     session.seed = b"again"
     session.prepare(1)
     session.upload(1, to=(3,)).commit_sets().reveal_sets().agree()
-    for keeper in session.keepers.values():
-        (conflict,) = keeper.state.conflicts
-        assert keeper.state.members == (2, 3, 4)
+    for state in session.states.values():
+        (conflict,) = state.conflicts
+        assert state.members == (2, 3, 4)
         assert conflict.one.client == 1
-        assert is_proof(session.context, conflict)
+        assert is_proof(session.context, through(conflict))
     assert session.commit_sums().reveal_sums().open() == session.expected((2, 3, 4))
 
 
 def test_evidence_against_the_honest_does_not_hold() -> None:
     """Equal, unsigned, mixed or other parties' statements prove nothing."""
     session = playing("agree", m=2)
-    one, two = session.said()[1].pledges
-    first, second = session.keepers[1].state.manifests[:2]
+    one, two = lists_of(session)[0].pledges
+    first, second = lists_of(session)[0].manifests[:2]
     other = replace(one, content=bytes(32))
     for evidence in (
         PledgeConflict(one, one),
@@ -230,90 +241,33 @@ def test_evidence_against_the_honest_does_not_hold() -> None:
     assert contradictions(session.context, [one, two, other, true, one]) == (PledgeConflict(one, true),)
 
 
-def test_an_acknowledged_upload_that_was_dropped_is_proven() -> None:
-    """An aggregator that leaves an upload out after giving a receipt is found by any holder of the receipt."""
-    session = playing("commit set")
-    state = session.keepers[2].state
-    session.keepers[2]._state = replace(state, manifests=state.manifests[1:])
-    session.commit_sets().reveal_sets()
-    lists = list(session.said().values())
-    receipts = [receipt for sent in session.sent.values() for receipt in sent.receipts]
-    (proof,) = missing(session.context, receipts, lists)
+@pytest.mark.parametrize("m", [2, 3, 5])
+def test_an_acknowledged_upload_that_was_dropped_is_proven(m: int) -> None:
+    """An aggregator that leaves an upload out after giving a receipt is found by its client, from the lists."""
+    session = playing("commit set", m)
+    state = session.states[2]
+    session.states[2] = replace(state, manifests=state.manifests[1:])
+    session.commit_sets().reveal_sets().gather()
+    lists = session.shown[1].lists
+    receipts = [receipt for given in session.receipts.values() for receipt in given.values()]
+    assert len(receipts) == 4 * m
+    (proof,) = missing(session.context, session.receipts[1].values(), lists)
     assert (proof.aggregator, proof.client) == (2, 1)
-    assert missing(session.context, receipts, [lists[0], lists[2]]) == ()
+    assert missing(session.context, receipts, lists) == (proof,)
+    assert missing(session.context, receipts, swapped(lists, 2, lists[0])) == ()
     assert missing(session.context, [replace(proof, signature=bytes(64))], lists) == ()
-    session.agree()
-    assert all(keeper.state.members == (2, 3, 4) for keeper in session.keepers.values())
+    session.relay()
+    assert all(state.members == (2, 3, 4) for state in session.states.values())
 
 
 def test_nothing_is_missing_from_an_honest_session() -> None:
     """Every receipt of an honest session is honoured, also for uploads that another aggregator never got."""
     session = Shared(shared_context(3, 4)).upload(1, 2, 3).upload(4, to=(2,)).commit_sets().reveal_sets()
-    receipts = [receipt for sent in session.sent.values() for receipt in sent.receipts]
+    receipts = [receipt for given in session.receipts.values() for receipt in given.values()]
     assert len(receipts) == 10
-    assert missing(session.context, receipts, session.said().values()) == ()
-    false = replace(session.said()[2], manifests=())
-    with pytest.raises(ProtocolViolation, match="a2: reveals another list"):
-        missing(session.context, receipts, [false])
-
-
-SHARES: dict[str, tuple[Callable[[Any, Shared], Any], str]] = {
-    "another sum": (lambda shown, _: replace(shown, digest=bytes(32)), "another sum share"),
-    "another nonce": (lambda shown, _: replace(shown, nonce=bytes(32)), "another sum share"),
-    "another set": (lambda shown, _: replace(shown, agreed=bytes(32)), "another set"),
-    "another's": (lambda shown, session: replace(session.said()[3], aggregator=2), "another sum share"),
-    "pledges left out": (lambda shown, _: replace(shown, pledges=shown.pledges[:2]), "every aggregator"),
-    "no aggregator": (lambda shown, _: replace(shown, aggregator=7), "not an aggregator"),
-}
-
-
-@pytest.mark.parametrize("name", SHARES)
-def test_a_sum_share_other_than_the_one_committed_to_is_found_out(name: str) -> None:
-    """An aggregator that reveals another sum share, or that of another set, is named; its true one still opens."""
-    session = playing("open")
-    change, problem = SHARES[name]
-    false = change(session.said()[2], session)
-    culprit = session.context.names.get(false.aggregator, "aggregator 7")
-    accused(session, 1, shown_to(session, 1, a2=false), culprit, problem)
-    assert session.open() == session.expected((1, 2, 3, 4))
-
-
-def test_the_bytes_of_a_sum_share_are_those_announced() -> None:
-    """Other bytes, another length, a repetition or a stranger's share do not enter the sum."""
-    session = playing("open", m=2)
-    said, mine = shown_to(session, 1), session.disk[1]["sum"]
-    opening = session.keepers[1].state.opening(session.context, session.parties[1], said)
-    true = session.disk[2]["sum"]
-    for number, packed in [(2, mine), (2, true[:-1]), (2, true + b"\0"), (2, b""), (3, true), (1, true)]:
-        with pytest.raises(ProtocolViolation, match="not awaited or not the one"):
-            opening.add(number, packed)
-    opening.add(2, true)
-    with pytest.raises(ProtocolViolation, match="a2: its sum share is not awaited"):
-        opening.add(2, true)
-    with pytest.raises(BadInput, match=r"aggregators \[1\]"):
-        opening.integers()
-    opening.add(1, mine)
-    assert opening.integers().tolist() == session.expected((1, 2, 3, 4))
-
-
-@pytest.mark.parametrize("size", [0, 23, 25])
-def test_a_sum_share_of_another_length_names_its_aggregator(size: int) -> None:
-    """An aggregator that commits to too few or too many bytes, and reveals them, is named."""
-    session = playing("reveal sum", m=2)
-    session.disk[2]["sum"] = bytes(size)
-    state = session.keepers[2].state
-    session.keepers[2]._state = replace(state, digest=hashlib.sha256(bytes(size)).digest())
-    session.reveal_sums()
-    with pytest.raises(ProtocolViolation, match="a2: its sum share"):
-        session.open_at(1, [session.said()[2]])
-
-
-def test_who_keeps_its_sum_share_back_is_named() -> None:
-    """Without every sum share nothing is opened, and the one that is missing is named."""
-    session = playing("open")
-    with pytest.raises(SessionAborted, match="a2, a3 did not reveal its sum share"):
-        session.open_at(1, [])
-    assert isinstance(session.keepers[1].state, Abort)
+    assert missing(session.context, receipts, lists_of(session)) == ()
+    with pytest.raises(ProtocolViolation, match="a2: shows another list"):
+        missing(session.context, receipts, [replace(lists_of(session)[1], manifests=())])
 
 
 def test_a_wrong_sum_share_that_was_committed_to_is_not_found_out() -> None:
@@ -327,7 +281,8 @@ def test_a_wrong_sum_share_that_was_committed_to_is_not_found_out() -> None:
 def test_only_the_accepted_shares_are_added() -> None:
     """A kept share that is changed, foreign, doubled or left out stops the sum before anything is committed to."""
     session = playing("commit sum", m=2)
-    total = session.keepers[1].state.summing(session.context, session.parties[1])
+    state, me = session.states[1], session.parties[1]
+    total = state.summing(session.context, me)
     assert total.waiting == (1, 2, 3, 4)
     kept = session.disk[1]
     for client, sealed in [(1, kept[2]), (1, kept[1][:-1]), (1, session.disk[2][1]), (5, kept[1])]:
@@ -339,8 +294,8 @@ def test_only_the_accepted_shares_are_added() -> None:
     with pytest.raises(BadInput, match="have not been added"):
         total.packed(None)
     with pytest.raises(BadInput, match="has 24 bytes, not 23"):
-        session.keepers[1].state.commit(session.context, session.parties[1], bytes(23))
-    stranger = replace(session.keepers[1].state, secret=bytes(range(32))).summing(session.context, session.parties[1])
+        state.commit(session.context, me, bytes(23))
+    stranger = replace(state, secret=bytes(range(32))).summing(session.context, me)
     with pytest.raises(BadInput, match="does not open"):
         stranger.add(1, kept[1])
 
@@ -348,8 +303,8 @@ def test_only_the_accepted_shares_are_added() -> None:
 def test_messages_of_another_class_do_not_pass() -> None:
     """The bytes of one closing message are no other closing message."""
     session = playing("open", m=2)
-    share = session.said()[1]
-    with pytest.raises(SecaggError):
-        decode(type(playing("agree", m=2).said()[1]), encode(share))
+    share = session.said[1]
+    for cls in (SetLists, SumPledges, AcceptedUploads):
+        with pytest.raises(SecaggError):
+            decode(cls, encode(share))
     assert hashlib.sha256(session.disk[1]["sum"]).digest() == share.digest
-    assert isinstance(session.keepers[1].state, SumRevealed)

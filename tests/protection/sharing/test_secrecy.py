@@ -30,11 +30,11 @@ def upload_of(bits: int, value: int, m: int = 3, client: int = 1) -> Shared:
 
 def shares_of(session: Shared, client: int = 1) -> dict[int, np.ndarray]:
     """The client's shares as residues, opened and expanded with every aggregator's secret."""
-    context, ring = session.context, session.context.session.ring
+    context, ring = session.context, session.context.ring
     found = {}
     for number in context.numbers:
-        secret = AgreementKey.from_bytes(session.keepers[number].state.secret)
-        opened = open_share(context, secret, client, number, session.sealed[client][number - 1])
+        secret = AgreementKey.from_bytes(session.states[number].secret)
+        opened = open_share(context, secret, client, number, session.sealed(client)[number - 1])
         if number == 1:
             found[number] = ring.unpack(opened, LENGTH)
         else:
@@ -58,7 +58,7 @@ def test_all_shares_but_one_look_uniform(bits: int, end: int) -> None:
     The false-failure rate of the whole test is 1e-6.
     """
     session = upload_of(bits, end * (2 ** (bits - 1) - 1))
-    ring, shares = session.context.session.ring, shares_of(session)
+    ring, shares = session.context.ring, shares_of(session)
     pairs = list(combinations(shares, 2))
     for pair in pairs:
         for view in (*(shares[number] for number in pair), shares[pair[0]] + shares[pair[1]]):
@@ -71,7 +71,7 @@ def test_all_shares_but_one_look_uniform(bits: int, end: int) -> None:
 
 def test_a_sealed_share_looks_uniform() -> None:
     """What a relay sees of a constant vector passes a chi-square test of uniformity with false-failure rate 1e-6."""
-    sealed = upload_of(32, 0).sealed[1][0]
+    sealed = upload_of(32, 0).sealed(1)[0]
     assert looks_uniform(np.frombuffer(sealed[32:], dtype=np.uint8), 1)
 
 
@@ -87,7 +87,7 @@ def test_shares_of_the_same_vector_are_fresh() -> None:
 
 def test_sizes_do_not_depend_on_the_data() -> None:
     """The sealed shares of different vectors have the same sizes."""
-    sizes = {tuple(len(each) for each in upload_of(24, value).sealed[1]) for value in (0, 1, -1, 2**23 - 1)}
+    sizes = {tuple(len(each) for each in upload_of(24, value).sealed(1)) for value in (0, 1, -1, 2**23 - 1)}
     assert len(sizes) == 1
 
 
@@ -108,29 +108,28 @@ def test_what_a_client_keeps_cannot_unmask_it() -> None:
     session = Shared(shared_context(3, 3)).upload(1)
     drawn = party(1)
     secrets = [drawn.randomness.bytes(32) for _ in range(5)]
-    assert not any(secret in content for secret in secrets for content in octets(session.sent[1]))
-    assert {len(content) for content in octets(session.sent[1])} == {32, 64}
+    assert not any(secret in content for secret in secrets for content in octets(session.sent(1)))
+    assert {len(content) for content in octets(session.sent(1))} == {32, 64}
 
 
 def test_session_keys_are_forgotten_with_the_sum() -> None:
     """From the commitment to the sum share on, no state holds the key that opens the uploads."""
     session = Shared(shared_context(2, 3)).until("commit sum")
-    secrets = {number: keeper.state.secret for number, keeper in session.keepers.items()}
+    secrets = {number: state.secret for number, state in session.states.items()}
     for action in (session.commit_sums, session.reveal_sums, session.open):
         action()
-        for number, keeper in session.keepers.items():
-            assert not any(secrets[number] in content for content in octets(keeper.state))
+        for number, state in session.states.items():
+            assert not any(secrets[number] in content for content in octets(state))
             assert secrets[number] not in session.disk[number]["state"][1]
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_secrets_never_print(step: str) -> None:
-    """No state, party, keeper or running sum shows a session key, or a nonce before it is revealed, in its repr."""
+    """No state, party or running sum shows a session key, or a nonce before it is revealed, in its repr."""
     session = Shared(shared_context(2, 3)).until(step)
     secrets, shown = [], []
-    for number, keeper in session.keepers.items():
-        state = keeper.state
-        shown += [repr(state), repr(session.parties[number]), repr(keeper)]
+    for number, state in session.states.items():
+        shown += [repr(state), repr(session.parties[number])]
         hidden = {"reveal set": ("secret", "nonce"), "reveal sum": ("nonce", "digest"), "open": ()}
         secrets += [getattr(state, name) for name in hidden.get(step, ("secret",))]
         if step == "commit sum":

@@ -1,18 +1,21 @@
 """What is opened is the sum of exactly the uploads that reached every aggregator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.errors import BadInput, CapacityExceeded, SessionAborted
-from secagg.protection.messages import Abort
-from secagg.protection.sharing.agreeing import SetRevealed
-from secagg.protection.sharing.context import LARGEST_VECTOR, SharedContext, explain, fewest
-from secagg.protection.sharing.envelope import sealed_bytes
-from secagg.protection.sharing.summing import SumOpened
-from tests.protection.rehearsal import context_for
-from tests.protection.sharing.rehearsal import Shared, identity, shared_context
+from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, SessionAborted
+from secagg.protection.messages import Outcome
+from secagg.protection.sharing.client import deliveries
+from secagg.protection.sharing.collecting import begin_aggregator
+from secagg.protection.sharing.context import LARGEST_VECTOR, SharedContext, explain, fewest, sealed_bytes
+from secagg.protection.sharing.coordinating import GatheringKeys
+from secagg.protection.sharing.messages import SetLists
+from tests.protection.rehearsal import context_for, party
+from tests.protection.sharing.rehearsal import Shared, aggregator, identity, shared_context, through
 
 RINGS = tuple(range(8, 65, 8))
 
@@ -37,12 +40,13 @@ def test_the_sum_is_that_of_whole_uploads(sample: tuple[Shared, dict[int, tuple[
             session.upload(client, to=numbers)
     members = tuple(client for client, numbers in reached.items() if numbers == session.context.numbers)
     session.commit_sets().reveal_sets().agree()
-    assert all(keeper.state.members == members for keeper in session.keepers.values())
+    assert all(state.members == members for state in session.states.values())
     assert session.commit_sums().reveal_sums().open() == session.expected(members)
-    assert all(keeper.state.members == members for keeper in session.keepers.values())
+    assert session.server.members == members
+    assert session.server.vectors == tuple(session.context.seconds)
 
 
-@pytest.mark.parametrize(("m", "bits"), [*((2, bits) for bits in RINGS), (3, 24), (16, 40)])
+@pytest.mark.parametrize(("m", "bits"), [*((2, bits) for bits in RINGS), (3, 24), (5, 64), (16, 40)])
 def test_sums_reach_both_ends_of_every_ring(m: int, bits: int) -> None:
     """Sums at the ends of the ring come out unchanged, in every ring and with 2, 3 and the most aggregators."""
     session = Shared(shared_context(m, 3, bits=bits)).until("open")
@@ -73,19 +77,19 @@ def test_noise_must_fit() -> None:
 
 @pytest.mark.parametrize(("facts", "least"), [({"minimum_cohort": 4}, 4), ({"colluders": 2}, 4), ({}, 2)])
 def test_the_minimum_cohort_is_met_exactly(facts: dict[str, int], least: int) -> None:
-    """With the least number of whole uploads a sum is opened; with one fewer every aggregator aborts for good."""
+    """With the least number of whole uploads a sum is opened; with one fewer server and aggregators abort alike."""
     context = shared_context(2, 6, **facts)
-    assert fewest(context.session) == least
-    assert str(least) in explain(context.session)
+    assert fewest(context) == least
+    assert str(least) in explain(context)
     session = Shared(context).upload(*range(1, least + 1)).commit_sets().reveal_sets().agree()
     assert session.commit_sums().reveal_sums().open() == session.expected(range(1, least + 1))
     session = Shared(context).upload(*range(1, least)).upload(5, to=(1,)).upload(6, to=(2,))
     session.commit_sets().reveal_sets()
+    lists = SetLists(tuple(shown for said in session.said.values() for shown in said.lists))
     with pytest.raises(SessionAborted, match=f"only {least - 1} clients"):
-        session.agree()
-    assert isinstance(session.keepers[1].state, Abort)
+        session.gather()
     with pytest.raises(SessionAborted, match=f"only {least - 1} clients"):
-        session.take(1, SetRevealed, lambda at, me, others: at.agree(session.context, me, others), [])
+        session.hear(1, lists)
 
 
 def test_too_few_uploads_are_never_even_listed() -> None:
@@ -93,48 +97,93 @@ def test_too_few_uploads_are_never_even_listed() -> None:
     session = Shared(shared_context(2, 5, minimum_cohort=3)).upload(1, 2)
     with pytest.raises(SessionAborted, match="only 2 clients uploaded; at least 3"):
         session.commit_sets()
-    assert isinstance(session.keepers[1].state, Abort)
 
 
-def test_the_end_names_the_sum() -> None:
-    """The last state holds the members and the digest of the opened integers, the same at every aggregator."""
-    session = Shared(shared_context(3, 3)).until("open")
+def outcome(members: tuple[int, ...]) -> Outcome:
+    """The end of a session of these clients."""
+    return through(Outcome(members, bytes(32), bytes(32), b""))
+
+
+def test_aggregators_accept_the_outcome_of_the_agreed_set_only() -> None:
+    """An outcome of fewer, more or other clients than were agreed on is laid at the server's door."""
+    session = Shared(shared_context(2, 4)).upload(1, 2, 3).play("commit set", "open")
     session.open()
-    states = [keeper.state for keeper in session.keepers.values()]
-    assert all(isinstance(state, SumOpened) for state in states)
-    assert len({(state.members, state.aggregate_sha256) for state in states}) == 1
+    for wrong in ((1, 2), (1, 2, 3, 4), (1, 2, 4)):
+        with pytest.raises(ProtocolViolation, match="server: opened the sum of another set"):
+            session.hear(1, outcome(wrong))
+    for number in session.context.numbers:
+        state = session.states[number]
+        session.hear(number, outcome((1, 2, 3)))
+        assert session.states[number] == state
+
+
+def test_a_client_accepts_an_outcome_with_itself_and_enough_others() -> None:
+    """An outcome that leaves the client out, or is of fewer clients than may be summed, is refused."""
+    session = Shared(shared_context(2, 5, minimum_cohort=3)).upload(2)
+    state, me = session.sent(2), party(2)
+    assert state.advance(session.context, me, outcome((1, 2, 5))).state == state
+    with pytest.raises(ProtocolViolation, match="server: the outcome leaves this client out"):
+        state.advance(session.context, me, outcome((1, 3, 4)))
+    with pytest.raises(ProtocolViolation, match="server: opened the sum of 2 clients, not 3"):
+        state.advance(session.context, me, outcome((2, 5)))
 
 
 def test_an_upload_is_one_vector_and_seeds() -> None:
     """A client sends the packed vector and 48 bytes to the first aggregator and 80 bytes to each other."""
     session = Shared(shared_context(3, 3, bits=24, length=1000))
     session.prepare(1)
-    sizes = [len(sealed) for sealed in session.sealed[1]]
+    sizes = [len(sealed) for sealed in session.sealed(1)]
     assert sizes == [sealed_bytes(session.context, number) for number in (1, 2, 3)] == [3000 + 48, 80, 80]
+    assert session.context.upload_bytes == sum(sizes) == len(session.transitions[1].vector or b"")
+    assert [part.receiver for part in deliveries(session.context)] == [4, 5, 6]
+
+
+KEYS = {number: identity(number).public for number in range(1, 18)}
 
 
 @pytest.mark.parametrize(
-    ("identities", "problem"),
+    ("seconds", "problem"),
     [
-        ({1: identity(1).public}, "2 ≤ m ≤ 16"),
-        ({number: identity(number).public for number in range(1, 18)}, "2 ≤ m ≤ 16"),
-        ({2: identity(2).public, 1: identity(1).public}, "2 ≤ m ≤ 16"),
-        ({1: identity(1).public, 3: identity(3).public}, "2 ≤ m ≤ 16"),
-        ({1: identity(1).public, 2: identity(1).public}, "shares its identity"),
-        ({1: identity(1).public, 2: context_for().identities[1]}, "shares its identity"),
+        ({}, "not 0; add members with the role aggregator to the roster"),
+        ({6: KEYS[1]}, "not 1; add members with the role aggregator to the roster"),
+        ({5 + number: key for number, key in KEYS.items()}, "not 17"),
+        ({7: KEYS[2], 6: KEYS[1]}, "do not follow"),
+        ({6: KEYS[1], 8: KEYS[2]}, "do not follow"),
+        ({5: KEYS[1], 6: KEYS[2]}, "do not follow"),
+        ({6: KEYS[1], 7: KEYS[1]}, "shares its identity"),
+        ({6: KEYS[1], 7: context_for().identities[1]}, "shares its identity"),
+        ({6: KEYS[1], 7: bytes(32)}, "shares its identity"),
     ],
 )
-def test_impossible_aggregators_are_refused(identities: dict[int, bytes], problem: str) -> None:
-    """One, seventeen, unsorted, gapped or doubled aggregators make no session, nor does a client that is one."""
+def test_impossible_aggregators_are_refused(seconds: dict[int, bytes], problem: str) -> None:
+    """None, one, seventeen, unsorted, gapped or doubled aggregators make no session, nor one that is also another."""
+    names = dict.fromkeys(range(30), "somebody")
     with pytest.raises(BadInput, match=problem):
-        SharedContext(context_for(), identities, dict.fromkeys(identities, "a"))
+        SharedContext.of(replace(context_for(), seconds=seconds, names=names, server=bytes(32)))
 
 
 def test_impossible_plans_are_refused() -> None:
     """A session begins neither with dropouts below the minimum cohort nor with a vector that one seal cannot hold."""
+    impossible = shared_context(2, 5, minimum_cohort=3, dropouts=3)
     with pytest.raises(BadInput, match="cannot be reached"):
-        Shared(shared_context(2, 5, minimum_cohort=3, dropouts=3))
+        begin_aggregator(impossible, aggregator(impossible, 1))
+    with pytest.raises(BadInput, match="cannot be reached"):
+        GatheringKeys(impossible)
     with pytest.raises(BadInput, match="too long"):
         shared_context(2, 5, bits=8, length=LARGEST_VECTOR + 1)
-    with pytest.raises(BadInput, match="needs a name"):
-        SharedContext(context_for(), {1: identity(1).public, 2: identity(2).public}, {1: "a"})
+    for missing in (0, 6, 7):
+        context = shared_context()
+        with pytest.raises(BadInput, match="need a name"):
+            replace(context, names={index: name for index, name in context.names.items() if index != missing})
+
+
+def test_numbers_are_places_in_the_roster() -> None:
+    """Aggregators are numbered in the order of their indices; the length may be filled in later."""
+    context = shared_context(3, 4, length=0)
+    assert context.numbers == (1, 2, 3)
+    assert [context.index_of(number) for number in context.numbers] == [5, 6, 7]
+    assert [context.number_of(index) for index in (5, 6, 7)] == [1, 2, 3]
+    assert [context.name_of(number) for number in (1, 3, 9)] == ["a1", "a3", "aggregator 9"]
+    longer = replace(context, length=100)
+    assert longer.upload_bytes == context.upload_bytes + longer.packed_bytes
+    assert longer.binding == context.binding

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +12,13 @@ from hypothesis import strategies as st
 from secagg.crypto.agreement import AgreementKey, derive
 from secagg.crypto.sealing import seal
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
-from secagg.protection import LocalParty
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.client import share
-from secagg.protection.sharing.collecting import Collecting, begin
+from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, begin_client
+from secagg.protection.sharing.collecting import begin_aggregator
 from secagg.protection.sharing.envelope import seal_share
-from secagg.protection.sharing.keeper import Keeper
-from secagg.protection.sharing.messages import ShareManifest
-from secagg.protection.sharing.pledges import KEY, Equivocated, session_keys
+from secagg.protection.sharing.messages import SessionKeys, ShareManifest
+from secagg.protection.sharing.pledges import KEY
 from secagg.unsafe_for_tests import SeededRandomness
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import identity as client_identity
@@ -42,11 +39,12 @@ def prepared(m: int = 2, **facts: Any) -> Shared:
 
 def refused(session: Shared, number: int, manifest: ShareManifest, sealed: bytes, problem: str) -> None:
     """The upload is refused, the client named, and nothing kept."""
-    before = session.keepers[number].state
+    before = session.states[number]
+    prefix = "c" if manifest.client in session.context.identities else "client "
     with pytest.raises(ProtocolViolation, match=problem) as caught:
         session.submit(number, manifest.client, manifest, sealed)
-    assert caught.value.culprit == session.context.session.names.get(manifest.client, f"client {manifest.client}")
-    assert session.keepers[number].state == before
+    assert caught.value.culprit == f"{prefix}{manifest.client}"
+    assert session.states[number] == before
 
 
 def resigned(session: Shared, client: int, sealed: tuple[bytes, ...], signer: int = 0) -> ShareManifest:
@@ -60,22 +58,24 @@ def resigned(session: Shared, client: int, sealed: tuple[bytes, ...], signer: in
 def test_a_changed_share_is_refused(number: int, data: st.DataObject) -> None:
     """A flipped bit, a cut or an added byte in a sealed share is refused, signed over or not."""
     session = prepared()
-    sealed = session.sealed[1][number - 1]
+    sealed = session.sealed(1)[number - 1]
     place = data.draw(st.integers(0, len(sealed) - 1))
     flipped = bytearray(sealed)
     flipped[place] ^= 1 << data.draw(st.integers(0, 7))
     for changed in (bytes(flipped), sealed[:place], sealed + b"\0"):
-        refused(session, number, session.sent[1].manifest, changed, "not the one that it signed")
-        shares = tuple(changed if at == number else each for at, each in enumerate(session.sealed[1], start=1))
+        refused(session, number, session.sent(1).manifest, changed, "not the one that it signed")
+        shares = tuple(changed if at == number else each for at, each in enumerate(session.sealed(1), start=1))
         refused(session, number, resigned(session, 1, shares), changed, "not sealed to this aggregator")
     session.upload(1)
 
 
-@pytest.mark.parametrize("name", ["signature", "digest", "client", "one digest fewer", "one digest more", "stranger"])
+@pytest.mark.parametrize(
+    "name", ["signature", "digest", "client", "one digest fewer", "one digest more", "stranger", "aggregator"]
+)
 def test_a_manifest_that_its_client_did_not_sign_is_refused(name: str) -> None:
     """A changed signature, digest or client, and another number of shares, are refused."""
     session = prepared()
-    good, sealed = session.sent[1].manifest, session.sealed[1][0]
+    good, sealed = session.sent(1).manifest, session.sealed(1)[0]
     changed = {
         "signature": replace(good, signature=bytes([good.signature[0] ^ 1]) + good.signature[1:]),
         "digest": replace(good, digests=(good.digests[0], bytes(32))),
@@ -83,6 +83,7 @@ def test_a_manifest_that_its_client_did_not_sign_is_refused(name: str) -> None:
         "one digest fewer": bind.sign_manifest(session.context, client_identity(1), 1, good.digests * 2),
         "one digest more": bind.sign_manifest(session.context, client_identity(1), 1, (*good.digests, bytes(32))),
         "stranger": bind.sign_manifest(session.context, client_identity(9), 9, good.digests),
+        "aggregator": bind.sign_manifest(session.context, identity(1), 4, good.digests),
     }[name]
     refused(session, 1, changed, sealed, "did not sign the manifest")
 
@@ -94,30 +95,30 @@ def test_an_upload_of_another_session_is_refused(facts: dict[str, Any]) -> None:
     numbers = {"m": 2, "clients": 3} | facts
     context = shared_context(**numbers)
     if "clients" in facts:
-        context = replace(context, session=replace(context.session, session=bytes(32)))
+        context = replace(context, session=bytes(32))
     other = Shared(context)
     other.prepare(1)
-    refused(session, 1, other.sent[1].manifest, other.sealed[1][0], "did not sign the manifest")
-    shares = other.sealed[1][:2]
+    refused(session, 1, other.sent(1).manifest, other.sealed(1)[0], "did not sign the manifest")
+    shares = other.sealed(1)[:2]
     refused(session, 1, resigned(session, 1, shares), shares[0], "not sealed to this aggregator")
 
 
 def test_shares_cannot_be_copied_or_swapped() -> None:
     """Another client's sealed share under one's own signature, and another aggregator's share, are refused."""
     session = prepared(m=3)
-    refused(session, 2, resigned(session, 2, session.sealed[1]), session.sealed[1][1], "not sealed to this aggregator")
-    swapped = (session.sealed[1][0], session.sealed[1][2], session.sealed[1][1])
+    refused(session, 2, resigned(session, 2, session.sealed(1)), session.sealed(1)[1], "not sealed to this aggregator")
+    swapped = (session.sealed(1)[0], session.sealed(1)[2], session.sealed(1)[1])
     refused(session, 2, resigned(session, 1, swapped), swapped[1], "not sealed to this aggregator")
-    refused(session, 2, session.sent[1].manifest, session.sealed[1][2], "not the one that it signed")
+    refused(session, 2, session.sent(1).manifest, session.sealed(1)[2], "not the one that it signed")
 
 
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_a_seed_of_another_length_is_refused(length: int) -> None:
     """A well sealed and signed seed that has not 32 bytes is refused."""
     session = prepared()
-    key = AgreementKey.from_bytes(session.keepers[2].state.secret).public
+    key = AgreementKey.from_bytes(session.states[2].secret).public
     sealed = seal_share(session.context, key, 1, 2, bytes(length), SeededRandomness(b"forged"))
-    shares = (session.sealed[1][0], sealed)
+    shares = (session.sealed(1)[0], sealed)
     refused(session, 2, resigned(session, 1, shares), sealed, "not sealed to this aggregator")
 
 
@@ -125,50 +126,45 @@ def test_a_seed_of_another_length_is_refused(length: int) -> None:
 def test_a_share_made_with_a_key_of_small_order_is_refused(point: bytes) -> None:
     """A share sealed with the all-zero secret that a point of small order leads to is refused."""
     session = prepared()
-    session_key = AgreementKey.from_bytes(session.keepers[2].state.secret).public
+    session_key = AgreementKey.from_bytes(session.states[2].secret).public
     parts = bind.seal_parts(1, 2, point, session_key)
     key = derive(bytes(32), session.context.binding, "shared seal", *parts)
     sealed = point + seal(key, bytes(32), bind.seal_associated(session.context, 1, 2))
-    refused(session, 2, resigned(session, 1, (session.sealed[1][0], sealed)), sealed, "not sealed to this aggregator")
+    refused(session, 2, resigned(session, 1, (session.sealed(1)[0], sealed)), sealed, "not sealed to this aggregator")
 
 
 def test_an_upload_may_be_repeated_but_not_replaced() -> None:
     """The same upload gives the same receipt; a second, different one, or other bytes for it, is refused."""
     session = prepared().upload(1, 2)
-    state, receipts = session.keepers[1].state, session.sent[1].receipts
+    state, receipts = session.states[1], dict(session.receipts[1])
     session.upload(1)
-    assert (session.keepers[1].state, session.sent[1].receipts) == (state, receipts)
-    manifest = session.sent[1].manifest
-    refused(session, 1, manifest, session.sealed[2][0], "not the one that it signed")
+    assert (session.states[1], session.receipts[1]) == (state, receipts)
+    manifest = session.sent(1).manifest
+    refused(session, 1, manifest, session.sealed(2)[0], "not the one that it signed")
     session.seed = b"again"
     session.prepare(1)
-    refused(session, 1, session.sent[1].manifest, session.sealed[1][0], "second, different upload")
-    assert session.sent[1].manifest != manifest
+    refused(session, 1, session.sent(1).manifest, session.sealed(1)[0], "second, different upload")
+    assert session.sent(1).manifest != manifest
 
 
 def test_nothing_is_taken_after_the_deadline() -> None:
-    """An upload after closing is refused and its client named; closing twice is refused, too."""
+    """An aggregator that has committed to its set has no step left that takes an upload, after a restart neither."""
     session = Shared(shared_context(2, 4)).upload(1, 2, 3)
     session.prepare(4)
     session.commit_sets()
-    states = {number: keeper.state for number, keeper in session.keepers.items()}
-    me = session.parties[1]
-    with pytest.raises(ProtocolViolation, match="c4: asks for Collecting when it is SetCommitted's turn"):
-        session.keepers[1].move(
-            Collecting,
-            lambda at: at.accept(session.context, me, session.sent[4].manifest, session.sealed[4][0]),
-            "c4",
-        )
-    with pytest.raises(ProtocolViolation, match="Collecting"):
-        session.commit_sets()
-    assert {number: keeper.state for number, keeper in session.keepers.items()} == states
+    for restart in (False, True):
+        if restart:
+            session.restart(1)
+        with pytest.raises(AttributeError, match="'SetCommitted' object has no attribute 'accept'"):
+            session.submit(1, 4)
+    assert session.finish("reveal set") == session.expected((1, 2, 3))
 
 
 def test_only_an_accepted_upload_has_a_receipt() -> None:
     """A receipt for a client that has uploaded nothing is not made."""
     session = prepared()
     with pytest.raises(ProtocolViolation, match="c1: has uploaded nothing"):
-        session.keepers[1].state.receipt(session.context, session.parties[1], 1)
+        session.states[1].receipt(session.context, session.parties[1], 1)
 
 
 RECEIPTS: dict[str, Callable[[Any, Shared], Any]] = {
@@ -177,21 +173,18 @@ RECEIPTS: dict[str, Callable[[Any, Shared], Any]] = {
     "another aggregator": lambda receipt, _: replace(receipt, aggregator=2),
     "no aggregator": lambda receipt, _: replace(receipt, aggregator=9),
     "signature": lambda receipt, _: replace(receipt, signature=bytes(64)),
-    "for another client": lambda _, session: session.sent[2].receipts[0],
+    "for another client": lambda _, session: session.receipts[2][1],
 }
 
 
 @pytest.mark.parametrize("name", RECEIPTS)
-def test_a_false_receipt_is_not_kept(name: str) -> None:
-    """A client keeps a receipt only if it is signed by its aggregator for this client's upload."""
+def test_a_false_receipt_is_refused(name: str) -> None:
+    """A client takes a receipt only if it is signed by its aggregator for this client's upload."""
     session = prepared().upload(1, 2)
-    sent = session.sent[1]
-    assert sent.unacknowledged(session.context) == ()
-    bare = replace(sent, receipts=())
-    assert bare.unacknowledged(session.context) == (1, 2)
+    true = session.receipts[1][1]
     with pytest.raises(ProtocolViolation, match="receipt"):
-        bare.acknowledged(session.context, RECEIPTS[name](sent.receipts[0], session))
-    assert bare.acknowledged(session.context, sent.receipts[0]).unacknowledged(session.context) == (2,)
+        session.sent(1).check_receipt(session.context, RECEIPTS[name](true, session))
+    session.sent(1).check_receipt(session.context, true)
 
 
 def key_pledge(session: Shared, number: int, key: bytes, signer: int = 0) -> Any:
@@ -201,57 +194,63 @@ def key_pledge(session: Shared, number: int, key: bytes, signer: int = 0) -> Any
 
 @pytest.mark.parametrize("point", SMALL_ORDER, ids=bytes.hex)
 def test_a_session_key_of_small_order_is_refused(point: bytes) -> None:
-    """A client seals nothing to a key of small order or not canonical, and names its aggregator."""
+    """Server and client refuse a key of small order or not canonical, and name its aggregator."""
     session = Shared(shared_context())
+    false = key_pledge(session, 2, point)
     with pytest.raises(ProtocolViolation, match="a2: its session key"):
-        session_keys(session.context, [session.said()[1], key_pledge(session, 2, point)])
+        session.accept(2, SessionKeys((false,)))
+    bundle = SessionKeys((session.said[1].pledges[0], false))
+    with pytest.raises(ProtocolViolation, match="a2: its session key"):
+        AwaitingSessionKeys().advance(session.context, party(1), bundle)
 
 
 def test_a_client_checks_every_session_key_before_it_draws_anything() -> None:
-    """A missing, unsigned, doubled, contradictory or foreign session key stops the client before it draws a seed."""
+    """A missing, unsigned, doubled or foreign session key stops the client before it draws a seed."""
     session, other = Shared(shared_context()), Shared(shared_context(plan=b"other"))
-    one, two = session.said().values()
-    residues = session.context.session.ring.encode(session.vectors[1])
+    one, two = (said.pledges[0] for said in session.said.values())
     me = party(1)
-    for pledges, error, problem in [
-        ([one], SessionAborted, "a2"),
-        ([one, replace(two, signature=bytes(64))], ProtocolViolation, "a2: did not sign"),
-        ([one, replace(two, content=one.content)], ProtocolViolation, "a2: did not sign"),
-        ([one, key_pledge(session, 2, two.content, signer=1)], ProtocolViolation, "a2: did not sign"),
-        ([one, key_pledge(session, 2, one.content)], ProtocolViolation, "a2: its session key"),
-        ([one, two, key_pledge(session, 2, one.content)], Equivocated, "a2: signed two different"),
-        ([one, other.said()[2]], ProtocolViolation, "a2: did not sign"),
-        ([one, two, replace(two, aggregator=3)], ProtocolViolation, "aggregator 3: did not sign"),
-        ([one, bind.sign_pledge(session.context, identity(2), 2, "sum", two.content)], ProtocolViolation, "a2"),
+    for pledges, problem in [
+        ([one], "server: does not show one 'key' pledge of a1, a2"),
+        ([two, one], "server: does not show"),
+        ([one, two, two], "server: does not show"),
+        ([one, two, replace(two, aggregator=3)], "server: does not show"),
+        ([one, replace(two, signature=bytes(64))], "server: shows a 'key' pledge that a2 did not sign"),
+        ([one, replace(two, content=one.content)], "server: shows"),
+        ([one, key_pledge(session, 2, two.content, signer=1)], "server: shows"),
+        ([one, key_pledge(session, 2, one.content)], "a2: its session key"),
+        ([one, other.said[2].pledges[0]], "server: shows"),
+        ([one, bind.sign_pledge(session.context, identity(2), 2, "sum", two.content)], "server: shows"),
     ]:
-        with pytest.raises(error, match=problem):
-            share(session.context, me, pledges, residues)
-    assert np.array_equal(residues, session.context.session.ring.encode(session.vectors[1]))
+        with pytest.raises(ProtocolViolation, match=problem):
+            AwaitingSessionKeys().advance(session.context, me, SessionKeys(tuple(pledges)))
+    ready = AwaitingSessionKeys().advance(session.context, me, SessionKeys((one, two))).state
+    assert isinstance(ready, SharingReady)
     assert me.randomness.bytes(32) == party(1).randomness.bytes(32)
 
 
 def test_only_members_take_part() -> None:
-    """A stranger's key neither begins as an aggregator nor shares as a client; a vector must be the session's."""
+    """A stranger's key neither begins as an aggregator nor as a client; a vector must be the session's."""
     session = Shared(shared_context())
-    stranger = SigningKey.generate(SeededRandomness(b"stranger"))
-    with pytest.raises(BadInput, match="not that of aggregator 1"):
-        begin(session.context, replace(aggregator(1), identity=stranger))
-    with pytest.raises(BadInput, match="not that of aggregator 3"):
-        begin(session.context, aggregator(3))
-    residues = session.context.session.ring.encode(session.vectors[1])
-    with pytest.raises(BadInput, match="not that of client 1"):
-        share(session.context, LocalParty(1, stranger, SeededRandomness(b"")), session.said().values(), residues)
+    context, stranger = session.context, SigningKey.generate(SeededRandomness(b"stranger"))
+    for me in (replace(aggregator(context, 1), identity=stranger), aggregator(context, 3), party(1)):
+        with pytest.raises(BadInput, match=f"index {me.member}"):
+            begin_aggregator(context, me)
+    for me in (replace(party(1), identity=stranger), aggregator(context, 1)):
+        with pytest.raises(BadInput, match=f"not that of client {me.member}"):
+            begin_client(context, me)
+    residues = context.ring.encode(session.vectors[1])
+    ready = SharingReady(session.publish().keys.pledges)
     for wrong in (residues[:-1], residues.astype("<u8"), residues.reshape(2, 3)):
         with pytest.raises(BadInput, match="sums 6 uint32"):
-            share(session.context, party(1), session.said().values(), wrong)
+            ready.protect(context, party(1), wrong)
 
 
 def test_keys_of_an_aggregator_are_fresh() -> None:
-    """Two sessions of one aggregator have different session keys, and one client's seeds differ between uploads."""
+    """Two sessions of one aggregator have different session keys; the same draws give the same key."""
     session, other = Shared(shared_context()), Shared(shared_context(), seed=b"other")
-    assert session.said()[1].content != other.said()[1].content
-    keeper = Keeper(begin(session.context, aggregator(1)), lambda _: None)
-    assert keeper.state == session.keepers[1].state  # from the same seed only
+    assert session.said[1].pledges[0].content != other.said[1].pledges[0].content
+    again = begin_aggregator(session.context, aggregator(session.context, 1))
+    assert (again.state, again.outgoing) == (session.states[1], session.said[1])
 
 
 @given(st.binary(max_size=300))

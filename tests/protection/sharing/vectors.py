@@ -86,6 +86,7 @@ def derivations() -> dict[str, Any]:
         "key_pledge": signed("shared pledge", b"key", keys[1]),
         "accepted_pledge": signed("shared pledge", b"accepted", accepted),
         "sum_pledge": signed("shared pledge", b"sum", sum_share),
+        "list_signature": signed("shared list", accepted, sum_share),
     }
     return {
         "source": SOURCE,

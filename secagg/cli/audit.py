@@ -1,0 +1,75 @@
+"""`secagg audit`: what an adversary could have learnt, from recorded transcripts or from a simulated plan."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.simulate import simulate
+from secagg.errors import BadInput
+
+USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
+"""Who is asked about when nobody is named."""
+
+
+def audit(
+    transcripts: Annotated[
+        list[Path] | None, typer.Argument(help="transcript.log of a party, with its files beside it; none to simulate.")
+    ] = None,
+    threat_model: Annotated[
+        list[str] | None, typer.Option("--threat-model", help=f"An adversary; several allowed ({', '.join(USUAL)}).")
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulate", help="Simulate the plan of the flags of simulate, and audit it.")
+    ] = False,
+    known: Annotated[
+        str | None, typer.Option(help="Records that took part, for membership tests and for scoring.")
+    ] = None,
+    public: Annotated[str | None, typer.Option(help="Records of the same kind that took no part.")] = None,
+    gate: Annotated[Path | None, typer.Option(help="Pass rules (TOML); default: the packaged ones.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as one page.")] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
+    **options: Any,
+) -> None:
+    """Measure what an adversary could have learnt from what it really saw.
+
+    Exit codes: 0 the gate passes, 1 it fails, 3 a transcript does not verify, 4 the audit could not tell.
+    """
+    speaker = Speaker(quiet=options["quiet"], json_to=options["json_to"])
+    if simulated == bool(transcripts):
+        raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags")
+    from secagg.cli.auditing import Question, answer  # loads what no other command needs
+
+    asked = Question(tuple(transcripts or ()), tuple(threat_model or ()), known, public, gate, html, sarif, options)
+    raise typer.Exit(answer(speaker, asked))
+
+
+def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+    """List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it."""
+    from secagg.cli.auditing import list_attacks
+
+    list_attacks(Speaker(quiet=quiet, json_to=json_to))
+
+
+def _with_simulation(command: Any) -> None:
+    """Give a command the options of `simulate` beside its own, in place of **options."""
+    hints = get_type_hints(simulate, include_extras=True)
+    typed = get_type_hints(command, include_extras=True)
+    listed = [
+        each.replace(annotation=typed[each.name])
+        for each in inspect.signature(command).parameters.values()
+        if each.kind is not each.VAR_KEYWORD
+    ]
+    listed += [
+        each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY)
+        for each in inspect.signature(simulate).parameters.values()
+    ]
+    command.__signature__ = inspect.Signature(listed)
+    command.__annotations__ = {each.name: each.annotation for each in listed}
+
+
+_with_simulation(audit)

@@ -1,0 +1,167 @@
+"""What `secagg audit` and `secagg attacks` do; loaded only when they are asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from secagg.cli.audit import USUAL
+from secagg.cli.console import Speaker, to_epsilon, two_columns
+from secagg.cli.simulate import open_simulated
+from secagg.experiments.settings import SimulationSettings
+from threat_models.active.run import malicious_server
+from threat_models.adversary import Adversary, adversary_named, names
+from threat_models.attacks import ATTACKS
+from threat_models.audit import examine
+from threat_models.evidence import known_of, read_session, rehearse
+from threat_models.findings import Finding
+from threat_models.report.content import AttackNote, AuditReport, Examination, Level
+from threat_models.report.gate import DEFAULT, Gate
+from threat_models.report.html import as_html
+from threat_models.report.json_report import as_json
+from threat_models.report.judging import judge
+from threat_models.report.sarif import as_sarif
+from threat_models.report.summary import as_text
+from threat_models.session import Knowledge, Session
+from threat_models.statement import LIMITS, environment, promise_of, subject_of
+
+ACTIVE = AttackNote(
+    "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
+)
+COMPARED = ("unmixing", "feature_inversion")
+"""Attacks that a simulation repeats at the other levels of protection."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to audit, for whom, by which rules, and where to write what was found."""
+
+    transcripts: tuple[Path, ...]
+    threat_models: tuple[str, ...]
+    known: str | None
+    public: str | None
+    gate: Path | None
+    html: Path | None
+    sarif: Path | None
+    simulation: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is audited: sessions, what may be known beside them, and where they come from."""
+
+    sessions: tuple[Session, ...]
+    knowledge: Knowledge
+    settings: Mapping[str, str]
+    transcripts: Mapping[str, str]
+    levels: tuple[tuple[str, Session, Knowledge], ...] = ()
+
+
+def answer(speaker: Speaker, question: Question) -> int:
+    """Audit, write, say; return the exit code. Raises what its parts raise."""
+    rules = Gate.read(question.gate or DEFAULT)
+    adversaries = [adversary_named(name) for name in question.threat_models or USUAL]
+    options = question.simulation
+    evidence = _recorded(speaker, question) if question.transcripts else _simulated(speaker, options)
+    report = _report(speaker, evidence, adversaries, seed=int(options["seed"]))
+    result = judge(rules, report, datetime.now(UTC).date())
+    judged = replace(report, gate=result)
+    if question.html is not None:
+        question.html.write_text(as_html(judged), encoding="utf-8")
+    if question.sarif is not None:
+        question.sarif.write_text(as_sarif(judged, version("secagg")), encoding="utf-8")
+    speaker.text(as_json(judged), as_text(judged))
+    return result.exit_code
+
+
+def list_attacks(speaker: Speaker) -> None:
+    """Every attack: what it is after, what it needs to see, who published it, and which adversaries use it."""
+    users = {name: [each for each in names() if name in adversary_named(each).attacks] for name in _notes()}
+    rows = []
+    for name, note in _notes().items():
+        needs = ", ".join(ATTACKS[name].needs) if name in ATTACKS else "real parties to talk to"
+        rows.append(
+            (
+                name,
+                f"{note.title}\nneeds: {needs or 'any of the sums'}\n{note.paper}\nused by: {', '.join(users[name])}",
+            )
+        )
+    content = {
+        name: {"title": note.title, "paper": note.paper, "adversaries": users[name]} for name, note in _notes().items()
+    }
+    speaker.result({"attacks": content}, two_columns("Attacks", rows))
+
+
+def _notes() -> dict[str, AttackNote]:
+    found = {name: AttackNote(name, each.title, each.paper) for name, each in ATTACKS.items()}
+    return {**found, ACTIVE.name: ACTIVE}
+
+
+def _simulated(speaker: Speaker, options: Mapping[str, Any]) -> Evidence:
+    """The plan of the flags; where it has noise, the same plan without it for comparison."""
+    chosen = {field.name: options[field.name] for field in fields(SimulationSettings)}
+    settings = SimulationSettings(**{**chosen, "epsilon": to_epsilon(options["epsilon"])})
+    data = open_simulated(speaker, options["dataset"], settings.epsilon, options["label"], options["schema"])
+    with speaker.progress(f"simulating a federation on {data.name}") as progress:
+        found = rehearse(data, settings, progress)
+    for note in found.notes:
+        speaker.say(f"note: {note}")
+    levels = [("every client's vector in clear", found.sessions[0], found.knowledge)]
+    if math.isfinite(settings.epsilon):
+        exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
+        levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
+    shown = {name: str(value) for name, value in {"dataset": data.name, **chosen}.items() if value not in (None, 0, "")}
+    return Evidence(found.sessions, found.knowledge, shown, {}, tuple(levels))
+
+
+def _recorded(speaker: Speaker, question: Question) -> Evidence:
+    """Transcripts, verified before anything is read from them."""
+    sessions = []
+    for path in question.transcripts:
+        with speaker.busy(f"verifying {path}"):
+            sessions.append(read_session(path))
+    knowledge = known_of(sessions[0], question.known, question.public)
+    files = {str(path): session.transcript_sha256 for path, session in zip(question.transcripts, sessions, strict=True)}
+    return Evidence(tuple(sessions), knowledge, {}, files)
+
+
+def _report(speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], seed: int) -> AuditReport:
+    session = evidence.sessions[0]
+    with speaker.steps() as told:
+        promise = promise_of(session, lambda done, total: told("measuring epsilon on re-releases", done, total))
+        examinations = [
+            _cheated(each, told)
+            if each.attacks == (ACTIVE.name,)
+            else examine(each, evidence.sessions, evidence.knowledge, told)
+            for each in adversaries
+        ]
+        levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
+    return AuditReport(
+        title=f"Audit of a {session.plan.protection} session",
+        subject=subject_of(session, evidence.settings, evidence.transcripts),
+        promise=promise,
+        attacks=tuple(_notes().values()),
+        examinations=tuple(examinations),
+        power=(promise.measured.power,) if promise.measured else (),
+        limits=LIMITS,
+        environment=environment(),
+        seed=seed,
+        levels=tuple(levels),
+    )
+
+
+def _cheated(adversary: Adversary, told: Any) -> Examination:
+    finding = malicious_server(lambda done, total: told(ACTIVE.title, done, total))
+    return Examination(adversary, adversary.sees, (), (replace(finding, adversary=adversary.name),))
+
+
+def _at(name: str, session: Session, knowledge: Knowledge, told: Any) -> tuple[Finding, ...]:
+    """The compared attacks on one level: by somebody who sees every vector, or by the server."""
+    seen = adversary_named("no_protection" if "clear" in name else "curious_server")
+    chosen = replace(seen, attacks=tuple(each for each in seen.attacks if each in COMPARED))
+    return examine(chosen, (session,), knowledge, told).findings

@@ -1,0 +1,109 @@
+"""Every protection for one and the same plan, side by side: for whoever has to choose one."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import BadInput
+from secagg.experiments.in_memory import Measured
+from secagg.experiments.sessions import run_session
+from secagg.parties import SessionSetup
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.protection import PROTECTIONS, protection_named
+from secagg.randomness import OperatingSystem
+from secagg.roster import Member, Roster
+
+SECONDS = {"aggregator": 2, "key-holder": 1}
+"""How many of a role are supposed where a roster has too few."""
+MOST_MEASURED = 12
+"""Clients in the session that is measured; what a masked client does grows with their number."""
+TRUST = {
+    "masked": "that the server and more than c clients do not collude",
+    "shared": "that not all aggregators collude; that every aggregator stays until the sum is opened",
+    "encrypted": "that the server and the key holder do not collude; that the key holder stays until the sum is opened",
+    "none": "the server, with every vector",
+}
+VISITS = {
+    "masked": "online together for five steps",
+    "shared": "one visit, in its own time; another one to fetch the outcome",
+    "encrypted": "one visit, in its own time; another one to fetch the outcome",
+    "none": "one visit; stays for the outcome",
+}
+LEAVING = {
+    "masked": "up to D clients may vanish at any step: the sum of the others is opened",
+    "shared": "a client that has not reached every aggregator is left out; without an aggregator there is no sum",
+    "encrypted": "a client that has not uploaded is left out; without the key holder there is no sum",
+    "none": "a client that has not uploaded is left out",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One protection of the plan. `upload` is in bytes, by receiver; `seconds` of a client's CPU on this machine.
+
+    `refused` says why the plan cannot have it; then the numbers are empty.
+    """
+
+    protection: str
+    trust: str
+    visits: str
+    leaving: str
+    upload: dict[str, int]
+    seconds: float
+    refused: str = ""
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The same for people."""
+        yield "trusted for it", self.trust
+        yield "a client is", self.visits
+        yield "who leaves", self.leaving
+        if self.refused:
+            yield "this plan", f"cannot have it: {self.refused}"
+            return
+        yield "a client uploads", ", ".join(f"{size} bytes to {name}" for name, size in self.upload.items())
+        yield "a client computes", f"{self.seconds:.3f} s here"
+
+
+def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
+    """The plan that `choices` make under every protection; second parties that the roster lacks are supposed."""
+    return [_choice(name, data, roster, replace(choices, protection=name)) for name in PROTECTIONS]
+
+
+def _choice(name: str, data: PublicData, roster: Roster, choices: PlanChoices) -> Choice:
+    words = (TRUST[name], VISITS[name], LEAVING[name])
+    supposed = _with_seconds(roster, protection_named(name).second_role)
+    try:
+        setup = SessionSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
+    except BadInput as error:
+        return Choice(name, *words, {}, 0.0, str(error))
+    parts = setup.protection.deliveries(setup.context)
+    upload = {setup.roster.name(part.receiver): part.size for part in parts}
+    return Choice(name, *words, upload, _client_seconds(data, supposed, choices))
+
+
+def _with_seconds(roster: Roster, role: str) -> Roster:
+    lacking = SECONDS.get(role, 0) - len(roster.with_role(role))
+    keys = [SigningKey.generate(OperatingSystem()) for _ in range(max(0, lacking))]
+    added = [Member(f"supposed-{role}-{number}", role, key.public) for number, key in enumerate(keys, start=1)]
+    return Roster.of(roster.consortium, (*roster.members, *added))
+
+
+def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> float:
+    """CPU seconds of one client, the median of a session in memory, scaled to the roster's number where that counts."""
+    clients = len(roster.clients)
+    measured = min(clients, MOST_MEASURED)
+    members = [member for index, member in enumerate(roster.members) if index not in roster.clients[measured:]]
+    keys = {member.name: SigningKey.generate(OperatingSystem()) for member in members}
+    few = Roster.of(roster.consortium, [replace(member, identity=keys[member.name].public) for member in members])
+    fewer = replace(choices, colluders=0, dropouts=0, minimum_cohort=1)
+    setup = SessionSetup.of(make_plan(data, few, fewer, OperatingSystem()), few)
+    vector = np.zeros(setup.layout.length, dtype=np.int64)
+    identities = {index: keys[member.name] for index, member in enumerate(few.members)}
+    found: Measured = run_session(setup, identities, lambda _: vector.copy(), {}).measured
+    seconds = statistics.median(found.client_cpu.values())
+    return seconds * clients / measured if choices.protection == "masked" else seconds

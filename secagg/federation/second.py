@@ -1,0 +1,79 @@
+"""A second party of a plan, an aggregator or the key holder: one session after another, folder and transcript each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from secagg.errors import BadInput, ProtocolViolation, SessionAborted
+from secagg.federation.storage import session_folder
+from secagg.parties import (
+    AggregatorWork,
+    Connection,
+    Hooks,
+    MemberSession,
+    SessionSetup,
+    begin_transcript,
+    following_setup,
+)
+from secagg.protection import LocalParty
+from secagg.protection.messages import Outcome
+from secagg.transcript import FILE_NAME, Journal, peek
+
+
+@dataclass
+class FederationSecond:
+    """One second party's part in a plan; as an aggregator, also the endpoint's coordinator. Start again after a crash.
+
+    Clients of a round that has not begun here are asked to try again.
+    """
+
+    setup: SessionSetup
+    me: LocalParty
+    state: Path
+    progress: Callable[[str], None]
+    _uploads: dict[bytes, AggregatorWork] = field(default_factory=dict)
+
+    async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
+        """Carry every session to its outcome; return them in order. Raises what a session raises."""
+        following: SessionSetup | None = self.setup
+        gone: frozenset[int] = frozenset()
+        done: list[tuple[SessionSetup, Outcome]] = []
+        while following is not None:
+            setup = following
+            outcome = await self._session(setup, server, gone)
+            done.append((setup, outcome))
+            gone = frozenset(setup.context.clients) - frozenset(outcome.members)
+            following = following_setup(setup, outcome)
+        return done
+
+    async def _session(self, setup: SessionSetup, server: Connection, gone: frozenset[int]) -> Outcome:
+        folder = session_folder(self.state, setup)
+        with closing(Journal(folder / FILE_NAME)) as journal:
+            begin_transcript(journal, setup)
+            hooks = Hooks(self.progress)
+            if setup.plan.protection == "shared":
+                uploads = AggregatorWork(setup, self.me, folder, journal, gone)
+                self._uploads[setup.context.plan] = uploads
+                hooks = Hooks(self.progress, work=uploads.work)
+            outcome = await MemberSession(setup, self.me, folder, journal, hooks).run(server)
+        if outcome is None:
+            raise SessionAborted("the session has no outcome")
+        return outcome
+
+    async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
+        """Hand a client's share to the session that its frame names."""
+        session = peek(frame).plan
+        if session not in self._uploads:
+            raise BadInput("this aggregator does not take uploads of this session yet", remedy="try again")
+        return await self._uploads[session].upload(member, frame, parts)
+
+    async def submit(self, member: int, frame: bytes) -> bytes:
+        """An aggregator takes uploads alone. Raises ProtocolViolation."""
+        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")
+
+    async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+        """An aggregator tells nothing but receipts. Raises ProtocolViolation."""
+        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")

@@ -1,0 +1,322 @@
+"""One party's session with the server: state machine, transcript, memory and connections brought together.
+
+A client, an aggregator and a key holder differ in their states alone. The order at every step is: the server's frame
+is in the transcript; the next state and the frames that answer are remembered (bytes that go with them before); the
+answer is in the transcript; then, and only then, it leaves. A restart therefore sends the same bytes again, and never
+others; and what the server said first at a step is what counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from secagg.encoding import Integers
+from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.parties.memory import Memory, write_synced
+from secagg.parties.result import check_outcome
+from secagg.parties.setup import SessionSetup
+from secagg.protection import Delivery, LocalParty, Script
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.protection.seam import ReadyState, ReceiptState, Transition, WorkingState
+from secagg.roster import SERVER_INDEX
+from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
+
+VECTOR_FILE = "protected.bin"
+_GRACE_SECONDS = 60.0
+
+
+class Connection(Protocol):
+    """What a session needs of a connection (`transport.Link` has it)."""
+
+    async def submit(self, frame: bytes) -> bytes:
+        """Send a frame; return the frame that answers it, or nothing."""
+        ...
+
+    async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
+        """Send a frame and the part of a file that it announces; return the frame that answers, or nothing."""
+        ...
+
+    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+        """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
+        ...
+
+
+async def _never(state: Any) -> Transition:
+    raise ProtocolViolation("server", f"there is nothing to do at {type(state).__name__}")
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a session asks of its surroundings.
+
+    `progress` is told what happens. `vector` computes a client's flat vector when it is needed; `before_upload` runs
+    when its bytes are fixed and before the first of them leaves. `work` does what a second party does on its own.
+    """
+
+    progress: Callable[[str], None]
+    vector: Callable[[], Integers] | None = None
+    before_upload: Callable[[], None] = lambda: None
+    work: Callable[[Any], Awaitable[Transition]] = field(default=_never)
+
+
+class MemberSession:
+    """Drives one party through one session; safe to run again after a crash at any point.
+
+    `stays` is False for a client that leaves once its upload has arrived, and looks for the outcome only when it comes
+    back.
+    """
+
+    def __init__(
+        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, hooks: Hooks, stays: bool = True
+    ) -> None:
+        self._setup = setup
+        self._context = setup.context
+        self._me = me
+        self._script = _script(setup, me)
+        self._vector_file = folder / VECTOR_FILE
+        self._journal = journal
+        self._hooks = hooks
+        self._stays = stays
+        self._memory = Memory(folder, self._script.states, me.randomness)
+        self._server_head = NOT_SEEN
+        self._heard: FrameBody | None = None
+        self._receipts: set[int] = set()
+        self._outcome: Outcome | None = None
+        self._acknowledgement = b""
+        self._is_received = False
+        self._has_sent = False
+        for record in journal.records():
+            self._relive(record.kind, record.content)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome, once the transcript holds it."""
+        return self._outcome
+
+    async def run(self, server: Connection, others: Mapping[int, Connection] | None = None) -> Outcome | None:
+        """Carry the session to its outcome; `others` are the connections to second parties that take uploads.
+
+        None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
+        without one (for ever), ServerAway when it may go on later.
+        """
+        try:
+            outcome = self._outcome or await self._steps({**(others or {}), SERVER_INDEX: server})
+            if outcome is None:
+                return None
+            if self._is_client and self._me.member not in outcome.members:
+                raise ProtocolViolation("server", "the outcome leaves this client out")
+            check_outcome(self._setup, outcome)
+            self._forget()
+            await self._acknowledge(server, outcome)
+            return outcome
+        except ServerAway:
+            raise
+        except (ProtocolViolation, MalformedMessage) as error:
+            await self._leave(server, error)
+            raise SessionAborted(f"this party leaves: {error}") from None
+        except SessionAborted as error:
+            self._end(error)
+            raise
+
+    @property
+    def _is_client(self) -> bool:
+        return self._me.member in self._context.identities
+
+    async def _steps(self, connections: Mapping[int, Connection]) -> Outcome | None:
+        recalled = self._memory.recall()
+        if recalled is None and self._has_sent:
+            raise SessionAborted("what this party remembered of the session is lost; it has dropped out")
+        state, frames = recalled or self._keep(self._script.begin(self._context, self._me))
+        while True:
+            for frame in frames:
+                self._journal.append("sent", frame)
+            for frame in frames:
+                await self._send(connections, state, frame)
+            if isinstance(state, WorkingState):
+                incoming = None
+            else:
+                try:
+                    incoming = await self._receive(connections[SERVER_INDEX], state.awaits)
+                except SessionAborted as error:
+                    raise await self._explained(connections[SERVER_INDEX], state, error) from None
+                if incoming is None:
+                    return None
+            transition = await self._own_step(connections[SERVER_INDEX], state, incoming)
+            if self._outcome is not None:
+                return self._outcome
+            state, frames = self._keep(transition)
+
+    async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
+        """The next step from what came, or from this party's own work. Whoever gives up here tells the server why."""
+        try:
+            if isinstance(state, WorkingState):
+                return await self._hooks.work(state)
+            following: Transition = state.advance(self._context, self._me, incoming)
+            return following
+        except SessionAborted as error:
+            await self._leave(connection, error)
+            raise
+
+    def _keep(self, transition: Transition) -> tuple[Any, tuple[bytes, ...]]:
+        """Remember the next state and the frames that leave from it; the bytes that go with them first."""
+        if isinstance(transition.state, ReadyState) and self._hooks.vector is not None:
+            self._hooks.progress("protecting the statistics")
+            residues = self._context.ring.encode(self._hooks.vector())
+            transition = transition.state.protect(self._context, self._me, residues)
+        if transition.vector is not None:
+            write_synced(self._vector_file, transition.vector)
+            self._hooks.before_upload()
+        if transition.outgoing is None:
+            return transition.state, ()
+        frames = self._sign(transition.outgoing, tuple(self._deliveries(type(transition.outgoing))))
+        self._memory.keep(transition.state, frames)
+        return transition.state, frames
+
+    def _deliveries(self, message: type) -> dict[int, Delivery]:
+        """Who gets a message, and which bytes of the vector go with it."""
+        if self._is_client and message is self._script.announcement:
+            return {each.receiver: each for each in self._setup.protection.deliveries(self._context)}
+        return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
+
+    def _sign(self, payload: Any, receivers: tuple[int, ...] = (SERVER_INDEX,)) -> tuple[bytes, ...]:
+        """One frame for each receiver, as the transcript will hold them: one after the other."""
+        frames, head = [], self._journal.head
+        for receiver in receivers:
+            seen = self._server_head if receiver == SERVER_INDEX else NOT_SEEN
+            body = make_body(self._context.plan, self._me.member, receiver, head, seen, payload)
+            frames.append(sign_frame(self._me.identity, body))
+            head = chain(head, "sent", frames[-1])
+        return tuple(frames)
+
+    async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
+        body, announcement = peek(frame), self._script.announcement
+        connection = connections[body.receiver]
+        if body.step != announcement.__name__:
+            await connection.submit(frame)
+        elif body.receiver not in self._receipts:
+            self._hooks.progress(f"uploading to {self._setup.roster.name(body.receiver)}")
+            if not self._vector_file.exists():
+                raise SessionAborted("the protected bytes are lost and no others are ever made; it has dropped out")
+            part = self._deliveries(announcement)[body.receiver]
+            reply = await connection.upload(frame, self._vector_file, part.start, part.size)
+            if body.receiver != SERVER_INDEX:
+                self._take_receipt(state, body.receiver, reply)
+
+    def _take_receipt(self, state: Any, sender: int, reply: bytes) -> None:
+        """Keep what a second party signs for an upload. Raises ProtocolViolation for what is no receipt."""
+        body = open_frame(reply, self._setup.roster, self._context.plan, sender, self._me.member)
+        state.check_receipt(self._context, payload_of(body, state.receipt))
+        self._journal.append("received", reply)
+        self._receipts.add(sender)
+
+    async def _receive(self, connection: Connection, expected: type) -> Any:
+        """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
+        if self._heard is not None and self._heard.step == expected.__name__:
+            return payload_of(self._heard, expected)
+        waits = self._stays or expected is not Outcome
+        self._hooks.progress(f"waiting for the server's {expected.__name__}" if waits else "asking for the outcome")
+        plan = self._setup.plan
+        seconds = 2.0 * (plan.join_seconds + plan.step_seconds) + _GRACE_SECONDS if waits else 0.0
+        data = await connection.fetch(self._context.plan, expected.__name__, seconds)
+        if not data:
+            if waits:
+                raise SessionAborted(f"the server did not finish the step {expected.__name__} within {seconds:.0f} s")
+            return None
+        body = self._open_servers(data)
+        if body.step != Abort.__name__:
+            payload_of(body, expected)
+        self._journal.append("received", data)
+        self._relive("received", data)
+        return payload_of(body, expected)
+
+    async def _explained(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
+        """The end of the session, with the name of whoever signed a receipt for this upload and then left it out."""
+        if not isinstance(state, ReceiptState) or isinstance(error, ServerAway):
+            return error
+        with contextlib.suppress(SecaggError):
+            data = await connection.fetch(self._context.plan, state.evidence.__name__, 0.0)
+            body = self._open_servers(data)
+            self._journal.append("received", data)
+            frames = [peek(record.content) for record in self._journal.records() if record.kind == "received"]
+            receipts = [payload_of(each, state.receipt) for each in frames if each.step == state.receipt.__name__]
+            if liars := state.broken_by(self._context, receipts, payload_of(body, state.evidence)):
+                return SessionAborted(
+                    f"{', '.join(liars)} signed a receipt for this upload and left it out; the transcript is the proof"
+                )
+        return error
+
+    def _relive(self, kind: str, content: bytes) -> None:
+        """Take in what the transcript holds. Raises SessionAborted when it holds the session's end."""
+        if kind == "aborted":
+            raise SessionAborted(content.decode(errors="replace"))
+        if kind == "sent":
+            self._has_sent = True
+            if peek(content).step == Acknowledgement.__name__:
+                self._acknowledgement = content
+        if kind == "received" and (sender := peek(content).sender) != SERVER_INDEX:
+            self._receipts.add(sender)
+        elif kind == "received":
+            body = self._open_servers(content)
+            self._heard = body
+            self._server_head = chain(body.head, "sent", content)
+            if body.step == Outcome.__name__:
+                self._outcome = payload_of(body, Outcome)
+            if body.step == Receipt.__name__:
+                self._is_received = True
+            if body.step == Abort.__name__:
+                raise SessionAborted(payload_of(body, Abort).reason)
+
+    async def _acknowledge(self, connection: Connection, outcome: Outcome) -> None:
+        """Countersign the server's transcript and have one's own countersigned."""
+        if self._is_received:
+            return
+        if not self._acknowledgement:
+            (self._acknowledgement,) = self._sign(Acknowledgement(outcome.aggregate_sha256))
+            self._journal.append("sent", self._acknowledgement)
+        expected_head = self._journal.head
+        try:
+            receipt = await connection.submit(self._acknowledgement)
+        except SessionAborted as error:
+            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.reason}")
+            return
+        body = self._open_servers(receipt)
+        payload_of(body, Receipt)
+        if body.seen != expected_head:
+            raise ProtocolViolation(
+                self._setup.roster.name(SERVER_INDEX), "countersigned another transcript than this one"
+            )
+        self._journal.append("received", receipt)
+        self._is_received = True
+
+    async def _leave(self, connection: Connection, error: SecaggError) -> None:
+        """Say why, if the server still listens, and never come back to this session."""
+        self._end(error)
+        with contextlib.suppress(SecaggError):
+            (frame,) = self._sign(Abort(str(error)[:2000]))
+            self._journal.append("sent", frame)
+            await connection.submit(frame)
+
+    def _end(self, error: SecaggError) -> None:
+        self._journal.append("aborted", str(error).encode())
+        self._forget()
+
+    def _forget(self) -> None:
+        self._memory.erase()
+        self._vector_file.unlink(missing_ok=True)
+
+    def _open_servers(self, data: bytes) -> FrameBody:
+        return open_frame(data, self._setup.roster, self._context.plan, SERVER_INDEX, self._me.member)
+
+
+def _script(setup: SessionSetup, me: LocalParty) -> Script:
+    """What this party does under the plan's protection. Raises SessionAborted for one that has no part in it."""
+    protection = setup.protection
+    if me.member in setup.context.identities:
+        return protection.client
+    if me.member in setup.context.seconds and protection.second is not None:
+        return protection.second
+    raise SessionAborted(f"member {me.member} has no part in a {setup.plan.protection} sum")

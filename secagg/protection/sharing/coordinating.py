@@ -1,0 +1,219 @@
+"""The server of the shared protection: it relays what the aggregators sign, and opens the sum. It never holds a share.
+
+    GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → SharedSum
+
+It checks everything that it relays, so that what one aggregator does wrong is laid at that one's door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from secagg.encoding import Integers, Residues
+from secagg.errors import ProtocolViolation, SessionAborted
+from secagg.protection.seam import Collected, ServerState, SessionContext
+from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing.agreeing import check_lists, intersect
+from secagg.protection.sharing.context import SharedContext, fewest
+from secagg.protection.sharing.messages import (
+    AggregatorPledge,
+    SessionKeys,
+    SetLists,
+    SetPledges,
+    SumPledges,
+    SumShare,
+)
+from secagg.protection.sharing.pledges import ACCEPTED, KEY, SUM, check_pledges, session_keys
+
+
+class _Gathering:
+    """One message of every aggregator; `lacking` is what one that is missing did not do."""
+
+    is_joining: ClassVar[bool] = False
+    lacking: ClassVar[str]
+
+    def __init__(self, context: SharedContext) -> None:
+        self._context = context
+        self._collected = Collected(context, context.seconds)
+        self.expected = self._collected.expected
+
+    @property
+    def complete(self) -> bool:
+        """Whether every aggregator has answered."""
+        return len(self._collected.messages) == len(self.expected)
+
+    def _all(self) -> tuple[Any, ...]:
+        """The messages in order. Raises SessionAborted that names who is missing."""
+        found = self._collected.messages
+        if absent := [self._context.names[index] for index in self._context.seconds if index not in found]:
+            raise SessionAborted(f"{', '.join(absent)} did not {self.lacking}")
+        return tuple(found[index] for index in self._context.seconds)
+
+
+class _GatheringPledges(_Gathering):
+    """One signed pledge of every aggregator for one step."""
+
+    step: ClassVar[str]
+
+    def accept(self, member: int, incoming: Any) -> None:
+        """Take the sender's own pledge alone. Raises Equivocated for a second, different one that it signed too."""
+        known = self._collected.messages.get(member)
+        if known is not None:
+            self._check(member, incoming.pledges, known.pledges)
+        if self._collected.is_new(member, incoming):
+            self._check(member, incoming.pledges, ())
+            self._collected.put(member, incoming)
+
+    def _check(self, member: int, pledges: tuple[AggregatorPledge, ...], known: tuple[AggregatorPledge, ...]) -> None:
+        context = self._context
+        own = (context.number_of(member),)
+        check_pledges(context, self.step, pledges, context.names[member], of=own, known=known)
+
+    def _pledges(self) -> tuple[AggregatorPledge, ...]:
+        return tuple(pledge for message in self._all() for pledge in message.pledges)
+
+
+class GatheringKeys(_GatheringPledges):
+    """The aggregators' session keys, for the clients. Raises BadInput when no sum can ever be opened."""
+
+    awaits: ClassVar[type] = SessionKeys
+    is_joining: ClassVar[bool] = True
+    lacking: ClassVar[str] = "publish a session key"
+    step: ClassVar[str] = KEY
+
+    def __init__(self, context: SessionContext) -> None:
+        super().__init__(SharedContext.of(context))
+        fewest(context)
+
+    def _check(self, member: int, pledges: tuple[AggregatorPledge, ...], known: tuple[AggregatorPledge, ...]) -> None:
+        super()._check(member, pledges, known)
+        others = [said.pledges[0] for other, said in self._collected.messages.items() if other != member]
+        session_keys(self._context, (*others, *pledges))
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Show every client the session keys."""
+        keys = SessionKeys(self._pledges())
+        return GatheringSets(self._context), dict.fromkeys(self._context.clients, keys)
+
+
+class GatheringSets(_GatheringPledges):
+    """The commitments to the accepted sets, once each aggregator has stopped taking uploads."""
+
+    awaits: ClassVar[type] = SetPledges
+    is_joining: ClassVar[bool] = True
+    lacking: ClassVar[str] = "commit to what it accepted"
+    step: ClassVar[str] = ACCEPTED
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Show every aggregator the commitments."""
+        pledges = self._pledges()
+        return GatheringLists(self._context, pledges), dict.fromkeys(self._context.seconds, SetPledges(pledges))
+
+
+class GatheringLists(_Gathering):
+    """The lists behind the commitments."""
+
+    awaits: ClassVar[type] = SetLists
+    lacking: ClassVar[str] = "reveal what it accepted"
+
+    def __init__(self, context: SharedContext, pledges: tuple[AggregatorPledge, ...]) -> None:
+        super().__init__(context)
+        self._pledges = pledges
+
+    def accept(self, member: int, incoming: SetLists) -> None:
+        """Take the sender's own list alone, if it is the one committed to. Raises Equivocated for what it proves."""
+        if self._collected.is_new(member, incoming):
+            context = self._context
+            own = (context.number_of(member),)
+            check_lists(context, self._pledges, incoming.lists, context.names[member], of=own)
+            self._collected.put(member, incoming)
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Agree on the set as every aggregator does, and show the lists to all, who can hold receipts against them."""
+        context = self._context
+        lists = tuple(shown for message in self._all() for shown in message.lists)
+        manifests, _ = intersect(context, lists)
+        members = tuple(manifest.client for manifest in manifests)
+        following = GatheringSums(context, members, bind.set_digest(context, manifests))
+        return following, dict.fromkeys((*context.seconds, *context.clients), SetLists(lists))
+
+
+class GatheringSums(_GatheringPledges):
+    """The commitments to the sum shares over the agreed set."""
+
+    awaits: ClassVar[type] = SumPledges
+    lacking: ClassVar[str] = "commit to its sum share"
+    step: ClassVar[str] = SUM
+
+    def __init__(self, context: SharedContext, members: tuple[int, ...], agreed: bytes) -> None:
+        super().__init__(context)
+        self._members = members
+        self._agreed = agreed
+
+    def close(self) -> tuple[ServerState, Mapping[int, Any]]:
+        """Show every aggregator the commitments."""
+        pledges = self._pledges()
+        following = GatheringShares(self._context, self._members, self._agreed, pledges)
+        return following, dict.fromkeys(self._context.seconds, SumPledges(pledges))
+
+
+class GatheringShares(_Gathering):
+    """The sum shares, each with the commitments that its aggregator has seen."""
+
+    awaits: ClassVar[type] = SumShare
+    lacking: ClassVar[str] = "reveal its sum share"
+
+    def __init__(
+        self,
+        context: SharedContext,
+        members: tuple[int, ...],
+        agreed: bytes,
+        pledges: tuple[AggregatorPledge, ...],
+    ) -> None:
+        super().__init__(context)
+        self._members = members
+        self._agreed = agreed
+        self._pledges = pledges
+
+    def accept(self, member: int, incoming: SumShare) -> None:
+        """Take a sum share of the agreed set that is what its aggregator committed to. Raises Equivocated, too."""
+        if self._collected.is_new(member, incoming):
+            context, name, number = self._context, self._context.names[member], self._context.number_of(member)
+            if incoming.aggregator != number:
+                raise ProtocolViolation(name, "shows a sum share that is not its own")
+            if incoming.length != context.packed_bytes:
+                raise ProtocolViolation(name, f"its sum share has {incoming.length} bytes, not {context.packed_bytes}")
+            check_pledges(context, SUM, incoming.pledges, name, of=context.numbers, known=self._pledges)
+            if incoming.agreed != self._agreed:
+                raise ProtocolViolation(name, "sums another set than the one that was agreed on")
+            commitment = bind.sum_commitment(context, number, incoming.agreed, incoming.nonce, incoming.digest)
+            if commitment != self._pledges[number - 1].content:
+                raise ProtocolViolation(name, "reveals another sum share than the one that it committed to")
+            self._collected.put(member, incoming)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Size of one packed sum share."""
+        return self._context.packed_bytes
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Every sum share of the right size is one of the ring."""
+
+    def close(self) -> tuple[SharedSum, Mapping[int, Any]]:
+        """All sum shares are in."""
+        self._all()
+        return SharedSum(self._members, tuple(self._context.seconds)), {}
+
+
+@dataclass(frozen=True)
+class SharedSum:
+    """The aggregators' sum shares add up to the sum of the members' vectors, and to what noise they hold."""
+
+    members: tuple[int, ...]
+    vectors: tuple[int, ...]
+
+    def open(self, context: SessionContext, total: Residues) -> Integers:
+        """The signed integers of the sum."""
+        return context.ring.decode(total)

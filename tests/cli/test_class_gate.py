@@ -1,0 +1,38 @@
+"""`--class-gate` on the command line: in a plan and its explanation, and in a simulation."""
+
+from pathlib import Path
+
+from secagg.plan import read_plan
+from tests.cli.command import SERVER, Command
+from tests.cli.test_simulate import simulated
+
+LONELY = ["--partition", "dirichlet:0.05", "--clients", 6, "--normalise", "centred-unit"]
+
+
+def test_simulation_names_the_classes_left_out(secagg: Command) -> None:
+    """`simulate --json` lists the classes by name, none without a gate, and the head's accuracy shows the loss."""
+    plain, gated = (simulated(secagg, *LONELY, "--class-gate", gate) for gate in (0, 2))
+    assert plain["classes_left_out"] == []
+    assert gated["classes_left_out"] == ["0", "4", "5", "8"]
+    assert gated["accuracy"] < gated["accuracy_reference"] == plain["accuracy"]
+
+
+def test_gate_above_the_clients_is_a_usage_error(secagg: Command) -> None:
+    """A gate that nothing can pass ends with code 2 and one line that says what to lower."""
+    said = secagg("simulate", "--quiet", *LONELY, "--class-gate", 7)
+    assert said.code == 2
+    assert "a class gate of 7" in said.complaint
+    assert "--class-gate" in said.complaint
+
+
+def test_plan_holds_the_threshold_and_explains_it(secagg: Command, federation: Path) -> None:
+    """`plan new` adds dropouts and colluders to the gate, and `plan show` says so of the file; 0 writes no gate."""
+    roster = federation / SERVER / "roster.json"
+    chosen = ["--shape", 3, "--classes", "no,yes", "--normalise", "unit", "--dropouts", 0, "--colluders", 1]
+    for gate, name in ((2, "gated.json"), (0, "plain.json")):
+        new = ["plan", "new", "--quiet", "--roster", roster, "--out", federation / name, *chosen, "--class-gate", gate]
+        assert secagg(*new).code == 0
+    assert read_plan(federation / "gated.json").method_parameters["gate"] == 3
+    assert "gate" not in read_plan(federation / "plain.json").parameters
+    said = secagg("plan", "show", "--plan", federation / "gated.json", "--roster", roster, "--json", "-")
+    assert "fewer than 3 clients" in said.json["explained"]["class gate"]

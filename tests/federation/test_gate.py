@@ -1,0 +1,322 @@
+"""A plan with a class gate from beginning to end: the census, what it leaves out, and servers that lie about it.
+
+The gate of the noisy plan errs with probability below 10⁻¹² and its checks of noise with 10⁻⁹ each.
+"""
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from methods.gate import KeptClasses
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.head import parse_safetensors
+from secagg.parties import LocalRecords, conclude
+from secagg.parties.explanation import explain
+from secagg.parties.reference import pooled_result
+from secagg.parties.result import HEAD_FILE, NO_HEAD, check_outcome
+from secagg.parties.verification import verify_transcript
+from secagg.privacy import Adjacency, Unit
+from secagg.protection.messages import Outcome
+from secagg.statistics import Normalisation
+from secagg.wire import encode
+from tests.federation.rounds import Cast, Play, Played, opened
+from tests.federation.test_rounds import lying, outcome_of, renamed_sum
+from tests.parties.promised import check_noise, check_promise, exact, promised
+
+EVERYONE = (1, 2, 3, 4)
+LONELY = 2
+"""The class of which only client 1 has records."""
+EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+SURE = {"epsilon": 4000.0}
+"""So little noise that the gate decides as the exact census would."""
+
+
+def gated(folder: Path, refine: int = 1, class_gate: int = 1, **choices: Any) -> Cast:
+    """Four members, one of whom alone has records of class 2."""
+    cast_ = Cast.of(folder, refine=refine, class_gate=class_gate, **choices)
+    fewer = {member: without(records) if member > 1 else records for member, records in cast_.records.items()}
+    return replace(cast_, records=fewer)
+
+
+def without(records: LocalRecords) -> LocalRecords:
+    """The records of the other classes."""
+    return records.take(np.flatnonzero(records.labels != LONELY))
+
+
+def held(cast_: Cast) -> list[int]:
+    """How many members have a record of each class."""
+    classes = range(len(cast_.setup.plan.classes))
+    return [sum(j in records.labels for records in cast_.records.values()) for j in classes]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+    """A plan without noise: census, moments and a round of refinement, in which everyone took part."""
+    play = Play(gated(tmp_path_factory.mktemp("finished"), **EXACT))
+    return play.cast, asyncio.run(play.run())
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+    """The same with noise."""
+    play = Play(gated(tmp_path_factory.mktemp("noisy"), **SURE))
+    return play.cast, asyncio.run(play.run())
+
+
+def test_census_opens_the_plan(finished: tuple[Cast, Played]) -> None:
+    """The first sum is the number of members that hold each class; it has no head, and nobody is told of one."""
+    cast_, played = finished
+    assert held(cast_) == [4, 4, 1]
+    assert [[block.name for block in stage.layout.blocks] for stage in played.stages] == [
+        ["census"],
+        ["counts", "class_sums", "second_moment"],
+        ["gradient"],
+    ]
+    first = played.stages[0]
+    assert opened(cast_, first).tolist() == held(cast_)
+    outcome = outcome_of(cast_, first)
+    assert (outcome.head, outcome.head_sha256) == (b"", NO_HEAD)
+    assert outcome.broadcast == encode(KeptClasses((0, 1)))
+    assert not (cast_.transcripts(0, (first,))[0].parent / HEAD_FILE).exists()
+    with pytest.raises(BadInput, match="this sum gives no head"):
+        conclude(first, EVERYONE, opened(cast_, first)).require_head()
+
+
+def test_class_of_one_member_leaves_no_trace(finished: tuple[Cast, Played]) -> None:
+    """Later sums are exactly those of the other classes' records, and the head never predicts the class."""
+    cast_, played = finished
+    moments = opened(cast_, played.stages[1])
+    plain = promised(4, refine=1, **EXACT)
+    assert np.array_equal(moments, sum(exact(plain, without(records)) for records in cast_.records.values()))
+    gradient = opened(cast_, played.stages[2]).reshape(3, -1)
+    assert gradient[:LONELY].all()
+    assert not gradient[LONELY].any()
+    for _, outcome in played.clients.values():
+        assert outcome.members == EVERYONE
+        assert parse_safetensors(outcome.head)[0].present.tolist() == [True, True, False]
+
+
+def test_reference_needs_no_gate(finished: tuple[Cast, Played]) -> None:
+    """With all records in one place the class is there: nobody is to be protected from the pool."""
+    cast_, _ = finished
+    pooled = pooled_result(cast_.setup, LocalRecords.pooled(list(cast_.records.values())))
+    ungated = pooled_result(promised(4, refine=1, **EXACT), LocalRecords.pooled(list(cast_.records.values())))
+    assert pooled.require_head().present.all()
+    assert pooled.head_sha256 == ungated.head_sha256
+
+
+@pytest.mark.parametrize("plan", ["finished", "noisy"])
+def test_every_transcript_verifies(plan: str, request: pytest.FixtureRequest) -> None:
+    """The transcripts of the census verify like those of the sums after it, and the ledger has one row for all."""
+    cast_, played = request.getfixturevalue(plan)
+    for number, stage in enumerate(played.stages, start=1):
+        for member in (0, *EVERYONE):
+            found = verify_transcript(cast_.transcripts(member, (stage,))[0])
+            assert found["round"] == f"{number} of 3"
+    for member in EVERYONE:
+        (entry,) = cast_.ledger(member).entries()
+        assert entry.release.curves == cast_.setup.spent()
+
+
+def test_census_bears_the_planned_noise(noisy: tuple[Cast, Played]) -> None:
+    """Every opened sum, the census among them, is the exact one plus noise of four shares."""
+    cast_, played = noisy
+    assert len(played.stages) == 3
+    for stage in played.stages:
+        noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
+        assert noise.any()
+        check_noise(stage, noise, 4)
+    for _, outcome in played.clients.values():
+        assert parse_safetensors(outcome.head)[0].present.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("unit", Unit)
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_promise_covers_all_kinds_of_sums(unit: Unit, adjacency: Adjacency) -> None:
+    """ε is that of census, moments and gradients together; the census has 2 % of μ², the moments half the rest."""
+    setup = promised(8, refine=3, class_gate=1, unit=unit, adjacency=adjacency, epsilon=4.0, max_records=16)
+    check_promise(setup.plan, setup.roster)
+    claim = setup.claim
+    assert claim is not None
+    assert [(part.blocks[0].block.name, times) for part, times in claim.releases.parts] == [
+        ("census", 1),
+        ("counts", 1),
+        ("gradient", 3),
+    ]
+    spent = [times * part.mu(part.fewest) ** 2 for part, times in claim.releases.parts]
+    assert np.array(spent) / sum(spent) == pytest.approx([0.02, 0.49, 0.49], rel=0.01)
+    assert claim.releases.curve().epsilon(1e-5) > replace(
+        claim.releases, parts=claim.releases.parts[1:]
+    ).curve().epsilon(1e-5)
+    assert "over all 5 sums together" in claim.sentence()
+
+
+def other_classes(*kept: int) -> Callable[[Outcome], Outcome]:
+    """An outcome that keeps other classes."""
+    return lambda outcome: replace(outcome, broadcast=encode(KeptClasses(kept)))
+
+
+FOLLOWS = "server: the classes that it keeps do not follow from the census"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_classes(0, 1, 2), FOLLOWS),
+        (other_classes(0, 2), FOLLOWS),
+        (other_classes(1, 2), FOLLOWS),
+        (other_classes(0, 1, 9), FOLLOWS),
+        (lambda outcome: replace(outcome, broadcast=outcome.broadcast[:-1]), "KeptClasses"),
+        (lambda outcome: replace(outcome, broadcast=b"\x0a\x01\x00"), "KeptClasses"),
+        (lambda outcome: replace(outcome, broadcast=b""), "server: the plan says otherwise about how many rounds"),
+        (lambda outcome: replace(outcome, release=b""), "server: the plan says otherwise about how many rounds"),
+        (lambda outcome: replace(outcome, head=b"a head"), "server: announces a head after a sum that gives none"),
+        (lambda outcome: replace(outcome, head_sha256=b"\x01" * 32), "server: announces a head after a sum that"),
+        (lambda outcome: told_census(outcome, 4, 4, 4), FOLLOWS),
+        (lambda outcome: told_census(outcome, 4, 1, 1), "server: the released sum leads nowhere: 1 of 3 classes"),
+    ],
+)
+@pytest.mark.parametrize("plan", ["finished", "noisy"])
+def test_census_outcome_that_does_not_follow_is_refused(
+    plan: str, change: Callable[[Outcome], Outcome], words: str, request: pytest.FixtureRequest
+) -> None:
+    """Each client recomputes the kept classes from the released census; what differs is the server's breach."""
+    cast_, played = request.getfixturevalue(plan)
+    stage = played.stages[0]
+    outcome = outcome_of(cast_, stage)
+    check_outcome(stage, outcome)
+    with pytest.raises((ProtocolViolation, MalformedMessage), match=words):
+        check_outcome(stage, change(outcome))
+
+
+def told_census(outcome: Outcome, *census: int) -> Outcome:
+    """Another census under its own digest; no noise makes a hundred clients of one."""
+    return renamed_sum(outcome, (100 * (np.array(census) - 2)).astype("<i8").tobytes())
+
+
+def test_head_is_missed_where_there_must_be_one(finished: tuple[Cast, Played]) -> None:
+    """What stands for no head is accepted after a census only."""
+    cast_, played = finished
+    for stage in played.stages[1:]:
+        outcome = outcome_of(cast_, stage)
+        check_outcome(stage, outcome)
+        with pytest.raises(ProtocolViolation, match="server: the plan says otherwise about who gets the head"):
+            check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_HEAD))
+        with pytest.raises(ProtocolViolation, match="server: the head is not the one that the outcome names"):
+            check_outcome(stage, replace(outcome, head_sha256=NO_HEAD))
+
+
+async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Path) -> None:
+    """A client that is asked for the class all the same leaves before it sends anything of it; the others finish."""
+    cast_ = gated(tmp_path, **EXACT)
+    played = await Play(cast_, tamper=lying(other_classes(0, 1, 2), 1, 1)).run()
+    refusal = played.clients.pop(1)
+    assert isinstance(refusal, SessionAborted)
+    assert f"leaves: {FOLLOWS}" in refusal.reason
+    assert {outcome.members for _, outcome in played.clients.values()} == {(2, 3, 4)}
+
+
+@pytest.mark.parametrize("choices", [EXACT, SURE], ids=["exact", "noise"])
+async def test_too_few_classes_end_the_plan(tmp_path: Path, choices: dict[str, Any]) -> None:
+    """Where only one class passes everyone is told why, and no sum of records is ever opened."""
+    cast_ = gated(tmp_path, **choices)
+    cast_ = replace(cast_, records={member: only(records, member) for member, records in cast_.records.items()})
+    assert held(cast_) == [4, 1, 1]
+    played = await Play(cast_).run()
+    for end in (played.server, *played.clients.values()):
+        assert isinstance(end, SessionAborted)
+        assert "1 of 3 classes are held by 3 clients or more" in end.reason
+    assert len(played.stages) == 1
+    assert not (cast_.transcripts(0, played.stages)[0].parent / "aggregate.npz").exists()
+
+
+def only(records: LocalRecords, member: int) -> LocalRecords:
+    """All records at member 1, those of class 0 elsewhere."""
+    return records if member == 1 else records.take(np.flatnonzero(records.labels == 0))
+
+
+async def test_who_vanishes_after_the_census_was_counted_for(tmp_path: Path) -> None:
+    """With the tolerated dropout after the census, the class that passed has an honest client in every sum left."""
+    cast_ = gated(tmp_path, **EXACT)
+    played = await Play(cast_, leaves={3: 1}).run()
+    assert [outcome_of(cast_, stage).members for stage in played.stages] == [EVERYONE, (1, 2, 4), (1, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    "points", [[(1, "sent", "Outcome")], [(1, "received", "UploadHeader"), (2, "sent", "Outcome")]]
+)
+async def test_server_is_killed_around_the_census(tmp_path: Path, points: list[tuple[int, str, str]]) -> None:
+    """A server that is started again relives the census and goes on with the same classes."""
+    cast_ = gated(tmp_path, step_seconds=5, join_seconds=5, **EXACT)
+    played = await Play(cast_, kill=list(points)).run()
+    assert played.restarts == len(points)
+    assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
+    assert outcome_of(cast_, played.stages[0]).broadcast == encode(KeptClasses((0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("class_gate", "clients", "choices", "threshold", "fewest"),
+    [
+        (1, 4, {"dropouts": 1}, 3, 3),
+        (3, 9, {"dropouts": 2, "colluders": 2}, 7, 7),
+        (2, 5, {"protection": "none"}, 4, 4),
+    ],
+)
+def test_threshold_counts_dropouts_and_colluders(
+    class_gate: int, clients: int, choices: dict[str, Any], threshold: int, fewest: int
+) -> None:
+    """The threshold is the honest clients asked for, the dropouts and the colluders; no smaller sum is opened."""
+    for more in (EXACT, SURE):
+        setup = promised(clients, class_gate=class_gate, **{"dropouts": 1, **choices, **more})
+        assert setup.plan.method_parameters["gate"] == threshold
+        assert setup.plan.minimum_cohort == setup.fewest == fewest
+
+
+def test_plan_without_gate_says_nothing_of_it() -> None:
+    """Without a gate neither the parameters nor the smallest sum change, and the explanation has no such row."""
+    plain = promised(**EXACT)
+    assert plain.plan.parameters == promised(**EXACT, class_gate=0).plan.parameters
+    assert "gate" not in plain.plan.parameters
+    assert plain.plan.minimum_cohort == 1
+    assert "class gate" not in dict(explain(plain))
+
+
+@pytest.mark.parametrize("class_gate", [4, -1])
+def test_gate_that_no_class_can_pass_is_refused(class_gate: int) -> None:
+    """More clients than there are cannot hold a class; the remedy names what to lower."""
+    with pytest.raises(BadInput, match=f"a class gate of {class_gate}, beyond 1 dropouts and 1 colluders") as refusal:
+        promised(5, class_gate=class_gate, dropouts=1)
+    assert "--class-gate" in str(refusal.value.remedy)
+
+
+def test_explanation_states_the_gate() -> None:
+    """One row says who is left out and why; under noise also how surely, from the census's σ."""
+    rows = dict(explain(promised(4, class_gate=1, dropouts=1, refine=2, **EXACT)))
+    assert rows["what is summed"] == (
+        "census 3: 3 integers, then counts 3, class_sums 3×4, second_moment 10: 25 integers, then "
+        "2 rounds of refinement over the same records"
+    )
+    assert "fewer than 3 clients" in rows["class gate"]
+    assert rows["class gate"].endswith("the head: 1 honest, 1 that may vanish, 1 that may collude")
+    setup = promised(20, class_gate=4, dropouts=2, epsilon=8.0)
+    noise = setup.opened_noise(20)["census"]
+    sigma = noise.sigma / noise.multiplier
+    said = dict(explain(setup))["class gate"]
+    assert f"passes with probability Φ((m - 7)/{sigma:.3g})" in said
+    one, everyone = (0.5 * math.erfc((7 - holders) / sigma / math.sqrt(2)) for holders in (1, 20))
+    assert said.endswith(f"{one:.2g} where one holds it and {everyone:.2g} where all do")
+
+
+def test_stated_census_is_hashed_like_any_sum(finished: tuple[Cast, Played]) -> None:
+    """The census's digest is that of its little-endian integers."""
+    cast_, played = finished
+    outcome = outcome_of(cast_, played.stages[0])
+    assert outcome.release == np.array(held(cast_), dtype="<i8").tobytes()
+    assert outcome.aggregate_sha256 == hashlib.sha256(outcome.release).digest()

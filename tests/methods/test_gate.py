@@ -1,0 +1,347 @@
+"""The class gate: what a census counts and may move, which classes it keeps, and that the others leave no trace."""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from methods import METHODS, method_named
+from methods.gate import CENSUS_SHARE, Gated, GatedRound, KeptClasses
+from methods.method import Round
+from methods.refinement import RefinementRound
+from secagg.encoding.layout import Layout
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.head import LinearHead, predict
+from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit, of_silo
+from secagg.statistics import Grid, Normalisation, inputs_of, quantise
+from secagg.wire import encode
+
+GRID = Grid(1.0, 1 << 10, 0.0, Normalisation.CENTRED_UNIT)
+CLASSES, DIMENSION = 5, 6
+LABELS = np.random.default_rng(3).permutation(np.arange(400) % CLASSES)
+FEATURES = np.random.default_rng(4).normal(size=(400, DIMENSION)) + 2 * np.eye(DIMENSION)[LABELS]
+RECORDS = quantise(FEATURES, GRID)
+METHOD_SETTINGS = [("fedcgs", {}), ("fedcgs", {"refine": 2}), ("prototypes", {})]
+SIGMAS = {"census": 1.0, "counts": 4.0, "class_sums": 2e3, "second_moment": 2e6, "gradient": 2e9}
+NOISE = {name: OpenedNoise(sigma) for name, sigma in SIGMAS.items()}
+KEPT = st.sets(st.integers(0, CLASSES - 1), min_size=2).map(lambda kept: tuple(sorted(kept)))
+
+
+def gated(name: str = "fedcgs", threshold: int = 3, **parameters: object) -> Gated:
+    """A method behind a gate."""
+    method = method_named(name, {**parameters, "gate": threshold})
+    assert isinstance(method, Gated)
+    return method
+
+
+def after(gate: Gated, kept: tuple[int, ...]) -> GatedRound:
+    """The round that follows a census in which exactly these classes pass."""
+    census = np.array([gate.threshold - (j not in kept) for j in range(CLASSES)])
+    following = gate.following({"census": census}, GRID, None)
+    assert isinstance(following, GatedRound)
+    return following
+
+
+def with_noise(blocks: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Gaussian noise of the σ in SIGMAS on every entry."""
+    generator = np.random.default_rng(seed)
+    return {
+        name: block + np.rint(generator.normal(0, SIGMAS[name], block.shape)).astype(np.int64)
+        for name, block in blocks.items()
+    }
+
+
+def play(round_: Round, seed: int | None) -> list[LinearHead]:
+    """The head after every sum over all records; with noise where there is a seed."""
+    heads, following, noise = [], round_, None if seed is None else NOISE
+    while following is not None:
+        blocks = following.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        aggregate = blocks if seed is None else with_noise(blocks, seed)
+        heads.append(following.head(aggregate, GRID, noise))
+        following = following.following(aggregate, GRID, noise)
+    return heads
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_parameters_make_the_gated_method_again(name: str) -> None:
+    """A gate is one more parameter of any method; without one, or with 0, nothing is added to the plan's words."""
+    method, plain = gated(name), method_named(name)
+    assert method.parameters == {**plain.parameters, "gate": 3}
+    assert method_named(method.name, method.parameters) == method
+    assert method.method == plain == method_named(name, {"gate": 0}) == method_named(name, plain.parameters)
+    assert "gate" not in plain.parameters
+
+
+@pytest.mark.parametrize("threshold", [-1, True, False, 2.0, 0.0, "2", None])
+def test_what_is_no_threshold_is_refused(threshold: object) -> None:
+    """A threshold is a whole number of clients."""
+    with pytest.raises(BadInput, match="the class gate is"):
+        method_named("fedcgs", {"gate": threshold})
+
+
+@given(st.lists(st.lists(st.integers(0, CLASSES - 1)), max_size=5))
+def test_census_counts_clients_not_records(clients: list[list[int]]) -> None:
+    """Over any clients, some of them empty, the sum is the number of those with a record of the class."""
+    parts = [
+        gated().contribute(np.ones((len(own), 2), np.int64), np.array(own, np.int64), CLASSES, 4) for own in clients
+    ]
+    assert all(part["census"].dtype == np.int64 and part["census"].shape == (CLASSES,) for part in parts)
+    counted = [sum(part["census"][j] for part in parts) for j in range(CLASSES)]
+    assert counted == [sum(j in own for own in clients) for j in range(CLASSES)]
+
+
+@given(st.lists(st.integers(0, CLASSES - 1)), st.integers(0, CLASSES - 1), st.integers(0, CLASSES - 1))
+def test_no_record_moves_the_census_further_than_stated(others: list[int], one: int, other: int) -> None:
+    """Whatever a client holds beside it, a record moves one entry by 1; replacing it moves two."""
+    without, with_one, with_other = (_census([*others, *more]) for more in ([], [one], [other]))
+    assert ((with_one - without) ** 2).sum() <= _bound(Unit.RECORD, Adjacency.ADD_REMOVE) == 1
+    assert ((with_one - with_other) ** 2).sum() <= _bound(Unit.RECORD, Adjacency.REPLACE_ONE) == 2
+
+
+@given(st.lists(st.integers(0, CLASSES - 1)), st.lists(st.integers(0, CLASSES - 1)))
+def test_no_client_moves_the_census_further_than_stated(one: list[int], other: list[int]) -> None:
+    """Whatever a client holds, its records move each entry by at most 1, when they go or others come."""
+    for adjacency in Adjacency:
+        assert ((_census(one) - _census(other)) ** 2).sum() <= _bound(Unit.SILO, adjacency) == CLASSES
+
+
+def test_stated_bounds_are_reached() -> None:
+    """Less would be too little: a lone record, a lone record of another class, and a client that holds everything."""
+    empty, zero, one, every = (_census(own) for own in ([], [0], [1], list(range(CLASSES))))
+    assert [((a - b) ** 2).sum() for a, b in ((zero, empty), (zero, one), (every, empty))] == [1, 2, CLASSES]
+
+
+def _census(labels: list[int]) -> np.ndarray:
+    records = np.ones((len(labels), 2), np.int64)
+    return gated().contribute(records, np.array(labels, np.int64), CLASSES, 4)["census"]
+
+
+def _bound(unit: Unit, adjacency: Adjacency) -> float:
+    """The squared sensitivity of the method's census."""
+    sensitivity = gated().sums(DIMENSION, CLASSES, 64)[0].sensitivity[adjacency]
+    return (sensitivity if unit is Unit.RECORD else of_silo(sensitivity, 1000)).squared({"census": 1.0})
+
+
+def test_silo_is_bounded_whatever_its_records() -> None:
+    """A client with a million records moves the census as far as one with as many as there are classes."""
+    census = CensusSensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 9)
+    silo = of_silo(census, 1_000_000)
+    assert silo == of_silo(census, 1) == replace(census, unit=Unit.SILO)
+    assert [block.l2 for block in silo.blocks] == [3.0]
+    with pytest.raises(BadInput, match="a silo of 0 records"):
+        of_silo(census, 0)
+
+
+@pytest.mark.parametrize(("name", "parameters"), METHOD_SETTINGS)
+def test_method_shares_what_the_census_leaves(name: str, parameters: dict[str, int]) -> None:
+    """The census comes first and has 2 % of μ²; the method's sums keep their order, blocks and proportions."""
+    census, *others = gated(name, **parameters).sums(DIMENSION, CLASSES, 64)
+    plain = method_named(name, parameters).sums(DIMENSION, CLASSES, 64)
+    assert (census.budget, census.times, [block.shape for block in census.blocks]) == (CENSUS_SHARE, 1, [(CLASSES,)])
+    assert math.fsum([census.budget, *(each.budget for each in others)]) == pytest.approx(1)
+    assert [replace(each, budget=own.budget) for each, own in zip(others, plain, strict=True)] == list(plain)
+    assert all(each.budget == pytest.approx(0.98 * own.budget) for each, own in zip(others, plain, strict=True))
+
+
+def test_rows_of_classes_are_known() -> None:
+    """The blocks with a row for each class are found, though a triangle may happen to be as long (3 = 2·3/2)."""
+    assert gated(refine=1).per_class == {"counts", "class_sums", "gradient"}
+    assert gated("prototypes").per_class == {"counts", "class_sums"}
+    records, labels = np.array([[3, 1], [2, 2], [5, 0]]), np.array([0, 1, 2])
+    blocks = GatedRound(method_named("fedcgs"), (0, 2), gated().per_class).contribute(records, labels, 3, 8)
+    assert blocks["second_moment"].tolist() == [9 + 25, 3, 1]
+    assert blocks["counts"].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@given(KEPT, st.lists(st.integers(0, CLASSES - 1), max_size=30))
+def test_gated_sum_is_the_sum_without_the_records_left_out(name: str, kept: tuple[int, ...], labels: list[int]) -> None:
+    """Whatever is kept, the gated blocks are those of the method over the kept classes' records."""
+    records, own = RECORDS[: len(labels)], np.array(labels, dtype=np.int64)
+    counted = np.isin(own, kept)
+    plain = method_named(name).contribute(records[counted], own[counted], CLASSES, GRID.levels)
+    found = after(gated(name), kept).contribute(records, own, CLASSES, GRID.levels)
+    assert found.keys() == plain.keys()
+    assert all(np.array_equal(found[block], plain[block]) for block in plain)
+
+
+@given(KEPT)
+def test_blocks_of_every_round_fit_the_plans_layout(kept: tuple[int, ...]) -> None:
+    """In refinement too every block has all the plan's classes, the rows of those left out being zero."""
+    gate = gated(refine=2)
+    layouts = [Layout(kind.blocks) for kind in gate.sums(DIMENSION, CLASSES, GRID.levels)]
+    round_, left_out = after(gate, kept), [j for j in range(CLASSES) if j not in kept]
+    assert round_.left_out(CLASSES) == tuple(left_out)
+    for layout in layouts[1:]:
+        blocks = round_.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        layout.flatten(blocks)
+        assert not any(blocks[name][left_out].any() for name in gate.per_class & set(blocks))
+        assert round_.implausibilities(blocks, GRID) == []
+        round_ = round_.following(blocks, GRID, None)
+
+
+@pytest.mark.parametrize("seed", [None, 1], ids=["exact", "noise"])
+@pytest.mark.parametrize(("name", "parameters"), METHOD_SETTINGS)
+def test_class_left_out_is_never_predicted(name: str, parameters: dict[str, int], seed: int | None) -> None:
+    """The head after every sum knows the kept classes only, however its noise fell and whatever it is shown."""
+    kept = (0, 1, 4)
+    for head in play(after(gated(name, **parameters), kept), seed):
+        assert np.flatnonzero(head.present).tolist() == list(kept)
+        assert not head.weight[[2, 3]].any()
+        shown = inputs_of(np.vstack([FEATURES, -1e6 * FEATURES]), GRID)
+        assert set(predict(head, shown).tolist()) <= set(kept)
+
+
+@pytest.mark.parametrize("seed", [None, 2], ids=["exact", "noise"])
+@pytest.mark.parametrize(("name", "parameters"), METHOD_SETTINGS)
+def test_head_is_that_of_a_plan_of_the_kept_classes(name: str, parameters: dict[str, int], seed: int | None) -> None:
+    """After every round weights and biases are those of the method alone over the kept classes, bit for bit."""
+    kept, noise = (1, 3, 4), None if seed is None else NOISE
+    counted = np.isin(LABELS, kept)
+    own, records, round_ = (
+        np.searchsorted(kept, LABELS[counted]),
+        RECORDS[counted],
+        after(gated(name, **parameters), kept),
+    )
+    plain: Round | None = method_named(name, parameters)
+    while plain is not None:
+        blocks = round_.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        wide = blocks if seed is None else with_noise(blocks, seed)
+        narrow = {each: block[list(kept)] if each in round_.per_class else block for each, block in wide.items()}
+        head, alone = round_.head(wide, GRID, noise), plain.head(narrow, GRID, noise)
+        assert np.array_equal(head.weight[list(kept)], alone.weight)
+        assert np.array_equal(head.bias[list(kept)], alone.bias)
+        same = plain.contribute(records, own, len(kept), GRID.levels)
+        assert all(np.array_equal(blocks[each][list(kept)], same[each]) for each in round_.per_class & set(blocks))
+        round_, plain = round_.following(wide, GRID, noise), plain.following(narrow, GRID, noise)
+    assert round_ is None
+
+
+@given(st.lists(st.integers(-5, 30), min_size=CLASSES, max_size=CLASSES), st.integers(1, 9), st.integers(1, 4))
+def test_gate_keeps_what_reaches_the_threshold(census: list[int], threshold: int, multiplier: int) -> None:
+    """A class passes from `threshold` clients on, whatever the census's multiplier; fewer than two classes end it."""
+    expected = tuple(j for j, count in enumerate(census) if count >= threshold * multiplier)
+    noise, opened = {"census": OpenedNoise(1.0, multiplier)}, {"census": np.array(census)}
+    gate = gated(threshold=threshold)
+    if len(expected) < 2:
+        with pytest.raises(BadInput, match=f"{len(expected)} of 5 classes are held by {threshold} clients or more"):
+            gate.following(opened, GRID, noise)
+        return
+    following = gate.following(opened, GRID, noise)
+    assert isinstance(following, GatedRound)
+    assert following.kept == expected
+
+
+def test_census_gives_no_head() -> None:
+    """After the census there is nothing to predict with."""
+    assert gated().head({"census": np.full(CLASSES, 9)}, GRID, None) is None
+
+
+@cache
+def refining() -> tuple[Gated, tuple[GatedRound, ...]]:
+    """A gated method with two rounds of refinement, and its rounds after the census."""
+    gate = gated(refine=2)
+    rounds, following = [], after(gate, (0, 2, 3))
+    while following is not None:
+        rounds.append(following)
+        blocks = following.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        following = following.following(blocks, GRID, None)
+    return gate, tuple(rounds)
+
+
+def test_broadcasts_open_the_same_rounds() -> None:
+    """What a client reads from the broadcasts contributes what the server's rounds would, bit for bit."""
+    gate, rounds = refining()
+    assert len(rounds) == 3
+    told: Round = gate
+    for own in rounds:
+        told = told.announced(own.broadcast(), GRID)
+        own.check(told)
+        assert isinstance(told, GatedRound)
+        assert told.kept == own.kept
+        one, other = (each.contribute(RECORDS, LABELS, CLASSES, GRID.levels) for each in (told, own))
+        assert all(np.array_equal(one[name], other[name]) for name in own.contribute(RECORDS, LABELS, CLASSES, 1024))
+    assert rounds[0].broadcast() == encode(KeptClasses((0, 2, 3)))
+    assert isinstance(rounds[1].round, RefinementRound)
+
+
+@pytest.mark.parametrize("kept", [(0, 2), (0, 1, 2, 3), (0, 2, 4), (1, 4), (0, 2, 3, 9_999)], ids=str)
+def test_other_classes_than_the_census_gives_are_refused(kept: tuple[int, ...]) -> None:
+    """A broadcast that leaves out a class that passes, or keeps one that does not, is the server's breach."""
+    gate, (first, *_) = refining()
+    with pytest.raises(ProtocolViolation, match="server: the classes that it keeps do not follow from the census"):
+        first.check(gate.announced(encode(KeptClasses(kept)), GRID))
+
+
+@pytest.mark.parametrize(
+    "broadcast",
+    [
+        b"",
+        encode(KeptClasses((0, 2, 3)))[:-1],
+        encode(KeptClasses((0, 2, 3))) + b"\x00",
+        b"\x0a\x01\x02",
+        b"\x0a\x03\x00\x03\x02",
+        b"\x0a\x03\x00\x02\x02",
+        b"\x0a\x04\x00\x02\x90\x4e",
+        b"\xff",
+    ],
+    ids=["empty", "truncated", "longer", "one class", "unsorted", "repeated", "class 10000", "no message"],
+)
+def test_malformed_broadcast_is_refused(broadcast: bytes) -> None:
+    """What is not the canonical list of two or more classes in order is no opening."""
+    with pytest.raises(MalformedMessage):
+        gated().announced(broadcast, GRID)
+
+
+def test_rounds_cannot_be_exchanged() -> None:
+    """The classes do not open a refinement round, nor weights the first sum, and no round opens a census."""
+    gate, (first, second, third) = refining()
+    with pytest.raises(MalformedMessage):
+        first.announced(first.broadcast(), GRID)
+    with pytest.raises(MalformedMessage):
+        gate.announced(second.broadcast(), GRID)
+    with pytest.raises(ProtocolViolation, match="server"):
+        second.check(third)
+    with pytest.raises(ProtocolViolation, match="server"):
+        first.check(gate)
+    with pytest.raises(ProtocolViolation, match="server: announces the first round"):
+        gate.check(first)
+    assert gate.broadcast() == b""
+    with pytest.raises(ProtocolViolation, match="a round that the plan does not have"):
+        after(gated(), (0, 1)).announced(b"more", GRID)
+
+
+def test_classes_beyond_the_plans_give_no_sum() -> None:
+    """A kept class that the plan does not have is refused wherever it would be used, though it was never checked."""
+    told = gated().announced(encode(KeptClasses((0, 1, CLASSES))), GRID)
+    blocks = method_named("fedcgs").contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+    for use in (
+        lambda: told.contribute(RECORDS, LABELS, CLASSES, GRID.levels),
+        lambda: told.head(blocks, GRID, None),
+        lambda: told.following(blocks, GRID, None),
+        lambda: told.implausibilities(blocks, GRID),
+    ):
+        with pytest.raises(BadInput, match=f"the gate keeps class {CLASSES} of {CLASSES}"):
+            use()
+
+
+def test_what_no_honest_sum_shows_is_said() -> None:
+    """A census below zero, and a sum with records of a class left out, are reported; honest ones are not."""
+    gate, (first, second, _) = refining()
+    assert gate.implausibilities({"census": np.array([0, 1, 2, 3, 4])}, GRID) == []
+    assert gate.implausibilities({"census": np.array([0, -1, 2, 3, -4])}, GRID) == [
+        "class 1 is held by -1 clients",
+        "class 4 is held by -4 clients",
+    ]
+    ungated = method_named("fedcgs").contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+    said = first.implausibilities(ungated, GRID)
+    assert [line for line in said if "left out" in line] == [
+        f"class {j} was left out, but its sum is not 0" for j in (1, 4)
+    ]
+    assert second.implausibilities({"gradient": np.eye(CLASSES, DIMENSION + 1, dtype=np.int64)}, GRID) == [
+        f"class {j} was left out, but its sum is not 0" for j in (1, 4)
+    ]

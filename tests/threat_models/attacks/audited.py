@@ -1,0 +1,30 @@
+"""Simulated sessions over bundled data, and what adversaries see of them: for attacks on real plans."""
+
+import math
+from functools import cache
+
+from secagg.data import open_dataset
+from secagg.experiments.settings import SimulationSettings
+from threat_models.adversary import adversary_named
+from threat_models.evidence.simulation import rehearse
+from threat_models.views import view_of
+
+
+@cache
+def rehearsed(dataset="breast-cancer", epsilon=math.inf, partition="iid", method="fedcgs", clients=8):
+    """A rehearsal, made once for all tests that ask for the same."""
+    promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
+    settings = SimulationSettings(clients=clients, partition=partition, method=method, **promise)
+    return rehearse(open_dataset(dataset), settings)
+
+
+def attacked(attack, adversary, rehearsal, *sessions):
+    """What the attack finds in what the adversary sees of the rehearsal's sessions, or of those given."""
+    seen = (sessions or rehearsal.sessions)[: attack.sessions]
+    views = tuple(view_of(session, adversary_named(adversary)) for session in seen)
+    return attack.run(views, rehearsal.knowledge, lambda *_: None)
+
+
+def measured(finding, name):
+    """The measure of that name."""
+    return next(each for each in finding.measures if each.name == name)

@@ -1,0 +1,76 @@
+"""Differences of sums: with and without noise, of one client and of several."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.threat_models.attacks.audited import attacked, measured, rehearsed
+from threat_models.attacks.likelihood import drawn
+from threat_models.attacks.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING, less, signals
+from threat_models.findings import Verdict
+
+
+def test_difference_of_exact_sums_is_the_client():
+    """Two exact sums that differ by one client differ by exactly its vector, and its records are told."""
+    rehearsal = rehearsed()
+    first, second = rehearsal.sessions
+    rest = less(first.release, [second.release])
+    for name, block in first.contributions[first.members[-1]].items():
+        assert np.array_equal(rest[name], block)
+    finding = attacked(DIFFERENCING, "rerunning_server", rehearsal)
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert all(control.holds for control in finding.controls)
+    assert first.members[-1] in finding.sentence
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(8.0, Verdict.SUCCEEDS), (1.0, Verdict.FAILS)])
+def test_noise_hides_the_difference(epsilon, expected):
+    """A client of 180 records stands out at ε = 8, not at ε = 1 (rate 10⁻⁴); the ε of both sums is stated."""
+    finding = attacked(DIFFERENCING, "rerunning_server", rehearsed("digits", epsilon))
+    assert finding.verdict is expected
+    both = measured(finding, "epsilon of both plans together")
+    assert both.value > both.baseline == epsilon
+
+
+def test_sums_over_the_same_clients_tell_nothing():
+    """Without a client of difference there is nothing to learn from two exact sums."""
+    rehearsal = rehearsed()
+    finding = attacked(DIFFERENCING, "rerunning_server", rehearsal, rehearsal.sessions[0], rehearsal.sessions[0])
+    assert finding.verdict is Verdict.FAILS
+
+
+def test_one_honest_client_is_left_bare():
+    """All clients but one subtract their parts: the last one's vector is left."""
+    finding = attacked(COLLUSION_SUBTRACTION, "colluding_clients", rehearsed())
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert measured(finding, "honest clients in what is left").value == 1
+
+
+def test_epsilon_against_colluders_is_beyond_a_claim_for_fewer():
+    """A plan calibrated for one colluder keeps no promise against all but one, and the finding says which ε is left."""
+    finding = attacked(COLLUSION_SUBTRACTION, "colluding_clients", rehearsed(epsilon=1.0))
+    left = measured(finding, "epsilon against these colluders")
+    assert left.value > left.ceiling == 1.0
+    assert finding.verdict is Verdict.SUCCEEDS
+
+
+def test_several_honest_clients_hide_each_other():
+    """Two colluders of eight leave the exact sum of six: no single vector."""
+    rehearsal = rehearsed()
+    session = rehearsal.sessions[0]
+    few = {name: session.contributions[name] for name in session.members[:2]}
+    finding = attacked(COLLUSION_SUBTRACTION, "colluding_clients", rehearsal, replace(session, contributions=few))
+    assert finding.verdict is Verdict.FAILS
+    assert measured(finding, "honest clients in what is left").value == 6
+
+
+def test_signal_of_nothing_but_noise_covers_zero():
+    """Noise alone has no signal: of 3 blocks in 100 draws at most 25 intervals miss 0 (rate below 10⁻⁶)."""
+    session = rehearsed(epsilon=1.0).sessions[0]
+    missed = sum(
+        each.low > 0
+        for seed in range(100)
+        for each in signals(drawn(session.release, session.noise, seed), session.noise)
+    )
+    assert missed <= 25

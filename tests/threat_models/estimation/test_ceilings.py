@@ -1,0 +1,53 @@
+"""Ceilings of membership tests."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from secagg.errors import BadInput
+from secagg.privacy import Mechanism
+from tests.threat_models.estimation.claims import claimed
+from threat_models.estimation import auc_ceiling, ceiling, roc_ceiling
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "at_percent", "at_permille", "area"),
+    [(0.5, 0.0145, 0.0016, 0.540), (1, 0.0198, 0.0024, 0.575), (2, 0.0340, 0.0048, 0.639), (4, 0.0805, 0.0152, 0.743),
+     (8, 0.255, 0.0772, 0.881)],
+)  # fmt: skip
+def test_exact_claims_have_the_known_ceiling(epsilon, at_percent, at_permille, area):
+    """TPR at 1 % and 0.1 % FPR, and the area, of a Gaussian release at δ = 1e-5."""
+    claim = claimed(epsilon=epsilon)
+    found = (ceiling(claim, 0.01), ceiling(claim, 0.001), auc_ceiling(claim))
+    assert found == pytest.approx((at_percent, at_permille, area), abs=6e-4)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0])
+def test_renyi_claims_have_a_ceiling_above_their_noise(epsilon):
+    """What a Rényi claim allows lies above the trade-off of its Gaussian noise, below e^ε·FPR + δ, and is no step."""
+    claim = claimed(Mechanism.DISCRETE_SHARES, epsilon=epsilon)
+    mu = claim.releases.mu(claim.releases.first.fewest)
+    rates = np.geomspace(1e-5, 1, 60)
+    found = np.array([ceiling(claim, rate) for rate in rates])
+    assert (found >= norm.cdf(norm.ppf(rates) + mu)).all()
+    assert (found <= np.minimum(1, np.exp(epsilon) * rates + 1e-5) + 1e-9).all()
+    assert (np.diff(found) >= 0).all()
+    assert norm.cdf(mu / np.sqrt(2)) < auc_ceiling(claim) < 1
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_ends(mechanism):
+    """Who is never wrong about others finds next to nobody; who accuses all finds all; the curve says the same."""
+    claim = claimed(mechanism)
+    assert ceiling(claim, 0.0) < 1e-9
+    assert ceiling(claim, 1.0) == 1.0
+    series = roc_ceiling(claim)
+    assert (series.x[0], series.x[-1], series.y[-1]) == pytest.approx((1e-4, 1.0, 1.0))
+    assert series.y[10] == pytest.approx(ceiling(claim, series.x[10]))
+
+
+@pytest.mark.parametrize("wrong", [lambda claim: ceiling(claim, 1.5), lambda claim: roc_ceiling(claim, 0.7)])
+def test_rates_out_of_range_are_refused(wrong):
+    """A rate is a probability."""
+    with pytest.raises(BadInput):
+        wrong(claimed())

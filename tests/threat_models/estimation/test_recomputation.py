@@ -1,0 +1,100 @@
+"""ε by other formulas than the project's."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from secagg.errors import BadInput
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan import NoiseFrom
+from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, Unit
+from secagg.randomness import OperatingSystem
+from tests.parties.promised import cast
+from tests.threat_models.estimation.claims import DELTA, claimed, of_silos, several
+from threat_models.estimation import second_opinion
+from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon, renyi_epsilon
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "exact", "renyi"),
+    [(0.5, 7.032, 7.667), (1, 3.731, 4.045), (2, 1.994, 2.149), (4, 1.081, 1.158), (8, 0.600, 0.638)],
+)
+def test_known_values(epsilon, exact, renyi):
+    """The noise multipliers of both accountings at δ = 1e-5 give ε back, to the digits that they have."""
+    assert gaussian_epsilon(1 / exact, DELTA) == pytest.approx(epsilon, rel=2e-3)
+    assert renyi_epsilon(1 / renyi, DELTA) == pytest.approx(epsilon, rel=2e-3)
+
+
+def test_no_distance_means_no_epsilon():
+    """ε is 0 without a distance, or with one that δ covers, and infinite for a certain guess."""
+    assert gaussian_epsilon(-0.1, DELTA) == gaussian_epsilon(0.0, DELTA) == gaussian_epsilon(1e-6, DELTA) == 0.0
+    assert gaussian_epsilon(math.inf, DELTA) == math.inf
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("parts", [None, several, of_silos])
+def test_agrees_with_the_accounting(mechanism, adjacency, parts):
+    """Both computations agree to 0.1 % for records and silos, one sum and several."""
+    claim = claimed(mechanism, adjacency, parts=parts and parts(adjacency))
+    assert epsilon_of(claim.releases, DELTA) == pytest.approx(claim.releases.epsilon(DELTA), rel=1e-3)
+
+
+def planned(**choices):
+    """A plan for five clients, one of them dishonest; and its honest shares."""
+    roster, _ = cast(5)
+    data = PublicData("features", (8,), ("a", "b", "c"), None, None)
+    fixed = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.ADD_REMOVE, "colluders": 1, "dropouts": 0}
+    return make_plan(data, roster, PlanChoices(**{**fixed, **choices}), OperatingSystem()), 4
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"method": "prototypes"}, {"unit": Unit.SILO, "max_records": 50}, {"parameters": (("refine", 3),)},
+     {"class_gate": 2}, {"noise": NoiseFrom.AGGREGATOR}],
+)  # fmt: skip
+def test_plans_are_confirmed(adjacency, choices):
+    """The noise in a plan gives the ε that it promises and hardly less, whatever is summed."""
+    opinion = second_opinion(*planned(adjacency=adjacency, **choices))
+    assert opinion.agrees
+    assert opinion.epsilon == pytest.approx(1.0, rel=2e-3)
+    assert "as claimed" in opinion.sentence
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.99])
+def test_smaller_noise_in_the_plan_is_a_disagreement(factor):
+    """σ halved or one per cent short is more ε than is claimed."""
+    plan, honest = planned()
+    noises = tuple(replace(n, sigma=factor * n.sigma, off_diagonal=factor * n.off_diagonal) for n in plan.noises)
+    opinion = second_opinion(replace(plan, noises=noises), honest)
+    assert not opinion.agrees
+    assert "more than is claimed" in opinion.sentence
+
+
+def test_a_wrong_accounting_does_not_convince(monkeypatch):
+    """A plan made while the accounting forgot about replaced records is not confirmed."""
+    forgetful = MomentSensitivity.squared
+    monkeypatch.setattr(
+        MomentSensitivity,
+        "squared",
+        lambda self, weights: forgetful(replace(self, adjacency=Adjacency.ADD_REMOVE), weights),
+    )
+    plan, honest = planned(adjacency=Adjacency.REPLACE_ONE)
+    assert second_opinion(plan, honest).epsilon > 1.4
+
+
+def test_a_share_fewer_is_more_epsilon():
+    """With one honest share fewer than planned the recomputed ε is above the claim."""
+    plan, honest = planned()
+    assert not second_opinion(plan, honest - 1).agrees
+
+
+def test_plans_that_promise_nothing_are_refused():
+    """Without noise, without an honest share, or with noise for another method there is no ε."""
+    plan, honest = planned()
+    plain, _ = planned(epsilon=math.inf, delta=None, adjacency=None, radius=1.0)
+    for wrong in ((plain, honest), (plan, 0), (replace(plan, noises=plan.noises[:2]), honest)):
+        with pytest.raises(BadInput):
+            second_opinion(*wrong)

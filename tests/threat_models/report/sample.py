@@ -1,0 +1,207 @@
+"""A made-up report with everything in it that a real one may hold."""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from threat_models.adversary import adversary_named
+from threat_models.findings import Control, Curve, Finding, Measure, Picture, Series, Verdict
+from threat_models.report.content import AttackNote, AuditReport, Examination, Level, LowerBound, Promise, Subject
+
+CP = "Clopper-Pearson, 95 %"
+CONTROLS = (Control("the same records, unprotected", True, True), Control("random records", False, False))
+BROKEN = (Control("the same records, unprotected", True, False), CONTROLS[1])
+NOTES = (
+    AttackNote("label_counts", "Counts of a client's labels", "secagg, threat_models/attacks/counts.py"),
+    AttackNote("property_inference", "Properties of the data", "Ateniese et al. 2015"),
+    AttackNote("unmixing", "Unmixing of second moments", "secagg, threat_models/attacks/unmixing.py"),
+    AttackNote("feature_inversion", "Pictures from features", "Mahendran & Vedaldi 2015; Ulyanov et al. 2018"),
+    AttackNote("membership_release", "Membership, from the sum", "Neyman & Pearson 1933; Dong, Roth & Su 2022"),
+    AttackNote("membership_head", "Membership, from the head", "Carlini et al. 2022"),
+    AttackNote("sizes_and_timing", "Sizes and order of messages", "Dyer et al. 2012"),
+    AttackNote("differencing", "Difference of two sums", "Dinur & Nissim 2003"),
+    AttackNote("malicious_server", "Probes by a cheating server", "Pasquini, Francati & Ateniese 2022"),
+)
+SERVER = "curious_server"
+
+
+def measure(name, value, low, high, **more):
+    """A measure with a Clopper-Pearson interval."""
+    return Measure(name, value, low, high, CP, **more)
+
+
+def finding(attack, verdict, sentence="The figures say so.", **more):
+    """A finding of the curious server with controls that hold."""
+    controls = () if verdict is Verdict.NOT_APPLICABLE else CONTROLS
+    return Finding(attack, SERVER, verdict, sentence, **({"controls": controls} | more))
+
+
+def roc(mu=0.27):
+    """A ROC with its ceiling, on logarithmic axes."""
+    x = np.geomspace(1e-3, 1, 40)
+    ceiling, y = ndtr(ndtri(x) + mu), ndtr(ndtri(x) + 0.8 * mu)
+    band = 0.6 * np.sqrt(y * (1 - y) / 400)
+    series = (
+        Series("knowing all other records", tuple(x), tuple(y), tuple(np.clip(y - band, 0, 1)), tuple(y + band)),
+        Series("from the release alone", tuple(x), tuple(ndtr(ndtri(x) + 0.05))),
+        Series("ceiling: most that ε = 1 allows", tuple(x), tuple(ceiling)),
+        Series("chance", tuple(x), tuple(x)),
+    )
+    return Curve("ROC: members told from others", "false positive rate", "true positive rate", series, logarithmic=True)
+
+
+def cosines():
+    """Cosine of recovered features over the number of records."""
+    n = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+    series = (
+        Series("from B, N and A", n, (1.0, 1.0, 1.0, 0.999, 0.99, 0.91, 0.84)),
+        Series("class means (baseline)", n, (0.9, 0.88, 0.86, 0.85, 0.84, 0.83, 0.83)),
+    )
+    return Curve("Cosine of recovered and true features", "records of the client", "cosine", series)
+
+
+def picture(columns=("original", "raw feature", "class mean of 5", "aggregate", "noisy aggregate"), rows=3):
+    """Blurred and noisy squares and discs."""
+    generator = np.random.default_rng(0)
+    y, x = np.mgrid[-1:1:32j, -1:1:32j]
+    made = []
+    for row in range(rows):
+        shape = (np.maximum(abs(x), abs(y)) < 0.6, x**2 + y**2 < 0.5, abs(x + y) < 0.4)[row % 3]
+        images = []
+        for column in range(len(columns)):
+            share = column / len(columns)
+            colours = np.stack([shape * (1 - share) + share * 0.5, shape * 0.4 + 0.3, 1 - shape * (1 - share)], -1)
+            images.append(np.uint8(np.clip(255 * colours + generator.normal(0, 60 * share, (32, 32, 3)), 0, 255)))
+        made.append(tuple(images))
+    return Picture("Originals and reconstructions", columns, tuple(made))
+
+
+def good_findings():
+    """What a masked session at ε = 1 shows the curious server."""
+    return (
+        finding("label_counts", Verdict.NOT_APPLICABLE, "It does not see contributions."),
+        finding("property_inference", Verdict.SUCCEEDS, "Class shares of the cohort are known to 2 %."),
+        finding(
+            "unmixing",
+            Verdict.FAILS,
+            "Recovered features are no nearer to the true ones than class means.",
+            measures=(measure("mean cosine", 0.62, 0.60, 0.64, baseline=0.83),),
+            curves=(cosines(),),
+        ),
+        finding(
+            "feature_inversion",
+            Verdict.FAILS,
+            "No picture is nearer to its original than the nearest public one.",
+            measures=(measure("re-identified", 0.01, 0.0, 0.05, baseline=0.01), measure("PSNR", 9.1, 8.8, 9.4)),
+            pictures=(picture(),),
+        ),
+        finding(
+            "membership_release",
+            Verdict.SUCCEEDS,
+            "Members are told from others with an area of 0.57 under the curve, which the claim allows.",
+            measures=(
+                measure("TPR at 1 % FPR", 0.019, 0.017, 0.022, baseline=0.01, ceiling=0.0198),
+                Measure("TPR at 0.1 % FPR", np.nan, np.nan, np.nan, CP, baseline=0.001, ceiling=0.0024),
+                measure("AUC", 0.57, 0.565, 0.576, baseline=0.5, ceiling=0.575),
+                Measure("noise variance over the plan's", 1.01, 0.97, 1.05, "chi-square, 95 %", baseline=1.0),
+            ),
+            curves=(roc(),),
+        ),
+        finding(
+            "membership_head",
+            Verdict.FAILS,
+            "The head tells members from others no better than chance.",
+            measures=(measure("AUC", 0.502, 0.49, 0.515, baseline=0.5, ceiling=0.575),),
+        ),
+        finding("sizes_and_timing", Verdict.FAILS, "Sizes depend on the plan alone."),
+    )
+
+
+def exposed_findings():
+    """What an exact sum over few records shows the curious server."""
+    unmixed = finding(
+        "unmixing",
+        Verdict.SUCCEEDS,
+        "All 64 records were recovered from the second moment.",
+        measures=(
+            measure("mean cosine", 0.9991, 0.9989, 0.9993, baseline=0.83),
+            measure("members found", 1.0, 0.944, 1.0, baseline=0.5),
+        ),
+        curves=(cosines(),),
+    )
+    member = finding(
+        "membership_release",
+        Verdict.SUCCEEDS,
+        "Members are told without error.",
+        measures=(measure("AUC", 1.0, 0.99, 1.0, baseline=0.5),),
+    )
+    others = {"unmixing": unmixed, "membership_release": member, "membership_head": member}
+    return tuple(
+        replace(others.get(one.attack, one), attack=one.attack) if one.attack in others else one
+        for one in good_findings()
+    )
+
+
+def report(**changes):
+    """A masked session at ε = 1 that the default gate passes, with `changes`."""
+    server = Examination(
+        adversary_named(SERVER), ("messages", "uploads", "release", "head"), ("contributions",), good_findings()
+    )
+    promise = Promise(
+        sentence="What is opened hardly tells whether any one record was among the data or not: this changes the "
+        "chance of any outcome by a factor of at most e^1 = 2.8, but for a chance of 1e-05 "
+        "(epsilon 1, add-remove, record level).",
+        claimed=1.0,
+        recomputed=0.9998,
+        recomputed_by="Balle & Wang 2018, equation 6, from the plan's noise and sensitivity",
+        delta=1e-5,
+        unit="record",
+        adjacency="add-remove",
+        measured=LowerBound(
+            0.87,
+            CP,
+            "Of 40,000 re-releases: epsilon is at least 0.87 at delta 1e-05; 1 is claimed.",
+            "This audit could have detected noise ≥ 14 % too small with probability 95 %.",
+            curve=roc(),
+        ),
+    )
+    made = AuditReport(
+        title="Audit of the session “heart 2026-03” of five hospitals",
+        subject=Subject(
+            "masked", 50_000, 512, (("server.transcript", "3f" * 32),), {"clients": "5", "method": "fedcgs"}
+        ),
+        promise=promise,
+        attacks=NOTES,
+        examinations=(server,),
+        power=("With 1,000 others a false positive rate of 1 % can be told, one of 0.1 % cannot.",),
+        limits=("Attacks that nobody has thought of yet.", "What a client did before it computed its statistics."),
+        environment={"python": "3.11.9", "numpy": "2.1.3", "secagg": "0.1.0"},
+        seed=0,
+        levels=(
+            Level("no protection", tuple(replace(f, adversary="no_protection") for f in exposed_findings())),
+            Level("masked, ε = ∞", good_findings()),
+            Level("masked, ε = 1", good_findings()),
+        ),
+    )
+    return replace(made, **changes)
+
+
+def with_findings(made, *findings):
+    """The report with the curious server's findings of these attacks in place of its own."""
+    mine = {one.attack: one for one in findings}
+    server = made.examinations[0]
+    kept = tuple(mine.pop(one.attack, one) for one in server.findings)
+    return replace(made, examinations=(replace(server, findings=(*kept, *mine.values())), *made.examinations[1:]))
+
+
+def exact(made, records=50_000):
+    """The report of a sum without noise."""
+    promise = replace(
+        made.promise,
+        sentence="An exact sum: nothing is promised about a record.",
+        claimed=np.inf,
+        recomputed=np.inf,
+        measured=None,
+    )
+    return replace(made, promise=promise, subject=replace(made.subject, records=records))

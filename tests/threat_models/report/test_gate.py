@@ -1,0 +1,326 @@
+"""The gate: read strictly, judged on the limits of intervals."""
+
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.errors import BadInput
+from tests.threat_models.report import sample
+from threat_models.adversary import adversary_named
+from threat_models.findings import Measure, Verdict
+from threat_models.report.content import Examination, GateLine, GateResult, Outcome
+from threat_models.report.gate import DEFAULT, Gate
+from threat_models.report.judging import judge
+
+TODAY = date(2026, 3, 1)
+HEAD = """
+format = "secagg-gate/1"
+protections = ["masked"]
+records_per_dimension = 10
+controls = true
+measured = true
+"""
+
+
+def gate(*tables):
+    """A gate of the head and some tables of TOML."""
+    return Gate.parse("\n".join((HEAD, *tables)))
+
+
+def outcomes(result, attack):
+    """The outcomes of the lines about one attack."""
+    return [line.outcome for line in result.lines if line.attack == attack]
+
+
+def judged(rule, *measures, claimed=1.0):
+    """The outcomes of one rule's lines about a finding with these measures."""
+    report = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.FAILS, measures=measures))
+    report = replace(report, promise=replace(report.promise, claimed=claimed, measured=None))
+    return outcomes(judge(gate('[[rule]]\nattack = "unmixing"\nreason = "r"', rule), report, TODAY), "unmixing")
+
+
+def test_default_gate_passes_a_masked_session_at_epsilon_one():
+    """All lines pass, so the exit code is 0, though members are told from others as well as ε allows."""
+    result = judge(Gate.read(), sample.report(), TODAY)
+    assert {line.outcome for line in result.lines} == {Outcome.PASS}
+    assert (result.outcome, result.exit_code) == (Outcome.PASS, 0)
+
+
+def test_default_gate_fails_unprotected_uploads():
+    """A plan without protection fails by that alone, whatever the attacks found."""
+    report = sample.report()
+    result = judge(Gate.read(), replace(report, subject=replace(report.subject, protection="none")), TODAY)
+    assert result.exit_code == 1
+    assert [line.attack for line in result.lines if line.outcome is Outcome.FAIL] == ["protection"]
+
+
+def test_default_gate_passes_an_exact_sum_of_many_records():
+    """Without noise a masked sum of 50,000 records of 512 dimensions passes for the curious server."""
+    assert judge(Gate.read(), sample.exact(sample.report()), TODAY).exit_code == 0
+
+
+@pytest.mark.parametrize(("records", "outcome"), [(5_120, Outcome.PASS), (5_119, Outcome.FAIL)])
+def test_exact_sum_needs_ten_times_as_many_records_as_dimensions(records, outcome):
+    """The line is drawn at ten records for each of 512 dimensions."""
+    assert outcomes(judge(Gate.read(), sample.exact(sample.report(), records), TODAY), "records") == [outcome]
+
+
+def test_failure_for_few_records_names_the_figures_of_unmixing():
+    """An exact sum of 64 records fails, and the line says how well they were recovered."""
+    report = sample.with_findings(sample.exact(sample.report(), 64), *sample.exposed_findings())
+    result = judge(Gate.read(), report, TODAY)
+    assert result.exit_code == 1
+    assert "mean cosine 0.9991 (0.9989 to 0.9993)" in "".join(
+        line.sentence for line in result.lines if line.attack == "records"
+    )
+    assert outcomes(result, "unmixing") == [Outcome.FAIL]
+
+
+def test_default_gate_lets_the_control_without_protection_succeed():
+    """What the adversary called no_protection finds in a masked session fails nothing."""
+    found = tuple(
+        replace(one, adversary="no_protection", verdict=Verdict.SUCCEEDS, controls=sample.CONTROLS)
+        for one in sample.exposed_findings()
+    )
+    control = Examination(adversary_named("no_protection"), (), (), found)
+    report = sample.report()
+    result = judge(Gate.read(), replace(report, examinations=(*report.examinations, control)), TODAY)
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("measure", "outcome"),
+    [
+        (sample.measure("AUC", 0.6, 0.58, 0.62, ceiling=0.575), Outcome.FAIL),
+        (sample.measure("AUC", 0.57, 0.56, 0.62, ceiling=0.575), Outcome.PASS),
+        (sample.measure("AUC", 0.57, 0.56, 0.62), Outcome.INCONCLUSIVE),
+        (sample.measure("AUC", np.nan, np.nan, np.nan, ceiling=0.575), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_membership_is_held_to_the_ceiling_beyond_its_interval(measure, outcome):
+    """Only an interval wholly above the ceiling fails; without a ceiling or figures a finite ε is not shown to hold."""
+    found = sample.finding("membership_release", Verdict.SUCCEEDS, measures=(measure,))
+    result = judge(Gate.read(), sample.with_findings(sample.report(), found), TODAY)
+    assert (result.outcome, outcomes(result, "membership_release")) == (outcome, [outcome])
+
+
+def test_noise_found_short_in_the_sum_fails():
+    """A variance wholly below the plan's fails the default gate, though no ceiling is crossed."""
+    short = Measure("noise variance over the plan's", 0.5, 0.45, 0.55, "chi-square, 95 %", baseline=1.0)
+    auc = sample.measure("AUC", 0.55, 0.54, 0.56, ceiling=0.575)
+    found = sample.finding("membership_release", Verdict.SUCCEEDS, measures=(auc, short))
+    result = judge(Gate.read(), sample.with_findings(sample.report(), found), TODAY)
+    assert outcomes(result, "membership_release") == [Outcome.PASS, Outcome.FAIL]
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({"recomputed": 1.01}, Outcome.FAIL),
+        ({"measured": None}, Outcome.INCONCLUSIVE),
+        ({"measured": replace(sample.report().promise.measured, lower=1.2)}, Outcome.FAIL),
+        ({"measured": replace(sample.report().promise.measured, refuted=True)}, Outcome.FAIL),
+    ],
+)
+def test_promise_must_hold(changes, outcome):
+    """A claim that the auditor cannot reproduce, or that was disproved, fails; one not measured is inconclusive."""
+    report = sample.report()
+    assert judge(Gate.read(), replace(report, promise=replace(report.promise, **changes)), TODAY).outcome is outcome
+
+
+@pytest.mark.parametrize("controls", [(), sample.CONTROLS[:1], sample.CONTROLS[1:], sample.BROKEN])
+def test_controls_must_be_there_and_hold(controls):
+    """An attack without both controls, or with one that did not behave, is inconclusive: exit code 4."""
+    found = sample.finding("unmixing", Verdict.FAILS, controls=controls)
+    assert judge(Gate.read(), sample.with_findings(sample.report(), found), TODAY).exit_code == 4
+
+
+def test_attack_that_was_not_run_is_inconclusive():
+    """What the adversary declares and nobody ran is never a pass, nor is a report without any finding."""
+    report = sample.report()
+    server = report.examinations[0]
+    fewer = replace(report, examinations=(replace(server, findings=server.findings[:-1]),))
+    assert outcomes(judge(Gate.read(), fewer, TODAY), "sizes_and_timing") == [Outcome.INCONCLUSIVE]
+    assert judge(Gate.read(), replace(report, examinations=()), TODAY).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        (Verdict.SUCCEEDS, Outcome.FAIL),
+        (Verdict.FAILS, Outcome.PASS),
+        (Verdict.INCONCLUSIVE, Outcome.INCONCLUSIVE),
+        (Verdict.NOT_APPLICABLE, Outcome.PASS),
+    ],
+)
+def test_attack_without_a_rule_must_not_succeed(verdict, outcome):
+    """Where the gate says nothing of an attack its verdict decides."""
+    report = sample.with_findings(sample.report(), sample.finding("label_counts", verdict))
+    assert outcomes(judge(Gate.read(), report, TODAY), "label_counts") == [outcome]
+
+
+@pytest.mark.parametrize(
+    ("rule", "low", "high", "outcome"),
+    [
+        ("at_most = 0.5", 0.4, 0.5, Outcome.PASS),
+        ("at_most = 0.5", 0.4, 0.6, Outcome.INCONCLUSIVE),
+        ('at_most = 0.5\nunclear = "pass"', 0.4, 0.6, Outcome.PASS),
+        ('at_most = 0.5\nunclear = "fail"', 0.4, 0.6, Outcome.FAIL),
+        ("at_most = 0.5", 0.51, 0.6, Outcome.FAIL),
+        ("at_most = 0.5\nmargin = 0.1", 0.51, 0.6, Outcome.PASS),
+        ("at_least = 0.5", 0.5, 0.6, Outcome.PASS),
+        ("at_least = 0.5", 0.4, 0.6, Outcome.INCONCLUSIVE),
+        ("at_least = 0.5", 0.4, 0.49, Outcome.FAIL),
+        ("at_least = 0.5\nmargin = 0.1", 0.4, 0.49, Outcome.PASS),
+        ('at_most = "baseline"', 0.1, 0.2, Outcome.PASS),
+        ('at_most = "baseline"', 0.21, 0.3, Outcome.FAIL),
+        ("at_most = 0.5", np.nan, np.nan, Outcome.INCONCLUSIVE),
+        ('at_most = "ceiling"', 0.1, 0.2, Outcome.INCONCLUSIVE),
+        ('at_most = "ceiling"\noptional = true', 0.1, 0.2, None),
+    ],
+)
+def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
+    """The whole interval on one side decides; where the threshold is inside it the gate says what that means."""
+    found = judged(f'measure = "cosine"\n{rule}', sample.measure("cosine", (low + high) / 2, low, high, baseline=0.2))
+    assert found == ([] if outcome is None else [outcome])
+
+
+def test_ceiling_binds_only_where_something_is_promised():
+    """Measures without a ceiling pass at ε = ∞ and are inconclusive at a finite ε."""
+    rule, measure = 'measure = "*"\nat_most = "ceiling"', sample.measure("AUC", 1.0, 0.99, 1.0)
+    assert judged(rule, measure, claimed=np.inf) == [Outcome.PASS]
+    assert judged(rule, measure) == [Outcome.INCONCLUSIVE]
+
+
+@given(st.floats(-1, 2), st.floats(-1, 2), st.floats(-1, 2))
+def test_gate_never_passes_an_interval_beyond_the_threshold(one, other, threshold):
+    """Whatever the numbers: pass means all of the interval within, fail all of it beyond."""
+    low, high = sorted((one, other))
+    found = judged(f'measure = "m"\nat_most = {threshold!r}', sample.measure("m", low, low, high))
+    assert found == [Outcome.PASS if high <= threshold else Outcome.FAIL if low > threshold else Outcome.INCONCLUSIVE]
+
+
+def test_narrowest_rule_counts():
+    """A rule for one adversary takes the place of one for all."""
+    broad = '[[rule]]\nattack = "unmixing"\ntolerated = true\nreason = "r"'
+    narrow = '[[rule]]\nattack = "unmixing"\nadversary = "curious_server"\nreason = "r"'
+    report = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.SUCCEEDS))
+    assert outcomes(judge(gate(broad), report, TODAY), "unmixing") == [Outcome.PASS]
+    assert outcomes(judge(gate(broad, narrow), report, TODAY), "unmixing") == [Outcome.FAIL]
+
+
+WAIVER = """
+[[waiver]]
+attack = "unmixing"
+adversary = "curious_server"
+reason = "ticket 7"
+expires = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("expires", "outcome"), [("2026-03-01", [Outcome.PASS]), ("2026-02-28", [Outcome.FAIL, Outcome.FAIL])]
+)
+def test_waiver_counts_up_to_its_day(expires, outcome):
+    """On its last day it lets the failure pass and its reason is told; a day later it is a failure itself."""
+    report = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.SUCCEEDS))
+    result = judge(gate(WAIVER.format(expires)), report, TODAY)
+    assert outcomes(result, "unmixing") == outcome
+    assert [line.waiver for line in result.lines if line.waiver] == (
+        ["ticket 7 (until 2026-03-01)"] if outcome == [Outcome.PASS] else []
+    )
+
+
+def test_expired_waiver_fails_though_the_attack_does_not_succeed():
+    """A waiver that nobody needs any more must be taken out of the file."""
+    result = judge(gate(WAIVER.format("2026-02-28")), sample.report(), TODAY)
+    assert outcomes(result, "unmixing") == [Outcome.PASS, Outcome.FAIL]
+
+
+def test_waiver_lets_nothing_else_pass():
+    """It is for one attack by one adversary."""
+    report = sample.with_findings(sample.report(), sample.finding("feature_inversion", Verdict.SUCCEEDS))
+    assert judge(gate(WAIVER.format("2026-03-01")), report, TODAY).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ((), 0),
+        ((Outcome.PASS,), 0),
+        ((Outcome.PASS, Outcome.INCONCLUSIVE), 4),
+        ((Outcome.INCONCLUSIVE, Outcome.FAIL), 1),
+    ],
+)
+def test_exit_code_is_that_of_the_worst_line(found, code):
+    """One failure outweighs everything, what is inconclusive every pass."""
+    lines = tuple(GateLine("unmixing", "curious_server", outcome, "") for outcome in found)
+    assert GateResult(lines, "", "2026-03-01").exit_code == code
+
+
+RULE = '[[rule]]\nattack = "unmixing"\nreason = "r"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("format = ", "no valid TOML"),
+        (HEAD.replace("gate/1", "gate/2"), "format"),
+        (HEAD.replace('format = "secagg-gate/1"', ""), "format"),
+        (HEAD.replace("controls = true", ""), "lacks or adds controls"),
+        (f"{HEAD}\nstrict = true", "lacks or adds strict"),
+        (HEAD.replace("controls = true", "controls = 1"), "controls is neither true nor false"),
+        (HEAD.replace("= 10", "= true"), "records_per_dimension is no number"),
+        (HEAD.replace("= 10", "= -1"), "records_per_dimension is no number"),
+        (HEAD.replace("= 10", "= inf"), "records_per_dimension is no number"),
+        (HEAD.replace('["masked"]', "[]"), "protections is no list of names"),
+        (HEAD.replace('["masked"]', "[1]"), "protections is no list of names"),
+        (f"{HEAD}\nrule = 1", "lists of tables"),
+        (f"{HEAD}\n[rule]\nattack = 'a'", "lists of tables"),
+        (f'{HEAD}\n[[rule]]\nattack = "a"', "rule 1 lacks or adds reason"),
+        (f'{HEAD}\n[[rule]]\nattack = ""\nreason = "r"', "attack is no text"),
+        (f"{HEAD}\n{RULE}measures = 1", "rule 1 lacks or adds measures"),
+        (f'{HEAD}\n{RULE}measure = "m"', "one of at_most and at_least"),
+        (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\nat_least = 1', "one of at_most and at_least"),
+        (f"{HEAD}\n{RULE}at_most = 1", "one of at_most and at_least"),
+        (f'{HEAD}\n{RULE}measure = "m"\nat_most = "chance"', "at_most is neither"),
+        (f'{HEAD}\n{RULE}measure = "m"\nat_most = nan', "at_most is neither"),
+        (f'{HEAD}\n{RULE}measure = "m"\nat_most = true', "at_most is neither"),
+        (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\nmargin = -1', "margin is no number"),
+        (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\nunclear = "maybe"', "unclear is none of"),
+        (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\ntolerated = true', "tolerated goes without"),
+        (f"{HEAD}\n{RULE}margin = 1", "go with a measure"),
+        (HEAD + WAIVER.format('"2026-03-01"'), "expires is not a date"),
+        (HEAD + WAIVER.format("2026-03-01T00:00:00"), "expires is not a date"),
+        (HEAD + WAIVER.format("2026-03-01").replace("ticket 7", " "), "reason is no text"),
+        (HEAD + WAIVER.format("2026-03-01").replace('reason = "ticket 7"', ""), "waiver 1 lacks or adds reason"),
+    ],
+)
+def test_gate_that_is_not_exact_is_refused(text, problem):
+    """Missing, unknown and ill-typed keys are named, as are rules that say nothing."""
+    with pytest.raises(BadInput, match=problem):
+        Gate.parse(text)
+
+
+def test_file_at_fault_is_named(tmp_path):
+    """What is wrong with a file, or that it is not there, is said with its name."""
+    path = tmp_path / "my.toml"
+    with pytest.raises(BadInput, match=r"my\.toml: No such file"):
+        Gate.read(path)
+    path.write_text("format = 1")
+    with pytest.raises(BadInput, match=r"my\.toml: the format"):
+        Gate.read(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(BadInput, match=r"my\.toml: not UTF-8"):
+        Gate.read(path)
+
+
+def test_gate_bears_the_digest_of_its_file(tmp_path):
+    """Two gates that differ by one byte differ in their digest."""
+    path = tmp_path / "gate.toml"
+    path.write_text(f"{DEFAULT.read_text(encoding='utf-8')}\n", encoding="utf-8")
+    assert Gate.read(path).sha256 != Gate.read().sha256

@@ -1,0 +1,197 @@
+"""The HTML page: complete, and closed to whatever its data hold."""
+
+import re
+from base64 import b64encode
+from dataclasses import replace
+from datetime import date
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.threat_models.report import sample
+from threat_models.findings import Control, Curve, Measure, Picture, Series, Verdict
+from threat_models.report.content import AttackNote, Level
+from threat_models.report.gate import Gate
+from threat_models.report.html import as_html
+from threat_models.report.judging import judge
+
+VOID = {"meta", "img", "br", "line", "circle", "polyline", "polygon", "path"}
+NASTY = "<script>alert(1)</script>\"'><img src=http://evil.example/x>\x1b[31m\u202e&amp;"
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the text, and whether every tag is closed in turn."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.open = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        """A tag begins."""
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        """A tag without content."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        """A tag ends: the last that began."""
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        """Text between tags."""
+        self.words.append(data)
+
+    @property
+    def text(self):
+        """All text, white space as one space."""
+        return " ".join("".join(self.words).split())
+
+
+def gated(report):
+    """The report with the lines of the default gate."""
+    return replace(report, gate=judge(Gate.read(), report, date(2026, 3, 1)))
+
+
+def nasty():
+    """A report whose every text is an attempt to break out of the page."""
+    made = sample.report(title=NASTY)
+    one = sample.finding(
+        "unmixing",
+        Verdict.SUCCEEDS,
+        NASTY,
+        measures=(Measure(NASTY, 0.5, 0.4, 0.6, NASTY),),
+        curves=(Curve(NASTY, NASTY, NASTY, (Series(NASTY, (0.0, 1.0), (0.0, 1.0)),)),),
+        pictures=(Picture(NASTY, (NASTY,), ((sample.picture().rows[0][0],),)),),
+        controls=(Control(NASTY, True, True), Control(NASTY, False, False)),
+    )
+    notes = tuple(AttackNote(note.name, NASTY, NASTY) for note in sample.NOTES)
+    server = made.examinations[0]
+    adversary = replace(server.adversary, title=NASTY, who=NASTY, knows=(NASTY,), residual_risk=NASTY)
+    made = sample.with_findings(replace(made, attacks=notes), one)
+    server = replace(made.examinations[0], adversary=adversary, sees=(NASTY,), lacks=(NASTY,))
+    subject = replace(made.subject, protection=NASTY, transcripts=((NASTY, NASTY),), settings={NASTY: NASTY})
+    promise = replace(made.promise, sentence=NASTY, recomputed_by=NASTY, unit=NASTY, adjacency=NASTY)
+    return gated(
+        replace(
+            made,
+            subject=subject,
+            promise=promise,
+            examinations=(server,),
+            power=(NASTY,),
+            limits=(NASTY,),
+            environment={NASTY: NASTY},
+            levels=(Level(NASTY, (one,)),),
+        )
+    )
+
+
+REPORTS = {
+    "without a gate": sample.report(),
+    "passes": gated(sample.report()),
+    "fails": gated(sample.with_findings(sample.exact(sample.report(), 64), *sample.exposed_findings())),
+    "hostile": nasty(),
+    "empty": sample.report(examinations=(), levels=(), power=(), limits=()),
+}
+each = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+
+
+@each
+def test_page_asks_for_nothing(report):
+    """No script, frame, form or link out, no handler, no style attribute; images are data, links go into the page."""
+    page = Page(as_html(report))
+    targets = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    assert page.open == []
+    for tag, attributes in page.tags:
+        assert tag not in {"script", "iframe", "form", "link", "object", "embed", "base", "use", "image"}
+        assert not any(name.startswith("on") or name in {"style", "srcset", "xlink:href"} for name in attributes)
+        assert attributes.get("src", "data:image/png;base64,").startswith("data:image/png;base64,")
+        if tag == "a":
+            assert attributes["href"].removeprefix("#") in targets
+
+
+@each
+def test_policy_allows_its_own_style_and_images_alone(report):
+    """Everything is forbidden but pictures in the page and the one style, whose digest is right."""
+    text = as_html(report)
+    (policy,) = (
+        attributes["content"]
+        for tag, attributes in Page(text).tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        f"style-src 'sha256-{digest}'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_hostile_text_stays_text():
+    """Names show as they are, controls and marks that turn the writing spelt out."""
+    text = as_html(nasty())
+    assert "<script" not in text
+    assert "<img src=http" not in text
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert "<script>alert(1)</script>\"'><img src=http://evil.example/x>\\u001b[31m\\u202e&amp;" in Page(text).text
+
+
+def test_verdict_stands_first():
+    """The outcome comes before the promise, this before the views, the attacks, and what could not be found."""
+    text = Page(as_html(REPORTS["fails"])).text
+    order = (
+        "✕ Gate failed",
+        "What is promised",
+        "“Attack succeeds” means",
+        "Who attacks",
+        "Attacks, one by one",
+        "The same attacks at every level of protection",
+        "What this audit could have detected",
+        "The gate, line by line",
+        "How this report was made",
+    )
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_page_says_what_the_report_says():
+    """Promise, ε three times, powers, limits, digests, papers and every finding's sentence are there."""
+    report = REPORTS["passes"]
+    text = Page(as_html(report)).text
+    said = [report.promise.sentence, report.promise.measured.power, "0.9998", "0.87", *report.power, *report.limits]
+    said += [finding.sentence for finding in report.findings]
+    said += [note.paper for note in report.attacks if any(note.name == f.attack for f in report.findings)]
+    said += ["A lower bound above the claim disproves it.", "3f" * 32, report.gate.gate_sha256, "✓ Gate passed"]
+    said += ["the gate allows Properties of the data (curious server); Membership, from the sum (curious server)"]
+    assert [words for words in said if words not in text] == []
+
+
+def test_failures_are_named_in_the_banner():
+    """What did not pass is told at the top with its figures."""
+    text = Page(as_html(REPORTS["fails"])).text
+    banner = text[: text.index("What is promised")]
+    assert "64 records of 512 dimensions" in banner
+    assert "unmixing by curious server: The attack succeeds" in banner
+
+
+def test_pictures_of_all_levels_stand_side_by_side():
+    """Each level's pictures are in the section on levels, under the level's name."""
+    text = as_html(sample.report())
+    section = text[text.index('id="levels"') : text.index('id="power"')]
+    images = sum(len(row) for row in sample.picture().rows)
+    assert section.count("<img") == images * len(sample.report().levels)
+
+
+def test_page_is_the_same_twice():
+    """Equal reports give equal pages."""
+    assert as_html(REPORTS["passes"]) == as_html(gated(sample.report()))

@@ -1,0 +1,113 @@
+"""A small consortium on this machine: enrolled as members enrol, with a plan, a policy and made-up records."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secagg.data import Origin, Records
+from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan import Plan
+from secagg.policy import Policy
+from secagg.privacy import Adjacency
+from secagg.protection import LocalParty, protection_named
+from secagg.randomness import OperatingSystem
+from secagg.roster import Roster
+from secagg.statistics import Normalisation
+from secagg.transport import Credentials, read_credentials
+from secagg.transport.enrolment import create_authority, create_request, issue
+
+SECONDS = {"": (), "aggregator": ("aggregator-1", "aggregator-2"), "key-holder": ("key-holder",)}
+DATA = PublicData("features", (6,), ("a", "b", "c"), None, None)
+NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "normalisation": None}
+"""Choices of a plan that promises something."""
+
+
+@dataclass(frozen=True)
+class Consortium:
+    """Enrolled members, the plan that the server gives them, and the policy that the clients wrote before.
+
+    `folder` holds each party's keys (NAME/tls) and its state (NAME/state).
+    """
+
+    folder: Path
+    roster: Roster
+    plan: Plan
+    policy: Policy
+
+    @classmethod
+    def enrol(cls, folder: Path, protection: str, *, clients: int = 4, **choices: Any) -> Consortium:
+        """Certificates, roster and plan; the policy accepts exactly this plan. One client may vanish, one collude."""
+        seconds = SECONDS[protection_named(protection).second_role]
+        roles = {"server": "server", **{f"client-{number}": "client" for number in range(1, clients + 1)}}
+        roles |= {name: name.rstrip("-12") for name in seconds}
+        create_authority(folder / "authority", "probes")
+        roster = issue(folder / "authority", [create_request(folder / n / "tls", n, role) for n, role in roles.items()])
+        for name in roles:
+            shutil.copytree(folder / "authority" / "issued" / name, folder / name / "tls", dirs_exist_ok=True)
+        plan = plan_for(roster, protection=protection, **choices)
+        return cls(folder, roster, plan, Policy.accepting(plan, "records"))
+
+    @property
+    def setup(self) -> SessionSetup:
+        """The first session of the plan. Raises BadInput for a plan that cannot be."""
+        return SessionSetup.of(self.plan, self.roster)
+
+    def again(self, **choices: Any) -> Consortium:
+        """The same members with the plan of another session."""
+        return replace(self, plan=plan_for(self.roster, protection=self.plan.protection, **choices))
+
+    def home(self, member: int) -> Path:
+        """A party's folder."""
+        return self.folder / self.roster.name(member)
+
+    def state(self, member: int) -> Path:
+        """A party's state folder."""
+        path = self.home(member) / "state"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def credentials(self, member: int) -> Credentials:
+        """A party's keys and certificates."""
+        return read_credentials(self.home(member) / "tls")
+
+    def party(self, member: int) -> LocalParty:
+        """A party with fresh secrets of its own."""
+        return LocalParty(member, self.credentials(member).identity, OperatingSystem())
+
+    def records(self, member: int) -> LocalRecords:
+        """A client's made-up records, the same each time; only client 1 has any of the last class."""
+        generator = np.random.default_rng(member)
+        classes = len(self.plan.classes) - (member > 1)
+        labels = np.arange(40) % classes
+        features = generator.normal(size=(len(labels), self.plan.dimension)) + 3 * np.eye(self.plan.dimension)[labels]
+        origin = Origin.of("made up", np.arange(1, len(labels) + 1))
+        return LocalRecords.of(self.plan, features, Records(features, labels.astype(np.int64), {}, origin))
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """The clients that there are: not those that stand in the roster alone."""
+        return tuple(member for member in self.roster.clients if self.home(member).exists())
+
+    @property
+    def seconds(self) -> tuple[int, ...]:
+        """The indices of aggregators or key holder."""
+        return tuple(self.setup.context.seconds)
+
+
+def plan_for(roster: Roster, **choices: Any) -> Plan:
+    """A fresh plan for made-up records, without noise unless chosen otherwise."""
+    fixed: dict[str, Any] = {
+        "normalisation": Normalisation.CENTRED_UNIT,
+        "max_records": 64,
+        "dropouts": int(len(roster.clients) > 3),
+        "join_seconds": 10,
+        "step_seconds": 10,
+    }
+    return make_plan(DATA, roster, PlanChoices(**{**fixed, **choices}), OperatingSystem())

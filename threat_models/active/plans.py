@@ -1,0 +1,186 @@
+"""Ways to cheat with the plan itself, and with what a client has released before."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from methods.gate import KeptClasses
+from methods.refinement import RefinementBroadcast
+from secagg.crypto.signatures import SigningKey
+from secagg.plan import Plan
+from secagg.protection.messages import Outcome
+from secagg.randomness import OperatingSystem
+from secagg.roster import SERVER_INDEX, Member, Roster, write_roster
+from secagg.wire import decode, encode
+from threat_models.active.consortium import NOISY, Consortium, plan_for
+from threat_models.active.masked import at
+from threat_models.active.probe import Attempt, Probe
+from threat_models.active.stage import Cheat, Offer, offer, play
+
+
+async def offered(consortium: Consortium) -> tuple[Cheat, Mapping[int, str]]:
+    """Offer a plan, behind a real endpoint."""
+    cheat = Offer(consortium)
+    return cheat, await offer(cheat)
+
+
+def changed(change: Callable[[Plan], Plan], **choices: Any) -> Attempt:
+    """The members' policies accept a plan, and the server brings another one."""
+
+    async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
+        consortium = Consortium.enrol(folder, "masked", **choices)
+        return await offered(replace(consortium, plan=change(consortium.plan)))
+
+    return attempt
+
+
+def weaker_noise(plan: Plan) -> Plan:
+    """A tenth less noise on all but the counts, for the same promise."""
+    counts, *others = plan.noises
+    weaker = (replace(each, sigma=0.9 * each.sigma, off_diagonal=0.9 * each.off_diagonal) for each in others)
+    return replace(plan, noises=(counts, *weaker))
+
+
+async def tiny_cohort(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
+    """Two clients, of whom each would learn the other's vector; the policy has the default least cohort."""
+    consortium = Consortium.enrol(folder, "masked", clients=2)
+    return await offered(replace(consortium, policy=replace(consortium.policy, minimum_colluders=0)))
+
+
+def sybils(*, slipped: bool) -> Attempt:
+    """A plan for the roster with four more members, all of them the server's.
+
+    `slipped`: that roster is also slipped into the clients' folders, as by an authority that sides with the server.
+    """
+
+    async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
+        consortium = Consortium.enrol(folder, "masked")
+        fakes = [Member(f"fake-{number}", "client", SigningKey.generate(OperatingSystem()).public) for number in "1234"]
+        roster = Roster.of(consortium.roster.consortium, (*consortium.roster.members, *fakes))
+        for member in consortium.clients if slipped else ():
+            write_roster(roster, consortium.home(member) / "tls" / "roster.json")
+        return await offered(replace(consortium, roster=roster, plan=plan_for(roster, dropouts=0)))
+
+    return attempt
+
+
+async def second_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
+    """Another plan about the same data, once the first has spent what the policy allows."""
+    consortium = Consortium.enrol(folder, "masked", **NOISY)
+    await play(Cheat(consortium))
+    return await offered(consortium.again(**NOISY))
+
+
+async def replayed_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
+    """The same plan from the beginning, to clients whose session folders are lost and whose ledgers are not."""
+    consortium = Consortium.enrol(folder, "masked", **NOISY)
+    await play(Cheat(consortium))
+    for member in (SERVER_INDEX, *consortium.clients):
+        for session in consortium.state(member).iterdir():
+            if session.is_dir():
+                shutil.rmtree(session)
+    return await offered(consortium)
+
+
+def false_weights(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
+    """Weights for the next round that do not follow from the released sum: they steer what is asked."""
+    told = decode(RefinementBroadcast, honest.broadcast)
+    return replace(honest, broadcast=encode(replace(told, weights=told.weights[::-1])))
+
+
+def false_gate(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
+    """Every class passes, also the one that client 1 alone holds."""
+    kept = tuple(range(len(cheat.consortium.plan.classes)))
+    return replace(honest, broadcast=encode(KeptClasses(kept)))
+
+
+def _policy(name: str, does: str, line: str, attempt: Attempt) -> Probe:
+    return Probe(name, "masked", does, "the client's own policy", f"{line}:", attempt)
+
+
+PLANS = (
+    _policy(
+        "no protection",
+        "asks for the vectors in clear",
+        "protections",
+        changed(lambda plan: replace(plan, protection="none")),
+    ),
+    _policy(
+        "other backbone",
+        "brings a plan with the digest of another backbone",
+        "backbones",
+        changed(lambda plan: replace(plan, backbone_digest=bytes(32))),
+    ),
+    _policy(
+        "lowest threshold",
+        "brings a plan that withstands no colluding client",
+        "minimum_colluders",
+        changed(lambda plan: replace(plan, colluders=0)),
+    ),
+    _policy("tiny cohort", "brings a plan for two clients", "minimum_cohort", tiny_cohort),
+    _policy(
+        "no noise",
+        "takes the noise out of the plan",
+        "max_epsilon",
+        changed(lambda plan: replace(plan, epsilon=math.inf, delta=0.0, adjacency="", noise="", noises=()), **NOISY),
+    ),
+    Probe(
+        "weaker noise",
+        "masked",
+        "brings a plan with a tenth less noise than its epsilon takes",
+        "every client recomputes epsilon from the plan",
+        "but the noise gives",
+        changed(weaker_noise, **NOISY),
+    ),
+    Probe(
+        "Sybil plan",
+        "masked",
+        "plans with four more members of its own",
+        "the plan names the roster by digest",
+        "the plan is for the roster",
+        sybils(slipped=False),
+    ),
+    _policy(
+        "Sybil roster",
+        "has a roster with four more members handed out",
+        "roster",
+        sybils(slipped=True),
+    ),
+    Probe(
+        "second session",
+        "masked",
+        "asks about the same data once more",
+        "the client's ledger",
+        "max_epsilon_total: records has spent",
+        second_session,
+    ),
+    Probe(
+        "replayed session",
+        "masked",
+        "begins a finished session anew with clients whose session folders are lost",
+        "the client's ledger",
+        "a vector for this session may have left already",
+        replayed_session,
+    ),
+    Probe(
+        "false weights",
+        "masked",
+        "opens a round of refinement with weights of its own",
+        "every client recomputes the broadcast from the released sum",
+        "do not follow from the released sums",
+        at(Outcome, false_weights, **{**NOISY, "parameters": (("refine", 1),)}),
+    ),
+    Probe(
+        "false gate",
+        "masked",
+        "keeps the class that one client alone holds",
+        "every client recomputes the gate from the census",
+        "do not follow from the census",
+        at(Outcome, false_gate, class_gate=1),
+    ),
+)

@@ -1,0 +1,31 @@
+"""What every attack says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from threat_models.findings import Finding
+from threat_models.session import Knowledge
+
+Progress = Callable[[int, int], None]
+"""Told (steps done, steps in all)."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack: `run(views, knowledge, progress)` on the views of as many sessions as it needs, in order.
+
+    `needs` are the attributes that a view must have, `sessions` how many sums about (nearly) the same data, `paper` who
+    published it. `run` returns a Finding whose `adversary` is empty (the driver fills it in), with its own positive and
+    negative controls: the same code on an unprotected copy, which must succeed, and on random data, which must not.
+    Where a control does not hold the verdict is inconclusive.
+    """
+
+    name: str
+    title: str
+    paper: str
+    needs: tuple[str, ...]
+    run: Callable[[tuple[Any, ...], Knowledge, Progress], Finding]
+    sessions: int = 1

@@ -1,0 +1,218 @@
+"""What a client's vector says without any test: its class counts, its class shares, and the means of its groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from secagg.plan import NoiseFrom
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.likelihood import total
+from threat_models.attacks.scores import LEVEL, verdict
+from threat_models.estimation.intervals import at_level, bootstrap
+from threat_models.findings import Control, Finding, Measure, Verdict
+from threat_models.session import Blocks, Knowledge, Records
+
+Floats = NDArray[np.float64]
+
+SEED = 20_250_306
+REPLICATES = 500
+CONTROL_CLIENTS = 8
+FEWEST = 6
+FAITHFUL = 0.5
+"""Counts are disclosed when more of their variance between clients and classes than this is not noise."""
+NAMES = frozenset({"counts", "class_sums"})
+
+
+def counts_from_sums(class_sums: NDArray[Any], means: Floats) -> Floats:
+    """Class counts (C,) from class sums A (C, d) and known class means (C, d): least squares, ⟨A_j, μ_j⟩/‖μ_j‖²."""
+    lengths = np.maximum(np.einsum("cd,cd->c", means, means), 1e-12)
+    found: Floats = np.einsum("cd,cd->c", class_sums.astype(np.float64), means) / lengths
+    return found
+
+
+def class_means(records: Records, classes: int) -> Floats:
+    """The means of known records by class (C, d); 0 for a class without any."""
+    blocks = total(records, classes, NAMES)
+    means: Floats = blocks["class_sums"] / np.maximum(blocks["counts"], 1.0)[:, None]
+    return means
+
+
+def class_shares(counts: NDArray[Any]) -> Floats:
+    """Counts (C,), those below 0 taken as 0, as shares of their sum; equal ones where there is nothing."""
+    positive = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
+    shares: Floats = positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
+    return shares
+
+
+def _known(knowledge: Knowledge) -> Records:
+    """Records that the adversary has of its own."""
+    return knowledge.public if knowledge.public is not None else knowledge.candidates
+
+
+def _gain(name: str, guessed: Floats, blind: Floats) -> tuple[Measure, bool]:
+    """The mean error of a guess, with that of a blind one; whether it is smaller beyond its interval (paired).
+
+    The intervals resample the errors; of too few there is none, and nothing is beyond it.
+    """
+    baseline, generator = float(blind.mean()), np.random.default_rng(SEED)
+    if len(guessed) < FEWEST:
+        value = float(guessed.mean())
+        return Measure(name, value, value, value, f"none, of {len(guessed)} values", baseline), False
+    pairs = np.column_stack([guessed, blind])
+    error = bootstrap(lambda rows: float(rows[:, 0].mean()), (pairs,), generator, level=LEVEL, replicates=REPLICATES)
+    gain = bootstrap(lambda rows: float((rows[:, 1] - rows[:, 0]).mean()), (pairs,), generator, replicates=REPLICATES)
+    return error.measure(name, baseline=baseline), gain.low > 0
+
+
+def _counts_gain(clients: Mapping[str, Blocks], knowledge: Knowledge) -> tuple[Measure, bool]:
+    """The mean error of counts taken from class sums alone, beside that of clients all alike in public shares."""
+    classes = len(next(iter(clients.values()))["counts"])
+    known = _known(knowledge)
+    means, shares = class_means(known, classes), class_shares(np.bincount(known.labels, minlength=classes))
+    true = np.array([blocks["counts"] for blocks in clients.values()], dtype=np.float64)
+    guessed = np.array([counts_from_sums(blocks["class_sums"], means) for blocks in clients.values()])
+    blind = shares * true.sum() / len(true)
+    return _gain("error of counts from class sums", np.abs(guessed - true).ravel(), np.abs(blind - true).ravel())
+
+
+def _faithful(clients: Mapping[str, Blocks], sigma: float) -> Measure:
+    """How much of the variance of the counts, over clients and classes, is not noise of this σ; interval by χ²."""
+    counts = np.array([blocks["counts"] for blocks in clients.values()], dtype=np.float64)
+    freedom = max(counts.size - 1, 1)
+    seen = max(float(counts.var(ddof=1)) if counts.size > 1 else 0.0, 1e-12)
+    value, low, high = (
+        min(1.0, max(0.0, 1 - sigma**2 / (seen * factor)))
+        for factor in (1, *(freedom / float(stats.chi2.ppf(tail, freedom)) for tail in (1 - LEVEL / 2, LEVEL / 2)))
+    )
+    return Measure("share of the counts' variance that is not noise", value, low, high, at_level("chi-square", LEVEL))
+
+
+def _label_counts(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view = views[0]
+    clients: Mapping[str, Blocks] = view.contributions
+    sigma = _share_sigma(view)
+    faithful = _faithful(clients, sigma)
+    found: tuple[Measure, ...] = (faithful, Measure("sigma of a count", sigma, sigma, sigma, "exact"))
+    if sigma == 0:
+        from_sums, _ = _counts_gain(clients, knowledge)
+        found += (from_sums,)
+    controls = tuple(_counts_control(knowledge, len(view.plan.classes), is_true) for is_true in (True, False))
+    progress(1, 1)
+    how = "exactly" if sigma == 0 else f"with an error of {sigma:.3g}"
+    return Finding(
+        "label_counts",
+        "",
+        verdict(faithful.low > FAITHFUL, faithful.high <= FAITHFUL, controls),
+        f"Each of {len(clients)} clients' vectors says {how} how many records of each class it has.",
+        found,
+        controls=controls,
+    )
+
+
+def _share_sigma(view: Any) -> float:
+    """σ of one client's noise on a count; 0 where clients add none."""
+    if view.calibration is None or view.plan.noise != NoiseFrom.CLIENT:
+        return 0.0
+    noise = next(each for each in view.calibration.blocks if each.block.name == "counts")
+    return float(noise.sigma / noise.multiplier)
+
+
+def _counts_control(knowledge: Knowledge, classes: int, is_true: bool) -> Control:
+    """Counts from the exact sums of unequal clients must be right; from those of other clients they must not."""
+    clients = {name: total(part, classes, NAMES) for name, part in _unequal(knowledge.candidates).items()}
+    if not is_true:
+        sums = [blocks["class_sums"] for blocks in clients.values()]
+        for blocks, other in zip(clients.values(), reversed(sums), strict=True):
+            blocks["class_sums"] = other
+    _, better = _counts_gain(clients, knowledge)
+    name = "exact sums of clients with unequal classes" if is_true else "the sums of other clients"
+    return Control(name, is_true, better)
+
+
+def _unequal(records: Records) -> dict[str, Records]:
+    """Some records handed out so that every client has few classes."""
+    parts = np.array_split(np.argsort(records.labels, kind="stable"), CONTROL_CLIENTS)
+    return {f"client {number}": records.take(rows) for number, rows in enumerate(parts)}
+
+
+def _errors(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[Floats, Floats, Floats, Floats]:
+    """Errors of class shares and of class means that blocks tell about records, each beside those of known records."""
+    shares, means = [], []
+    for blocks, true in groups:
+        classes = len(blocks["counts"])
+        counts = np.bincount(true.labels, minlength=classes)
+        public = class_shares(np.bincount(known.labels, minlength=classes))
+        told = class_shares(blocks["counts"])
+        shares.append(np.column_stack([np.abs(told - class_shares(counts)), np.abs(public - class_shares(counts))]))
+        present = counts > 0
+        centres, public_means = class_means(true, classes), class_means(known, classes)
+        own = np.asarray(blocks["class_sums"], dtype=np.float64) / np.maximum(blocks["counts"], 1.0)[:, None]
+        far = [np.linalg.norm((each - centres)[present], axis=1) for each in (own, public_means)]
+        means.append(np.column_stack(far) / max(1.0, math.sqrt(float((centres**2).sum(axis=1).max()))))
+    one, other = np.concatenate(shares), np.concatenate(means)
+    return one[:, 0], one[:, 1], other[:, 0], other[:, 1]
+
+
+def _property(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view = views[0]
+    clients: Mapping[str, Blocks] = getattr(view, "contributions", {})
+    owners = np.array(knowledge.owners)
+    rows = {client: owners == client for client in clients} or {"": knowledge.is_member}
+    sums = clients or {"": view.release}
+    groups = [(sums[client], knowledge.candidates.take(own)) for client, own in rows.items() if own.any()]
+    controls = tuple(_property_control(knowledge, len(view.plan.classes), is_true) for is_true in (True, False))
+    progress(1, 1)
+    if not groups:
+        why = "No member's records are known, so that nothing can be compared."
+        return Finding("property_inference", "", Verdict.INCONCLUSIVE, why, controls=controls)
+    found, better = _told(groups, _known(knowledge))
+    names = [name for name, is_better in zip(("class shares", "class means"), better, strict=True) if is_better]
+    told = " and ".join(names) or "neither class shares nor class means"
+    sentence = f"The vectors of {len(groups)} clients tell {told} of each better than public records do."
+    if not clients:
+        sentence = f"The sum tells {told} of all members together better than public records do; of no client alone."
+    outcome = verdict(bool(clients) and any(better), True, controls)
+    return Finding("property_inference", "", outcome, sentence, found, controls=controls)
+
+
+def _told(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[tuple[Measure, ...], tuple[bool, bool]]:
+    """The errors of what is told, with those of public records, and whether either is smaller."""
+    shares, blind_shares, means, blind_means = _errors(groups, known)
+    first, shares_better = _gain("error of a class share", shares, blind_shares)
+    second, means_better = _gain("error of a class mean, relative", means, blind_means)
+    return (first, second), (shares_better, means_better)
+
+
+def _property_control(knowledge: Knowledge, classes: int, is_true: bool) -> Control:
+    """Exact sums of unequal clients must tell their properties; sums of clients with the classes mixed up must not."""
+    parts = _unequal(knowledge.candidates)
+    sums = [total(part, classes, NAMES) for part in parts.values()]
+    if not is_true:
+        order = np.random.default_rng(SEED).permutation(len(knowledge.candidates))
+        others = np.array_split(order, CONTROL_CLIENTS)
+        parts = {str(number): knowledge.candidates.take(rows) for number, rows in enumerate(others)}
+    _, better = _told(list(zip(sums, parts.values(), strict=True)), _known(knowledge))
+    name = "exact sums of clients with unequal classes" if is_true else "sums of other records than the clients'"
+    return Control(name, is_true, any(better))
+
+
+LABEL_COUNTS = Attack(
+    "label_counts",
+    "Class counts of a client",
+    "Guan et al. 2025 (FedCGS), Eq. 3: the counts are part of what is uploaded",
+    ("contributions",),
+    _label_counts,
+)
+PROPERTY_INFERENCE = Attack(
+    "property_inference",
+    "Class shares and group means",
+    "Ateniese et al. 2015; PROLIN, arXiv:2303.03908",
+    ("release",),
+    _property,
+)

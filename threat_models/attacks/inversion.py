@@ -1,0 +1,264 @@
+"""Feature inversion: images out of what a view shows about features, and whose image each of them is.
+
+By what is known: features that are pixels are read; with the backbone and public images a decoder's guess is refined by
+descent under total variation; with one of the two, that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.plan import Plan
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.decoder import learn_decoder
+from threat_models.attacks.image_prior import deep_image_prior, descend
+from threat_models.attacks.levels import Level, levels_of
+from threat_models.attacks.rotation import as_features
+from threat_models.attacks.similarity import cosines, psnr, ssim
+from threat_models.attacks.targets import targets
+from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
+from threat_models.findings import Control, Finding, Measure, Picture, Verdict
+from threat_models.session import Knowledge, Records
+
+Floats = NDArray[np.float64]
+Inverter = Callable[[Floats], Floats]
+"""Records in units of R_q (n, d) → images (n, h, w, c) in [0, 1]."""
+ROWS = 16
+SHOWN = 8
+NEAREST = 0.1
+"""An image is re-identified when fewer than this share of its class's strangers are nearer to its reconstruction."""
+SMALLEST = 11
+RAW = "raw feature"
+RANDOM = "random direction"
+CLASS = "class mean of public records"
+NOT_SEEN = (RAW, RANDOM, CLASS)
+
+
+def inverter(
+    knowledge: Knowledge, plan: Plan, *, method: str = "", steps: int = 200, learning: int = 400
+) -> Inverter | None:
+    """The attack that knowledge allows, or None; `method` "variation", "decoder" or "deep image prior" asks for one.
+
+    `steps` of descent, `learning` steps for the decoder: more of either make better pictures, and take longer.
+    """
+    images, public, backbone = knowledge.candidates.images, knowledge.public, knowledge.backbone
+    if images is None:
+        return None
+    shape = images.shape[1:]
+    if plan.backbone == "pixels" and not plan.expand and not method:
+        return _reader(plan, shape, public)
+    decode: Inverter | None = None
+    if public is not None and public.images is not None and method in ("", "decoder"):
+        decode = learn_decoder(public.integers / plan.levels, public.images / 255.0, steps=learning)
+    if backbone is None or method == "decoder":
+        return decode
+    if method == "deep image prior":
+        return lambda known: deep_image_prior(known, shape, backbone, plan.grid, steps=steps)
+    start = decode or (lambda known: np.full((len(known), *shape), 0.5))
+    return lambda known: descend(known, start(known), backbone, plan.grid, steps=steps)
+
+
+def _reader(plan: Plan, shape: tuple[int, ...], public: Records | None) -> Inverter:
+    """Features that are pixels; normalised ones at the brightness of public images, or as bright as they can be."""
+
+    def read(known: Floats) -> Floats:
+        pixels = as_features(known, plan)
+        if plan.grid.is_normalised:
+            scale = 1 / np.maximum(pixels.max(axis=1, keepdims=True), 1e-300)
+            if public is not None and len(public):
+                lifted = as_features(public.integers / plan.levels, plan)
+                lengths = np.linalg.norm(public.features, axis=1), np.linalg.norm(lifted, axis=1)
+                scale = np.array([[np.median(lengths[0] / np.maximum(lengths[1], 1e-300))]])
+            pixels = pixels * scale
+        return np.clip(pixels, 0, 1).reshape(-1, *shape)
+
+    return read
+
+
+def _chosen(view: Any, knowledge: Knowledge) -> NDArray[np.intp]:
+    """Members to look at: of the smallest sum that holds any, one of each class first."""
+    found = (np.flatnonzero(target.holds(knowledge)) for target in targets(view, "class_sums"))
+    held = next((each for each in found if len(each)), np.zeros(0, dtype=np.intp))
+    first = np.unique(knowledge.candidates.labels[held], return_index=True)[1]
+    order = np.concatenate([first, np.setdiff1d(np.arange(len(held)), first)])
+    rows: NDArray[np.intp] = held[order][:ROWS]
+    return rows
+
+
+def _all_known(view: Any, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[Level, ...]:
+    """The view's levels, and those that are not in it: the features themselves, nothing at all, and the class alone."""
+    plan = view.plan
+    raw = knowledge.candidates.integers[rows] / plan.levels
+    random = np.random.default_rng(0).standard_normal(raw.shape)
+    if not plan.grid.is_normalised:
+        random = np.abs(random)
+    random *= np.linalg.norm(raw, axis=1, keepdims=True) / np.linalg.norm(random, axis=1, keepdims=True)
+    found = (Level(RAW, raw), *levels_of(view, knowledge, rows), Level(RANDOM, random))
+    public, labels = knowledge.public, knowledge.candidates.labels[rows]
+    if public is None or not set(labels) <= set(public.labels):
+        return found
+    means = [public.integers[public.labels == label].mean(axis=0) / plan.levels for label in labels]
+    return (*found, Level(CLASS, np.stack(means)))
+
+
+def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view = views[0]
+    if knowledge.candidates.images is None:
+        return _not_applicable("the records are no images, or the audit was given none")
+    rows = _chosen(view, knowledge)
+    if not len(rows):
+        return _not_applicable("the view holds no class sums of members whose images the audit has")
+    levels = _all_known(view, knowledge, rows)
+    steps = len(levels) + 2
+    progress(1, steps)
+    invert = inverter(knowledge, view.plan)
+    if invert is None:
+        return _not_applicable("the audit was given neither a backbone with gradients nor public images")
+    progress(2, steps)
+    images = {}
+    for done, level in enumerate(levels):
+        images[level.name] = invert(_as_targets(level.known, view.plan))
+        progress(3 + done, steps)
+    return _finding(view.plan, knowledge, rows, images)
+
+
+def _as_targets(known: Floats, plan: Plan) -> Floats:
+    """Normalised records have length 1; what is known of them, such as a mean, is brought to it."""
+    if not plan.grid.is_normalised:
+        return known
+    scaled: Floats = known / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-300)
+    return scaled
+
+
+def _not_applicable(why: str) -> Finding:
+    return Finding(INVERSION.name, "", Verdict.NOT_APPLICABLE, f"{INVERSION.title}: {why}.")
+
+
+def _finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: dict[str, Floats]) -> Finding:
+    guesses = _guesses(knowledge, rows, plan)
+    scored = {name: score(made, knowledge, rows) for name, made in {**images, **guesses}.items()}
+    alone = scored.get(CLASS)
+    measures = [measure for name, scores in scored.items() for measure in scores.measures(name, alone)]
+    controls = (
+        Control(f"images from the {RAW}", expected=True, succeeded=scored[RAW].tells_more_than(alone)),
+        Control(f"images from a {RANDOM}", expected=False, succeeded=scored[RANDOM].tells_more_than(alone)),
+    )
+    tried = [name for name in images if name not in NOT_SEEN]
+    worked = [name for name in tried if scored[name].tells_more_than(alone)]
+    verdict = Verdict.SUCCEEDS if worked else Verdict.FAILS
+    if not all(control.holds for control in controls):
+        verdict = Verdict.INCONCLUSIVE
+    sentence = f"No image is re-identified beyond chance from the {' or the '.join(tried)}."
+    if worked:
+        best = max(worked, key=lambda name: scored[name].rate.value)
+        share = f"{scored[best].rate.value:.0%} of {len(rows)} images"
+        sentence = f"From the {best}, {share} are re-identified among strangers of their class."
+    picture = _picture({**images, **guesses}, knowledge, rows)
+    return Finding(INVERSION.name, "", verdict, sentence, tuple(measures), pictures=(picture,), controls=controls)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How near images are to the true ones: per image, with the rate of re-identification and its chance level."""
+
+    psnr: tuple[float, ...]
+    ssim: tuple[float, ...]
+    nearer: tuple[float, ...]
+    rate: Interval
+    chance: float
+
+    def tells_more_than(self, alone: Scores | None) -> bool:
+        """Whether more images are re-identified than chance allows, and they are nearer than by their class alone.
+
+        `alone`: the same images guessed from their class, which cancels that some are easy; the pairs are bootstrapped.
+        """
+        if alone is None or self.rate.low <= self.chance:
+            return self.rate.low > self.chance
+        gains = np.array(alone.nearer) - np.array(self.nearer)
+        return bootstrap(_mean, [gains], np.random.default_rng(0)).low > 0
+
+    def measures(self, name: str, alone: Scores | None) -> list[Measure]:
+        """The numbers under a level's name, beside those of the class alone."""
+        generator = np.random.default_rng(0)
+        found = [self.rate.measure(f"re-identified, {name}", baseline=alone.rate.value if alone else self.chance)]
+        mean = bootstrap(_mean, [np.array(self.nearer)], generator)
+        found.append(
+            mean.measure(
+                f"strangers of its class nearer than the true image, {name}",
+                baseline=float(np.mean(alone.nearer)) if alone else 0.5,
+            )
+        )
+        for what, values, others in (
+            ("PSNR in dB", self.psnr, alone.psnr if alone else ()),
+            ("SSIM", self.ssim, alone.ssim if alone else ()),
+        ):
+            if values:
+                mean = bootstrap(_mean, [np.array(values)], generator)
+                found.append(mean.measure(f"{what}, {name}", baseline=float(np.mean(others)) if others else None))
+        return found
+
+
+def score(made: Floats, knowledge: Knowledge, rows: NDArray[np.intp]) -> Scores:
+    """Score images (n, h, w, c) against the candidates' at `rows`.
+
+    The rank of a true image is among the strangers of its class (all strangers where the class has too few): what only
+    tells the class is no better than chance. A perfect image counts as 60 dB, past what 8 bits hold.
+    """
+    images = np.asarray(knowledge.candidates.images, dtype=np.float64) / 255
+    labels, strangers = knowledge.candidates.labels, ~knowledge.is_member
+    ranks, chances = [], []
+    for image, row in zip(made, rows, strict=True):
+        others = images[strangers & (labels == labels[row])]
+        others = others if len(others) + 1 >= 1 / NEAREST else images[strangers]
+        distance = float(np.mean((image - images[row]) ** 2))
+        ranks.append(float(np.mean(np.mean((others - image) ** 2, axis=(1, 2, 3)) < distance)) if len(others) else 1.0)
+        chances.append(int(NEAREST * (len(others) + 1)) / (len(others) + 1))
+    hits = sum(rank < NEAREST for rank in ranks)
+    pairs = [(image, images[row]) for image, row in zip(made, rows, strict=True)]
+    likeness = tuple(ssim(*pair) for pair in pairs) if min(images.shape[1:3]) >= SMALLEST else ()
+    signal = tuple(min(psnr(*pair), 60.0) for pair in pairs)
+    return Scores(signal, likeness, tuple(ranks), clopper_pearson(hits, len(rows)), max(NEAREST, *chances))
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean())
+
+
+def _guesses(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -> dict[str, Floats]:
+    """What needs no inversion: the public image whose feature is nearest to the raw one, and the mean image."""
+    public = knowledge.public
+    if public is None or public.images is None or not len(public):
+        return {}
+    wanted = knowledge.candidates.integers[rows] / plan.levels
+    nearest = np.argmax(cosines(wanted, public.integers / plan.levels), axis=1)
+    images = public.images / 255.0
+    return {
+        "nearest public image": images[nearest],
+        "mean public image": np.broadcast_to(images.mean(axis=0), (len(rows), *images.shape[1:])),
+    }
+
+
+def _picture(images: dict[str, Floats], knowledge: Knowledge, rows: NDArray[np.intp]) -> Picture:
+    originals = np.asarray(knowledge.candidates.images)[rows]
+    columns = [originals, *(np.rint(255 * made).astype(np.uint8) for made in images.values())]
+    count = min(SHOWN, len(rows))
+    return Picture(
+        "Images, and what was made of them",
+        ("original", *images),
+        tuple(tuple(column[row] for column in columns) for row in range(count)),
+    )
+
+
+INVERSION = Attack(
+    name="feature_inversion",
+    title="Feature inversion: images out of features and their means",
+    paper="Guan et al., FedTC; MPFT, App. G; Mahendran & Vedaldi 2015; Ulyanov, Vedaldi & Lempitsky 2018",
+    needs=(),
+    run=_run,
+)
+"""Needs class sums of contributions or a release, images, and a way back from features: found out when it runs."""

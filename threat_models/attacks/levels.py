@@ -1,0 +1,68 @@
+"""What a view shows about single records: class means, and what can be recovered of sums of few records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.plan import Plan
+from threat_models.attacks.rotation import recover
+from threat_models.attacks.similarity import matching
+from threat_models.attacks.targets import Target, targets
+from threat_models.session import Knowledge, Records
+
+Floats = NDArray[np.float64]
+MOST = 64
+"""Largest sum whose records are recovered."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One way of knowing each chosen record: what is known of it (n, d), in units of R_q."""
+
+    name: str
+    known: Floats = field(repr=False)
+
+
+def levels_of(view: Any, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[Level, ...]:
+    """What the view shows about the candidates at `rows`, all of them members: the smallest sums first."""
+    chosen = knowledge.candidates.take(rows)
+    owners = [knowledge.owners[row] for row in rows]
+    shown = targets(view, "class_sums")
+    singles = {next(iter(each.owners)): each for each in shown if len(each.owners) == 1}
+    sums = [each for each in shown if len(each.owners) > 1 and set(owners) <= each.owners]
+    sources = [(each.name.removeprefix("the "), dict.fromkeys(owners, each)) for each in sums]
+    if set(owners) <= set(singles):
+        sources.insert(0, ("its client", {owner: singles[owner] for owner in owners}))
+    found = []
+    for name, parts in sources:
+        source = f"noisy {name}" if parts[owners[0]].is_noisy else name
+        if (records := _recovered(parts, owners, chosen, knowledge.public, view.plan)) is not None:
+            found.append(Level(f"N, A and B of {source}", records))
+        means = [
+            _class_mean(parts[owner], label, view.plan) for owner, label in zip(owners, chosen.labels, strict=True)
+        ]
+        found.append(Level(f"class mean of {source}", np.stack(means)))
+    return tuple(found)
+
+
+def _class_mean(target: Target, label: int, plan: Plan) -> Floats:
+    mean: Floats = np.asarray(target.blocks["class_sums"][label], dtype=np.float64) / plan.levels
+    return mean / max(int(target.counts[label]), 1)
+
+
+def _recovered(
+    parts: dict[str, Target], owners: list[str], chosen: Records, public: Records | None, plan: Plan
+) -> Floats | None:
+    """Of each chosen record the nearest that was recovered of its sum; None where a sum is too large for that."""
+    known = np.empty(chosen.integers.shape)
+    for owner, target in parts.items():
+        mine = np.flatnonzero(np.array(owners) == owner)
+        if "second_moment" not in target.blocks or not len(mine) <= target.records < min(plan.dimension, MOST + 1):
+            return None
+        found = recover(target.blocks, plan, public=public)
+        known[mine] = found.records[matching(chosen.features[mine], found.features)]
+    return known

@@ -1,0 +1,203 @@
+"""Was this record in the sum? The best test on a release, and what can be told from the release alone.
+
+Homer et al. 2008 and Dwork et al. 2015 tell members from exact statistics; with Gaussian noise of known strength the
+likelihood ratio is the best test there is (Neyman & Pearson 1933), and it is linear in the release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from secagg.privacy import PrivacyClaim
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.likelihood import (
+    MOMENTS,
+    Noise,
+    fitted,
+    noise_ratio,
+    outside_range,
+    squared_mu,
+    total,
+)
+from threat_models.attacks.scores import (
+    Scores,
+    class_in_words,
+    could_notice,
+    crosses,
+    in_words,
+    measures,
+    roc,
+    succeeds,
+    tells,
+    verdict,
+    worst_class,
+)
+from threat_models.estimation.intervals import at_level
+from threat_models.findings import Control, Finding, Measure
+from threat_models.session import Blocks, Knowledge, Records
+
+Floats = NDArray[np.float64]
+
+SEED = 20_080_829
+UNEXPLAINED = 6.0
+"""Not all records are known where the residual's mean square is that many standard deviations above the noise's."""
+TRIALS = 10_000
+NOISE_LEVEL = 1e-4
+"""Noise as planned is called too small with half this probability."""
+LEAST_RATIO = 1e-6
+"""Noise of less variance than this part of the plan's is none."""
+CONTROL_MU = 5.0
+ALONE, INFORMED = ", from the release alone", ", knowing all other records"
+
+
+@dataclass(frozen=True, eq=False)
+class Informed:
+    """The best test of an adversary that knows all records but the candidate; `labels` (n,) of the records it scored.
+
+    `noise` compares the noise in the sum with the plan's, None where not all records are known.
+    """
+
+    scores: Scores
+    labels: NDArray[np.int64]
+    noise: Measure | None
+
+
+def from_release(release: Blocks, noise: Noise | None, records: Records, public: Records | None) -> Floats:
+    """Scores (n,) that an adversary has who knows the release and public records alone.
+
+    An exact sum of fewer records than features: whether the record lies in the range of B. Else how much likelier the
+    record is under the classes that the release describes than under those of the release and the public records
+    together (Gaussian plug-in): both describe the population, and the release alone is bent towards its members.
+    """
+    classes, dimension = release["class_sums"].shape
+    if noise is None and "second_moment" in release and float(np.sum(release["counts"])) < dimension:
+        return -outside_range(records, release)
+    if public is None:
+        return fitted(release, noise).log_likelihood(records)
+    known = total(public, classes, MOMENTS)
+    spread = fitted(known)
+    population = fitted({name: release[name] + known[name] for name in release}, noise, spread)
+    return fitted(release, noise, spread).log_likelihood(records) - population.log_likelihood(records)
+
+
+def informed(release: Blocks, noise: Noise, knowledge: Knowledge) -> Informed:
+    """The Neyman-Pearson test: ⟨Δ, release − expected⟩/σ² − μ²/2, expected without the candidate.
+
+    It is N(±μ²/2, μ²) for records in the sum and not. Every candidate is tested with and without it, 10⁴ times in all
+    of either, each time under noise of its own: tests on one release share its noise, so that a threshold found on some
+    of them would know it. Where the candidates are all that was summed, the noise in the release is measured; if there
+    is less of it than planned, the tests are under as little.
+    """
+    records = knowledge.candidates
+    known = total(records.take(knowledge.is_member), len(release["counts"]), frozenset(release))
+    ratio, entries = noise_ratio({name: release[name] - known[name] for name in known}, noise)
+    measured = _noise_measure(ratio, entries) if ratio <= 1 + UNEXPLAINED * np.sqrt(2 / entries) else None
+    times = -(-TRIALS // len(records))
+    squares, labels = np.tile(squared_mu(records, noise), 2 * times), np.tile(records.labels, 2 * times)
+    if _is_short(measured):
+        squares = squares / max(ratio, LEAST_RATIO)
+    is_member = np.arange(len(squares)) < len(squares) // 2
+    values = np.random.default_rng(SEED).normal(0, np.sqrt(squares)) + squares * is_member - squares / 2
+    return Informed(Scores(values, is_member), labels, measured)
+
+
+def _noise_measure(ratio: float, entries: int) -> Measure:
+    """The noise's variance over the plan's, with its interval by χ²."""
+    low, high = (
+        ratio * entries / float(stats.chi2.isf(tail, entries)) for tail in (NOISE_LEVEL / 2, 1 - NOISE_LEVEL / 2)
+    )
+    return Measure(
+        "noise variance over the plan's", ratio, low, high, at_level("chi-square", NOISE_LEVEL), baseline=1.0
+    )
+
+
+def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view = views[0]
+    noise, claim = view.noise, view.claim
+    values = from_release(view.release, noise, knowledge.candidates, knowledge.public)
+    alone = Scores(values, knowledge.is_member)
+    progress(1, 3)
+    best = informed(view.release, noise, knowledge) if noise is not None else None
+    judged, labels = (alone, knowledge.candidates.labels) if best is None else (best.scores, best.labels)
+    progress(2, 3)
+    controls = tuple(_sum_known(knowledge, view.release, is_true) for is_true in (True, False))
+    if noise is not None:
+        controls += tuple(_noise_known(knowledge, noise, is_true) for is_true in (True, False))
+    lines, found = {"from the release alone": alone}, measures(alone, ALONE, claim)
+    if best is not None:
+        lines["knowing all other records"] = best.scores
+        found += (*measures(best.scores, INFORMED, claim), *filter(None, (best.noise,)))
+    worst = worst_class(judged, labels, view.plan.classes)
+    found += worst
+    succeeded = succeeds(judged) or succeeds(alone) or tells(worst)
+    broken = crosses(found) or (best is not None and _is_short(best.noise))
+    progress(3, 3)
+    return Finding(
+        "membership_release",
+        "",
+        verdict(broken or succeeded, could_notice(judged), controls),
+        _sentence(judged, best, broken, claim) + class_in_words(worst),
+        found,
+        (roc("Membership, from the sum", lines, claim),),
+        controls=controls,
+    )
+
+
+def _is_short(noise: Measure | None) -> bool:
+    return noise is not None and noise.high < 1
+
+
+def _sentence(judged: Scores, best: Informed | None, broken: bool, claim: PrivacyClaim | None) -> str:
+    if best is None:
+        return f"From the exact sum alone members are {in_words(judged)}. Who knows all other records knows the last."
+    limit = "This is more than the claim allows." if broken else "The claim allows this."
+    short = " There is less noise in the sum than planned." if _is_short(best.noise) else ""
+    told = f"By the best test, knowing all other records, members are {in_words(judged)}."
+    return f"{told} {limit if claim is not None else 'Nothing is claimed.'}{short}"
+
+
+def _pool(knowledge: Knowledge) -> Records:
+    """Public records where there are enough, else those candidates that nobody had, else all of them."""
+    outside = knowledge.candidates.take(~knowledge.is_member)
+    chosen = [each for each in (knowledge.public, outside) if each is not None and len(each) >= 100]
+    return chosen[0] if chosen else knowledge.candidates
+
+
+def _sum_known(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
+    """An exact sum of a few records: its own members must be told, and others called members must not."""
+    pool = _pool(knowledge)
+    classes, dimension = release["class_sums"].shape
+    few = min(max(dimension // 2, 2), len(pool) // 4) if "second_moment" in release else min(classes, len(pool) // 4)
+    order = np.random.default_rng(SEED).permutation(len(pool))
+    summed, called, others = order[:few], order[few : 2 * few], order[2 * few :]
+    blocks = total(pool.take(summed), classes, frozenset(release))
+    tested = np.concatenate([summed if is_true else called, others])
+    values = from_release(blocks, None, pool.take(tested), knowledge.public)
+    scores = Scores(values, np.arange(len(tested)) < few)
+    name = f"an exact sum of {few} records" if is_true else f"{few} others, called members of it"
+    return Control(name, is_true, succeeds(scores))
+
+
+def _noise_known(knowledge: Knowledge, noise: Noise, is_true: bool) -> Control:
+    """The best test under so little noise that it must succeed, and on records none of which was summed."""
+    pool = _pool(knowledge)
+    generator = np.random.default_rng(SEED + 1)
+    called = generator.permutation(len(pool)) < len(pool) // 2
+    squares = np.full(len(pool), CONTROL_MU**2) if is_true else squared_mu(pool, noise)
+    values = generator.normal(0, np.sqrt(squares)) + (squares * called if is_true else 0.0) - squares / 2
+    name = f"noise {1 / CONTROL_MU:g} times a record's length" if is_true else "the planned noise and no member"
+    return Control(name, is_true, succeeds(Scores(values, called)))
+
+
+MEMBERSHIP_RELEASE = Attack(
+    "membership_release",
+    "Membership of a record, from the sum",
+    "Neyman & Pearson 1933; Homer et al. 2008; Dwork et al. 2015",
+    ("release",),
+    _run,
+)

@@ -1,0 +1,208 @@
+"""Membership scores as numbers: rates at low false positive rates, the area under the curve, and the curve itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from secagg.privacy import PrivacyClaim
+from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
+from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson
+from threat_models.findings import Control, Curve, Measure, Series, Verdict
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+LEVEL = 0.05
+"""Every interval is wrong with this probability."""
+RATES = (0.01, 0.001)
+"""False positive rates at which true positives are counted (Carlini et al. 2022)."""
+NOTABLE_AREA = 0.6
+NOTABLE_FACTOR = 5
+"""An attack succeeds when the area's lower limit is above 0.6, or the true positive rate's above five times the false
+positive rate: ε = 1 and ε = 2 allow 0.575 and 2.0 %, 0.639 and 3.4 % at a false positive rate of 1 %."""
+WIDEST = 0.2
+"""An area whose interval is wider could hide a success."""
+FEWEST = 20
+"""A class with fewer members, or fewer others, has no figures of its own."""
+POINTS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a membership test made of each candidate: `values` (n,), larger for members; whether it is one, (n,)."""
+
+    values: Floats
+    is_member: Flags
+
+    @property
+    def positive(self) -> Floats:
+        """The members' scores."""
+        return self.values[self.is_member]
+
+    @property
+    def negative(self) -> Floats:
+        """The others' scores."""
+        return self.values[~self.is_member]
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there are two of either kind at least."""
+        return min(len(self.positive), len(self.negative)) > 1
+
+    def at(self, rows: Flags) -> Scores:
+        """The scores of some candidates."""
+        return Scores(self.values[rows], self.is_member[rows])
+
+    def supports(self, fpr: float, level: float = LEVEL) -> bool:
+        """Whether there are enough others to bound the threshold of this rate from above."""
+        return float(stats.binom.ppf(level / 4, len(self.negative), fpr)) >= 1
+
+    def threshold(self, fpr: float) -> float:
+        """The score that no more than this share of the others exceeds."""
+        return self._largest(int(fpr * len(self.negative) + 1e-9))
+
+    def hits(self, fpr: float) -> int:
+        """How many members exceed the threshold."""
+        return int((self.positive > self.threshold(fpr)).sum())
+
+    def area(self, level: float = LEVEL) -> Measure:
+        """The area under the ROC curve, DeLong's interval."""
+        return auc_interval(self.positive, self.negative, level).measure("AUC", baseline=0.5)
+
+    def rate(self, fpr: float, level: float = LEVEL) -> Measure:
+        """The true positive rate at a false positive rate.
+
+        Half of the level bounds the threshold that has this rate by order statistics, half the members above it.
+        Without enough others the interval is all of [0, 1].
+        """
+        members, others = len(self.positive), len(self.negative)
+        name, value = f"TPR at {100 * fpr:g} % FPR", self.hits(fpr) / members
+        if not self.supports(fpr, level):
+            return Measure(name, value, 0.0, 1.0, f"not supported by {others} non-members", fpr)
+        fewest, most = (int(stats.binom.ppf(tail, others, fpr)) for tail in (level / 4, 1 - level / 4))
+        above = int((self.positive > self._largest(fewest - 1)).sum())
+        reached = int((self.positive >= self._largest(most)).sum())
+        low = clopper_pearson(above, members, level / 2).low
+        high = clopper_pearson(reached, members, level / 2).high
+        method = at_level("order statistics and Clopper-Pearson", level)
+        return Measure(name, value, low, high, method, fpr)
+
+    def false_rate(self, fpr: float) -> Measure:
+        """The false positive rate of the threshold that `rate` uses."""
+        wrong = int((self.negative > self.threshold(fpr)).sum())
+        return clopper_pearson(wrong, len(self.negative), LEVEL).measure(f"FPR at the threshold of {100 * fpr:g} %")
+
+    def _largest(self, rank: int) -> float:
+        """The score that `rank` of the others exceed."""
+        return float(np.sort(self.negative)[::-1][min(rank, len(self.negative) - 1)])
+
+
+def measures(scores: Scores, suffix: str = "", claim: PrivacyClaim | None = None) -> tuple[Measure, ...]:
+    """Area, true positive rates and the false positive rates behind them, with what a claim allows.
+
+    Beside a claim, the levels are corrected for comparing several numbers with it. Empty unless there are two of
+    either kind at least.
+    """
+    if not scores.is_judged:
+        return ()
+    level = LEVEL if claim is None else bonferroni(LEVEL, 1 + len(RATES))
+    found = [scores.area(level)]
+    for fpr in RATES:
+        found += [scores.rate(fpr, level), scores.false_rate(fpr)]
+    limits = {}
+    if claim is not None:
+        limits = {"AUC": auc_ceiling(claim), **{f"TPR at {100 * fpr:g} % FPR": ceiling(claim, fpr) for fpr in RATES}}
+    return tuple(replace(each, name=f"{each.name}{suffix}", ceiling=limits.get(each.name)) for each in found)
+
+
+def worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequence[str]) -> tuple[Measure, ...]:
+    """The area of the class that is told best, its interval corrected for looking at all of them; or nothing."""
+    judged = [
+        (scores.at(labels == label), name)
+        for label, name in enumerate(names)
+        if min((labels[scores.is_member] == label).sum(), (labels[~scores.is_member] == label).sum()) >= FEWEST
+    ]
+    if not judged:
+        return ()
+    level = bonferroni(LEVEL, len(judged))
+    areas = [replace(each.area(level), name=f"AUC of the worst class ({name})") for each, name in judged]
+    return (max(areas, key=lambda found: found.value),)
+
+
+def succeeds(scores: Scores) -> bool:
+    """Whether a test tells members by more than chance and its interval, by a margin that matters."""
+    if not scores.is_judged:
+        return False
+    low = RATES[0]
+    told_apart = scores.supports(low) and scores.rate(low).low > NOTABLE_FACTOR * low
+    return told_apart or scores.area().low > NOTABLE_AREA
+
+
+def in_words(scores: Scores) -> str:
+    """How well members are told from others, for a sentence."""
+    if not scores.is_judged:
+        return "not told from others at all, as there are too few of either to say anything"
+    area = scores.area()
+    words = f"told from others with an area under the curve of {area.value:.3f} ({area.low:.3f} to {area.high:.3f})"
+    if area.low > 0.5 and not succeeds(scores):
+        return f"{words}: better than chance (0.5), by less than this audit calls success"
+    return f"{words}; 0.5 is chance"
+
+
+def tells(worst: Iterable[Measure]) -> bool:
+    """Whether the members of a class are told by that margin, beyond the interval."""
+    return any(each.low > NOTABLE_AREA for each in worst)
+
+
+def class_in_words(worst: Sequence[Measure]) -> str:
+    """A sentence about the worst class, where its members are told; else nothing."""
+    return f" The {worst[0].name} is {worst[0].value:.3f}." if tells(worst) else ""
+
+
+def crosses(found: Iterable[Measure]) -> bool:
+    """Whether a measure lies above what the claim allows, beyond its interval."""
+    return any(each.ceiling is not None and each.low > each.ceiling for each in found)
+
+
+def could_notice(scores: Scores) -> bool:
+    """Whether the area is known well enough to notice a success."""
+    return scores.is_judged and (area := scores.area()).high - area.low <= WIDEST
+
+
+def verdict(succeeded: bool, noticeable: bool, controls: Sequence[Control]) -> Verdict:
+    """What an attack's numbers say; nothing where a control did not behave."""
+    if not all(control.holds for control in controls):
+        return Verdict.INCONCLUSIVE
+    if succeeded:
+        return Verdict.SUCCEEDS
+    return Verdict.FAILS if noticeable else Verdict.INCONCLUSIVE
+
+
+def roc(title: str, lines: Mapping[str, Scores], claim: PrivacyClaim | None = None) -> Curve:
+    """True over false positive rates, both logarithmic, with the claim's ceiling and the line of chance."""
+    series = [_line(name, scores) for name, scores in lines.items() if scores.is_judged]
+    series.append(Series("chance", (1e-4, 1.0), (1e-4, 1.0)))
+    if claim is not None:
+        series.append(roc_ceiling(claim))
+    return Curve(title, "false positive rate", "true positive rate", tuple(series), logarithmic=True)
+
+
+def _line(name: str, scores: Scores) -> Series:
+    """One ROC curve, with Clopper-Pearson limits at each point; points without a true positive have no logarithm."""
+    count = len(scores.negative)
+    allowed = np.unique(np.geomspace(1, count, POINTS).astype(int))
+    rates = [each / count for each in allowed]
+    found = [clopper_pearson(scores.hits(rate), len(scores.positive), LEVEL) for rate in rates]
+    kept = [(rate, each) for rate, each in zip(rates, found, strict=True) if each.value > 0]
+    return Series(
+        name,
+        tuple(rate for rate, _ in kept),
+        tuple(each.value for _, each in kept),
+        tuple(each.low for _, each in kept),
+        tuple(each.high for _, each in kept),
+    )

@@ -1,0 +1,63 @@
+"""The sums that a view shows: single clients', the others' left when colluders subtract their own, the cohort's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from threat_models.session import Blocks, Knowledge
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The blocks of one sum in the view, and the clients whose records it holds; `is_noisy`: some noise is in it."""
+
+    name: str
+    blocks: Blocks = field(repr=False)
+    owners: frozenset[str]
+    is_noisy: bool
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Records of each class (C,): rounded, and no less than 0, where there is noise."""
+        return np.maximum(np.rint(np.asarray(self.blocks["counts"], dtype=np.float64)), 0).astype(np.int64)
+
+    @property
+    def records(self) -> int:
+        """Records in all."""
+        return int(self.counts.sum())
+
+    def holds(self, knowledge: Knowledge) -> NDArray[np.bool_]:
+        """Which of the candidates are in this sum (m,)."""
+        return np.array([owner in self.owners for owner in knowledge.owners], dtype=np.bool_)
+
+
+def targets(view: Any, *needs: str) -> tuple[Target, ...]:
+    """What a view shows that has all the blocks in `needs`, the sums of fewest records first.
+
+    Where it shows every member's blocks: each of them. Where it shows some, those are the adversary's own side: the
+    release without them. Where it shows none: the release.
+    """
+    own = {client: blocks for client, blocks in getattr(view, "contributions", {}).items() if client in view.members}
+    is_noisy = view.noise is not None
+    found = []
+    if set(own) == set(view.members):
+        found = [Target(f"{client}'s own", blocks, frozenset({client}), is_noisy) for client, blocks in own.items()]
+    if release := getattr(view, "release", None):
+        others = frozenset(view.members) - (set() if found else set(own))
+        left = release if found else {name: _without(name, release, own) for name in release}
+        name = "the sum of all" if others == set(view.members) else "the sum without the colluders'"
+        found.append(Target(name, left, others, is_noisy))
+    complete = [each for each in found if all(name in each.blocks for name in ("counts", *needs))]
+    return tuple(sorted(complete, key=lambda each: each.records))
+
+
+def _without(name: str, release: Blocks, own: dict[str, Blocks]) -> NDArray[Any]:
+    left: NDArray[Any] = np.array(release[name])
+    for blocks in own.values():
+        if name in blocks:
+            left = left - blocks[name]
+    return left

@@ -1,0 +1,32 @@
+"""Numbers that an audit may stand on: intervals, ceilings under a claim, ε measured, recomputed and bounded."""
+
+from threat_models.estimation.canary import Canary, planned_release, worst_canary
+from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
+from threat_models.estimation.intervals import Interval, auc_interval, bonferroni, bootstrap, clopper_pearson, holm
+from threat_models.estimation.one_run import Canaries, OneRunBound, canary_scores, draw_canaries, one_run
+from threat_models.estimation.recomputation import SecondOpinion, second_opinion
+from threat_models.estimation.rerelease import EpsilonBound, audit_release
+
+__all__ = [
+    "Canaries",
+    "Canary",
+    "EpsilonBound",
+    "Interval",
+    "OneRunBound",
+    "SecondOpinion",
+    "auc_ceiling",
+    "auc_interval",
+    "audit_release",
+    "bonferroni",
+    "bootstrap",
+    "canary_scores",
+    "ceiling",
+    "clopper_pearson",
+    "draw_canaries",
+    "holm",
+    "one_run",
+    "planned_release",
+    "roc_ceiling",
+    "second_opinion",
+    "worst_canary",
+]

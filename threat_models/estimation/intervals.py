@@ -1,0 +1,123 @@
+"""Intervals with a stated level: of rates, of the area under a ROC curve, of anything resampled; and many tests.
+
+All intervals are two-sided: each end alone is wrong with probability level/2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from secagg.errors import BadInput
+from threat_models.findings import Measure
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, low ≤ value ≤ high, and the method with its level in words."""
+
+    value: float
+    low: float
+    high: float
+    method: str
+
+    def through(self, grows: Callable[[float], float]) -> Interval:
+        """The interval of a function of the estimate that nowhere falls."""
+        return Interval(grows(self.value), grows(self.low), grows(self.high), self.method)
+
+    def measure(self, name: str, *, baseline: float | None = None, ceiling: float | None = None) -> Measure:
+        """The same under a name, as findings hold it."""
+        return Measure(name, self.value, self.low, self.high, self.method, baseline, ceiling)
+
+
+def at_level(method: str, level: float) -> str:
+    """The method and its level in words: "Clopper-Pearson, 95 %". Raises BadInput for a level outside (0, 1)."""
+    if not 0 < level < 1:
+        raise BadInput(f"an interval cannot be wrong with probability {level}", remedy="give a number between 0 and 1")
+    return f"{method}, {100 * (1 - level):.4g} %"
+
+
+def clopper_pearson(successes: int, trials: int, level: float = 0.05) -> Interval:
+    """The exact interval of a probability from `successes` of `trials` (Clopper & Pearson 1934).
+
+    It holds too for independent trials of different probabilities, for their mean (Hoeffding 1956).
+    Raises BadInput for fewer than 1 trial or impossible counts.
+    """
+    if not (0 <= successes <= trials and trials >= 1):
+        raise BadInput(f"{successes} successes of {trials} trials")
+    method = at_level("Clopper-Pearson", level)
+    low = float(stats.beta.ppf(level / 2, successes, trials - successes + 1)) if successes else 0.0
+    high = float(stats.beta.isf(level / 2, successes + 1, trials - successes)) if successes < trials else 1.0
+    return Interval(successes / trials, low, high, method)
+
+
+def auc_interval(positive: Floats, negative: Floats, level: float = 0.05) -> Interval:
+    """The area under the ROC curve of scores (m,) and (n,), ties counting half, with DeLong's interval.
+
+    DeLong, DeLong & Clarke-Pearson 1988, by midranks (Sun & Xu 2014). Approximate for small samples. Where the scores
+    show no variance (separated, or all tied) it is the exact interval of min(m, n) independent pairs instead.
+    Raises BadInput for fewer than 2 scores of either kind.
+    """
+    m, n = len(positive), len(negative)
+    if min(m, n) < 2:
+        raise BadInput(f"{m} and {n} scores", remedy="an area needs two of either kind")
+    ranks = stats.rankdata(np.concatenate([positive, negative]))
+    above = (ranks[:m] - stats.rankdata(positive)) / n
+    below = 1 - (ranks[m:] - stats.rankdata(negative)) / m
+    area = float(above.mean())
+    width = math.sqrt(above.var(ddof=1) / m + below.var(ddof=1) / n)
+    if width == 0:
+        pairs = min(m, n)
+        exact = clopper_pearson(round(area * pairs), pairs, level)
+        return Interval(area, exact.low, exact.high, f"{exact.method}, of {pairs} pairs")
+    reach = float(stats.norm.isf(level / 2)) * width
+    return Interval(area, max(0.0, area - reach), min(1.0, area + reach), at_level("DeLong", level))
+
+
+def bootstrap(
+    statistic: Callable[..., float],
+    samples: Sequence[Floats],
+    generator: np.random.Generator,
+    *,
+    level: float = 0.05,
+    replicates: int = 2_000,
+) -> Interval:
+    """The percentile interval of `statistic(*samples)`; each sample is resampled by rows, on its own (Efron 1979).
+
+    Approximate. To resample rows that belong together, give them as one array. Raises BadInput for an empty sample.
+    """
+    if not samples or min(len(sample) for sample in samples) < 1 or replicates < 1:
+        raise BadInput("nothing to resample")
+    value = statistic(*samples)
+    drawn = [
+        statistic(*(sample[generator.integers(len(sample), size=len(sample))] for sample in samples))
+        for _ in range(replicates)
+    ]
+    low, high = (float(each) for each in np.quantile(drawn, [level / 2, 1 - level / 2]))
+    method = at_level(f"bootstrap of {replicates}", level)
+    return Interval(value, min(low, value), max(high, value), method)
+
+
+def bonferroni(level: float, tests: int) -> float:
+    """The level for each of `tests` ≥ 1 intervals that together are wrong with probability `level` at most."""
+    if tests < 1:
+        raise BadInput(f"{tests} tests", remedy="give 1 or more")
+    return level / tests
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Adjusted p-values, in the order given: those at most α are rejected with familywise error α (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return tuple(adjusted)

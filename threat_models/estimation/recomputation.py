@@ -1,0 +1,168 @@
+"""The auditor's second opinion on ε: from the noise that stands in the plan, by formulas of its own.
+
+Nothing here uses the accounting of `secagg.privacy`, whose results it checks. Only what a method says of itself is
+taken from it: the lengths by which one record moves blocks other than counts, class sums and second moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_ndtr
+
+from methods import method_named
+from secagg.errors import BadInput
+from secagg.plan import NoiseFrom, Plan
+from secagg.privacy import (
+    Adjacency,
+    CensusSensitivity,
+    Mechanism,
+    MomentSensitivity,
+    Releases,
+    Sensitivity,
+    Unit,
+    of_silo,
+)
+
+TOLERANCE = 1e-3
+"""Relative; the two computations of ε round differently and search orders on different grids."""
+LARGEST_EPSILON = 1e6
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """ε ≥ 0 of a μ-Gaussian release at δ (Balle & Wang 2018, Theorem 8), in log space; 0 for μ ≤ 0, ∞ for μ = ∞."""
+    if mu <= 0 or _log_delta(mu, 0.0) <= math.log(delta):
+        return 0.0
+    if _log_delta(mu, LARGEST_EPSILON) > math.log(delta):
+        return math.inf
+    return float(brentq(lambda epsilon: _log_delta(mu, epsilon) - math.log(delta), 0.0, LARGEST_EPSILON, xtol=1e-12))
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    if math.isinf(mu):
+        return 0.0
+    upper, lower = float(log_ndtr(mu / 2 - epsilon / mu)), epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return upper + math.log1p(-math.exp(lower - upper)) if lower < upper else -math.inf
+
+
+def renyi_epsilon(mu: float, delta: float) -> float:
+    """ε at δ of a release with ρ(α) = α·μ²/2 (Canonne, Kamath & Steinke 2020, Proposition 12), over all real α.
+
+    What a sum of discrete-Gaussian shares may claim: what it lacks of one Gaussian is below 10⁻³⁰ at the σ ≥ 3 that
+    every plan's shares have.
+    """
+
+    def at(log_order: float) -> float:
+        less = math.exp(log_order)
+        order = 1 + less
+        return order * mu * mu / 2 + math.log(less / order) - (math.log(delta) + math.log(order)) / less
+
+    best = minimize_scalar(at, bounds=(math.log(1e-3), math.log(1e7)), method="bounded", options={"xatol": 1e-10})
+    return max(0.0, float(best.fun))
+
+
+def epsilon_of(releases: Releases, delta: float) -> float:
+    """ε of calibrated releases for the fewest honest shares, recomputed."""
+    first = releases.first
+    total = 0.0
+    for calibration, times in releases.parts:
+        noises = {
+            noise.block.name: (noise.multiplier, noise.sigma, noise.off_diagonal or 0.0) for noise in calibration.blocks
+        }
+        total += times * squared_mu(calibration.sensitivity, noises)
+    return _epsilon(total, first.mechanism, first.fewest, delta)
+
+
+@dataclass(frozen=True)
+class SecondOpinion:
+    """ε that the noise in a plan gives, beside the one that the plan claims."""
+
+    epsilon: float
+    claimed: float
+    delta: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the noise gives no more than is claimed."""
+        return self.epsilon <= self.claimed * (1 + TOLERANCE)
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        verdict = "as claimed or better" if self.agrees else "more than is claimed"
+        return (
+            f"The noise in the plan gives epsilon {self.epsilon:.4g} at delta {self.delta:g}, {verdict} "
+            f"({self.claimed:.4g})."
+        )
+
+
+def second_opinion(plan: Plan, honest: int) -> SecondOpinion:
+    """Recompute ε from the plan's own noise, of which `honest` ≥ 1 shares are unknown to the adversary.
+
+    Raises BadInput for a plan without noise, or with noise for other blocks than its method sums.
+    """
+    if not plan.has_noise or honest < 1:
+        raise BadInput("no epsilon follows from this plan", remedy="it needs noise, and one honest share of it")
+    unit, adjacency = Unit(plan.unit), Adjacency(plan.adjacency)
+    method = method_named(plan.method, plan.method_parameters)
+    planned = list(plan.noises)
+    total = 0.0
+    for kind in method.sums(plan.dimension, len(plan.classes), plan.levels):
+        names = [block.name for block in kind.blocks]
+        own, planned = planned[: len(names)], planned[len(names) :]
+        if [noise.block for noise in own] != names:
+            raise BadInput(f"the plan has noise for {[noise.block for noise in own]}, the method sums {names}")
+        moved = kind.sensitivity[adjacency]
+        if unit is Unit.SILO:
+            moved = of_silo(moved, plan.max_records)
+        noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
+        total += kind.times * squared_mu(moved, noises)
+    mechanism = Mechanism.GAUSSIAN if plan.noise == NoiseFrom.AGGREGATOR else Mechanism.DISCRETE_SHARES
+    return SecondOpinion(_epsilon(total, mechanism, honest, plan.delta), plan.epsilon, plan.delta)
+
+
+def _epsilon(total: float, mechanism: Mechanism, honest: int, delta: float) -> float:
+    if mechanism is Mechanism.GAUSSIAN:
+        return gaussian_epsilon(math.sqrt(total), delta)
+    return renyi_epsilon(math.sqrt(total / honest), delta)
+
+
+def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, float]]) -> float:
+    """μ² of one sum with one share of noise: (multiplier, σ, σ off the diagonal or 0) by block.
+
+    Moments: the worst pair of records, searched. A census: 1 or 2 entries, a silo's all. Else the lengths stated, twice
+    them where a unit is replaced.
+    """
+    weights = {
+        name: (multiplier / min(sigma, off_diagonal * math.sqrt(2) if off_diagonal else sigma)) ** 2
+        for name, (multiplier, sigma, off_diagonal) in noises.items()
+    }
+    replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
+    if isinstance(sensitivity, MomentSensitivity):
+        return _worst_pair(sensitivity, weights) if replaces else sum(_by_record(sensitivity, weights))
+    if isinstance(sensitivity, CensusSensitivity):
+        entries = sensitivity.classes if sensitivity.unit is Unit.SILO else 1 + replaces
+        return entries * weights["census"]
+    return (4 if replaces else 1) * math.fsum(weights[block.name] * block.l2**2 for block in sensitivity.blocks)
+
+
+def _by_record(sensitivity: MomentSensitivity, weights: Mapping[str, float]) -> tuple[float, float, float]:
+    """What one record of full length adds to μ² through N, A and B."""
+    levels = float(sensitivity.levels)
+    return weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
+
+
+def _worst_pair(sensitivity: MomentSensitivity, weights: Mapping[str, float]) -> float:
+    """The largest μ² between two records of lengths x, y ≤ 1 and cosine c, of one class or of two; by search."""
+    n, a, b = _by_record(sensitivity, weights)
+    x = np.linspace(0, 1, 11)[:, None, None]
+    y = np.linspace(0, 1, 11)[None, :, None]
+    c = np.linspace(-1, 1, 4001)
+    second = b * (x**4 + y**4 - 2 * (c * x * y) ** 2)
+    same = a * (x * x + y * y - 2 * c * x * y) + second
+    other = 2 * n + a * (x * x + y * y) + second
+    return float(max(same.max(), other.max()))

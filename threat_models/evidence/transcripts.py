@@ -1,0 +1,149 @@
+"""Sessions as transcripts show them: verified first, then read, with nothing but what its party saw."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from secagg.data.records import BAD
+from secagg.encoding import Integers
+from secagg.errors import BadInput, TranscriptInvalid
+from secagg.head import LinearHead, load_safetensors
+from secagg.parties import Pipeline, SessionSetup
+from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
+from secagg.parties.staging import vector_path
+from secagg.parties.transcripts import setup_of
+from secagg.parties.verification import verify_transcript
+from secagg.protection.messages import Outcome
+from secagg.roster import SERVER_INDEX
+from secagg.transcript import Record, payload_of, peek, read_transcript
+from threat_models.evidence.blocks import blocks_of, noise_of
+from threat_models.evidence.simulation import joined, records_of
+from threat_models.session import Blocks, Knowledge, Message, Records, Session
+
+EVERYONE = "everyone"
+
+
+def read_session(path: Path) -> Session:
+    """The session of a transcript.
+
+    Raises TranscriptInvalid when it does not verify or its sum was never opened, BadInput when files beside it are
+    missing. The opened sum is there when the party has it: a server's, or a member's that was shown it.
+    """
+    found = verify_transcript(path)
+    records = read_transcript(path)
+    setup, following = setup_of(records)
+    frames = [record for record in following if record.kind in ("received", "sent")]
+    outcome = _outcome(frames)
+    if outcome is None:
+        raise TranscriptInvalid(len(records), "the session has no outcome to audit")
+    names = setup.context.names
+    is_servers = found["role"] == "server"
+    uploads = _uploads(path.parent, outcome.members, names) if is_servers else {}
+    return Session(
+        plan=setup.plan,
+        clients=tuple(names[member] for member in setup.context.clients),
+        members=tuple(names[member] for member in outcome.members),
+        release=_release(setup, path.parent, outcome),
+        noise=noise_of(setup, len(outcome.members)),
+        claim=setup.claim,
+        calibration=setup.calibration,
+        head=_head(path.parent),
+        messages=_messages(setup, frames),
+        uploads=uploads,
+        contributions=_in_clear(setup, uploads),
+        is_shown=setup.shows_sum,
+        transcript_sha256=found["head"],
+    )
+
+
+def known_of(session: Session, known: str | None, public: str | None) -> Knowledge:
+    """What somebody knows who has these files: records that took part, and others, half of them to compare with.
+
+    Raises BadInput for data that the plan does not take.
+    """
+    empty = Records(
+        np.zeros((0, session.plan.dimension), dtype=np.int64),
+        np.zeros(0, dtype=np.int64),
+        np.zeros((0, session.plan.dimension)),
+    )
+    inside = _records_of_file(session, known) if known else empty
+    others = _records_of_file(session, public) if public else empty
+    half = len(others) // 2
+    candidates = joined(inside, others.take(slice(half)))
+    owners = (*[known or ""] * len(inside), *[""] * half)
+    return Knowledge(candidates, owners, others.take(slice(half, None)) if public else None)
+
+
+def _records_of_file(session: Session, source: str, backbone: str | None = None) -> Records:
+    """Records of a file as the session's plan makes them."""
+    pipeline = Pipeline.of_plan(session.plan)
+    read = pipeline.records(source, tolerant=True)
+    rows = np.flatnonzero(read.labels != BAD)
+    features = pipeline.features(read.inputs[rows], backbone)
+    return records_of(session.plan, features, read.take(rows), np.arange(len(rows)))
+
+
+def _outcome(frames: Sequence[Record]) -> Outcome | None:
+    for record in frames:
+        body = peek(record.content)
+        if body.step == Outcome.__name__ and body.sender == SERVER_INDEX:
+            found: Outcome = payload_of(body, Outcome)
+            return found
+    return None
+
+
+def _release(setup: SessionSetup, folder: Path, outcome: Outcome) -> Blocks:
+    """The opened sum: shown in the outcome, or beside a server's transcript; nothing where this party has none."""
+    if outcome.release:
+        return blocks_of(setup, np.frombuffer(outcome.release, dtype="<i8").astype(np.int64))
+    file = folder / AGGREGATE_FILE
+    if not file.exists():
+        return {}
+    with np.load(file, allow_pickle=False) as stored:
+        vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
+    if _digest(vector) != outcome.aggregate_sha256:
+        raise BadInput(f"{file} is not the sum that the transcript names", remedy="restore it")
+    return blocks_of(setup, vector)
+
+
+def _digest(vector: Integers) -> bytes:
+    return hashlib.sha256(vector.astype("<i8").tobytes()).digest()
+
+
+def _head(folder: Path) -> LinearHead | None:
+    file = folder / HEAD_FILE
+    return load_safetensors(file)[0] if file.exists() else None
+
+
+def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
+    """What the server keeps of each client; nothing under a protection whose uploads go elsewhere."""
+    paths = {names[member]: vector_path(folder, member) for member in members}
+    return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
+
+
+def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Blocks]:
+    """Clients' blocks, where the protection does not hide them."""
+    if setup.protection.hides_vectors:
+        return {}
+    ring, length = setup.context.ring, setup.context.length
+    return {name: blocks_of(setup, ring.decode(ring.unpack(upload, length))) for name, upload in uploads.items()}
+
+
+def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
+    """Every frame with its bytes; an announced vector's are added to its announcement's."""
+    roster, found = setup.roster, []
+    for record in frames:
+        body = peek(record.content)
+        is_broadcast = body.sender == SERVER_INDEX and body.receiver == SERVER_INDEX
+        receiver = EVERYONE if is_broadcast else roster.name(body.receiver)
+        size = len(record.content)
+        if body.step == setup.protection.client.announcement.__name__ and body.sender in setup.context.identities:
+            size += next(
+                part.size for part in setup.protection.deliveries(setup.context) if part.receiver == body.receiver
+            )
+        found.append(Message(roster.name(body.sender), receiver, body.step, size, record.index))
+    return tuple(found)

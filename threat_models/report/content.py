@@ -1,0 +1,203 @@
+"""What a report holds, whatever it is written as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from secagg.errors import BadInput
+from threat_models.adversary import Adversary
+from threat_models.findings import Curve, Finding, Verdict
+
+DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
+
+HEADLINE_WORDS = {
+    Verdict.SUCCEEDS: ("succeeds", "succeed"),
+    Verdict.FAILS: ("fails", "fail"),
+    Verdict.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+    Verdict.NOT_APPLICABLE: ("has nothing to work on", "have nothing to work on"),
+}
+"""What one attack, and what several do, by verdict."""
+
+
+@dataclass(frozen=True)
+class AttackNote:
+    """One attack for people: its name, what it is after, and who published it."""
+
+    name: str
+    title: str
+    paper: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was examinations: transcripts (file name, SHA-256), or the settings of a simulation.
+
+    `records` is how many are in the sum, `dimension` d their length.
+    """
+
+    protection: str
+    records: int
+    dimension: int
+    transcripts: tuple[tuple[str, str], ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """ε ≥ `lower`, by `method` at its level ("Clopper-Pearson, 95 %").
+
+    `sentence` says what was done and found, `power` what fault of the noise this would have caught, and how surely.
+    `refuted`: the noise is not what the claim counts on.
+    """
+
+    lower: float
+    method: str
+    sentence: str
+    power: str
+    refuted: bool = False
+    curve: Curve | None = None
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What is promised (ε infinite: nothing about a record), ε as the auditor recomputes it, and as it was measured."""
+
+    sentence: str
+    claimed: float
+    recomputed: float
+    recomputed_by: str
+    delta: float
+    unit: str
+    adjacency: str
+    measured: LowerBound | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the noise gives what is claimed, up to rounding."""
+        return self.recomputed <= self.claimed * (1 + 1e-6)
+
+    @property
+    def disproved(self) -> bool:
+        """Whether what was measured contradicts the claim."""
+        return self.measured is not None and (self.measured.refuted or self.measured.lower > self.claimed)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """One adversary: what it saw, what it did not, and what every attack that applies to it found."""
+
+    adversary: Adversary
+    sees: tuple[str, ...]
+    lacks: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The same attacks at another level of protection, for comparison; the gate does not judge them."""
+
+    name: str
+    findings: tuple[Finding, ...]
+
+
+class Outcome(StrEnum):
+    """What the gate says of one line, or of all."""
+
+    PASS = "pass"  # noqa: S105 (no password)
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True)
+class GateLine:
+    """One thing judged: an attack by an adversary ("" where it concerns the session), and why it came out so.
+
+    `waiver` is the reason for which it was let pass.
+    """
+
+    attack: str
+    adversary: str
+    outcome: Outcome
+    sentence: str
+    waiver: str = ""
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """All lines of a gate; `gate_sha256` is its file's digest, `today` the date that waivers were held against."""
+
+    lines: tuple[GateLine, ...]
+    gate_sha256: str
+    today: str
+
+    @property
+    def outcome(self) -> Outcome:
+        """Fail if any line fails, else inconclusive if any is."""
+        return worst(self.lines)
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 4 inconclusive."""
+        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 4}[self.outcome]
+
+
+def worst(lines: tuple[GateLine, ...]) -> Outcome:
+    """The outcome of some lines together."""
+    found = {line.outcome for line in lines}
+    return next((bad for bad in (Outcome.FAIL, Outcome.INCONCLUSIVE) if bad in found), Outcome.PASS)
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Everything. Raises BadInput for a finding whose attack has no title and paper, or under another's adversary.
+
+    `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
+    versions of packages.
+    """
+
+    title: str
+    subject: Subject
+    promise: Promise
+    attacks: tuple[AttackNote, ...]
+    examinations: tuple[Examination, ...]
+    power: tuple[str, ...]
+    limits: tuple[str, ...]
+    environment: Mapping[str, str]
+    seed: int
+    levels: tuple[Level, ...] = ()
+    gate: GateResult | None = None
+
+    def __post_init__(self) -> None:
+        known = {note.name for note in self.attacks if note.title and note.paper}
+        for finding in (*self.findings, *(finding for level in self.levels for finding in level.findings)):
+            if finding.attack not in known:
+                raise BadInput(f"the attack {finding.attack!r} has no title and no reference")
+        for one in self.examinations:
+            if strangers := {finding.adversary for finding in one.findings} - {one.adversary.name}:
+                raise BadInput(f"findings of {', '.join(sorted(strangers))} are filed under {one.adversary.name}")
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings about the subject."""
+        return tuple(finding for one in self.examinations for finding in one.findings)
+
+    def note(self, attack: str) -> AttackNote:
+        """The title and paper of an attack."""
+        return next(note for note in self.attacks if note.name == attack)
+
+    def headline(self) -> str:
+        """One sentence: how many attacks succeed, fail, tell nothing, or find nothing to work on."""
+        found = [finding.verdict for finding in self.findings]
+        parts = [
+            f"{found.count(verdict)} {one if found.count(verdict) == 1 else many}"
+            for verdict, (one, many) in HEADLINE_WORDS.items()
+            if verdict in found
+        ]
+        who = _counted(len(self.examinations), "adversary", "adversaries")
+        return f"{_counted(len(found), 'attack')} by {who}: {', '.join(parts) or 'none was run'}."
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"

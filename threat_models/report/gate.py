@@ -1,0 +1,196 @@
+"""The gate file: what a report must show to pass, read strictly from TOML."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import date, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from secagg.errors import BadInput
+from threat_models.report.content import Outcome
+
+FORMAT = "secagg-gate/1"
+DEFAULT = Path(__file__).parent / "default_gate.toml"
+REFERENCES = ("baseline", "ceiling")
+"""What a threshold may be beside a number: the measure's own baseline or ceiling."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one attack (or any, "*") is judged, by one adversary or by any; the narrowest rules count alone.
+
+    Without a `measure` the attack must not succeed. With one (a name, or a pattern with * in it) its whole interval
+    must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved outwards by
+    `margin`. Where the threshold lies inside the interval the line comes out as `unclear`. A measure that is not
+    there is inconclusive too, unless it is `optional`. `tolerated` lets the attack succeed.
+    """
+
+    attack: str
+    reason: str
+    adversary: str = "*"
+    measure: str = ""
+    at_most: float | str | None = None
+    at_least: float | str | None = None
+    margin: float = 0.0
+    unclear: Outcome = Outcome.INCONCLUSIVE
+    optional: bool = False
+    tolerated: bool = False
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """Lets what fails for one attack by one adversary pass, for a reason, up to and including a day.
+
+    An empty `adversary` stands for the lines about the sum itself.
+    """
+
+    attack: str
+    adversary: str
+    reason: str
+    expires: date
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What must hold.
+
+    `protections` are those a plan may have. `records_per_dimension` is the least number of records per feature
+    dimension in a sum without noise. `controls` demands of each attack a positive and a negative control that hold,
+    `measured` a measured lower bound for every finite ε. `sha256` is the digest of the file.
+    """
+
+    protections: tuple[str, ...]
+    records_per_dimension: float
+    controls: bool
+    measured: bool
+    rules: tuple[Rule, ...]
+    waivers: tuple[Waiver, ...]
+    sha256: str
+
+    @classmethod
+    def read(cls, path: Path = DEFAULT) -> Gate:
+        """Read a file. Raises BadInput with its name and the key at fault."""
+        try:
+            return cls.parse(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}", remedy="give a gate file that can be read") from None
+        except UnicodeDecodeError:
+            raise BadInput(f"{path}: not UTF-8", remedy="a gate is a TOML file") from None
+        except BadInput as error:
+            raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        """The gate that some TOML describes. Raises BadInput for anything missing, unknown, or of a wrong type."""
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise BadInput(f"no valid TOML: {error}") from None
+        if content.pop("format", None) != FORMAT:
+            raise BadInput("the format is missing or unknown", remedy=f'write format = "{FORMAT}"')
+        rules = tuple(_rule(table, number) for number, table in _numbered(content.pop("rule", [])))
+        waivers = tuple(_waiver(table, number) for number, table in _numbered(content.pop("waiver", [])))
+        _only(content, {field.name for field in fields(cls)} - {"rules", "waivers", "sha256"}, "the gate")
+        return cls(
+            protections=_names(content, "protections"),
+            records_per_dimension=_number(content, "records_per_dimension", "the gate"),
+            controls=_flag(content, "controls", "the gate"),
+            measured=_flag(content, "measured", "the gate"),
+            rules=rules,
+            waivers=waivers,
+            sha256=sha256(text.encode()).hexdigest(),
+        )
+
+
+def _rule(table: Mapping[str, Any], number: int) -> Rule:
+    where = f"rule {number}"
+    _only(table, {"attack", "reason"}, where, {field.name for field in fields(Rule)})
+    rule = Rule(
+        attack=_text(table, "attack", where),
+        reason=_text(table, "reason", where),
+        adversary=_text(table, "adversary", where) if "adversary" in table else "*",
+        measure=_text(table, "measure", where) if "measure" in table else "",
+        at_most=_threshold(table, "at_most", where),
+        at_least=_threshold(table, "at_least", where),
+        margin=_number(table, "margin", where) if "margin" in table else 0.0,
+        unclear=_outcome(table, where),
+        optional=_flag(table, "optional", where) if "optional" in table else False,
+        tolerated=_flag(table, "tolerated", where) if "tolerated" in table else False,
+    )
+    limits = (rule.at_most is not None) + (rule.at_least is not None)
+    if limits != bool(rule.measure):
+        raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
+    if set(table) & ({"tolerated"} if rule.measure else {"margin", "unclear", "optional"}):
+        raise BadInput(f"{where}: margin, unclear and optional go with a measure, tolerated goes without one")
+    return rule
+
+
+def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
+    where = f"waiver {number}"
+    _only(table, {"attack", "adversary", "reason", "expires"}, where)
+    expires = table["expires"]
+    if not isinstance(expires, date) or isinstance(expires, datetime):
+        raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
+    adversary = table["adversary"] and _text(table, "adversary", where)
+    return Waiver(_text(table, "attack", where), adversary, _text(table, "reason", where), expires)
+
+
+def _numbered(tables: Any) -> enumerate[Mapping[str, Any]]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise BadInput("rule and waiver are lists of tables", remedy="write [[rule]] and [[waiver]]")
+    return enumerate(tables, start=1)
+
+
+def _only(table: Mapping[str, Any], needed: set[str], where: str, allowed: set[str] | None = None) -> None:
+    """Raise BadInput for a key that is missing or unknown."""
+    wrong = (needed - set(table)) | (set(table) - (allowed or needed))
+    if wrong:
+        raise BadInput(f"{where} lacks or adds {', '.join(sorted(wrong))}")
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table[key]
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"{where}: {key} is no text")
+    return value
+
+
+def _number(table: Mapping[str, Any], key: str, where: str) -> float:
+    value = table[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise BadInput(f"{where}: {key} is no number from 0 up")
+    return float(value)
+
+
+def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
+    value = table[key]
+    if not isinstance(value, bool):
+        raise BadInput(f"{where}: {key} is neither true nor false")
+    return value
+
+
+def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values = table[key]
+    if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
+        raise BadInput(f"the gate: {key} is no list of names")
+    return tuple(values)
+
+
+def _threshold(table: Mapping[str, Any], key: str, where: str) -> float | str | None:
+    value = table.get(key)
+    if value is None or value in REFERENCES:
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
+        raise BadInput(f"{where}: {key} is neither a number nor {' nor '.join(REFERENCES)}")
+    return float(value)
+
+
+def _outcome(table: Mapping[str, Any], where: str) -> Outcome:
+    try:
+        return Outcome(table.get("unclear", Outcome.INCONCLUSIVE))
+    except ValueError:
+        raise BadInput(f"{where}: unclear is none of {', '.join(Outcome)}") from None

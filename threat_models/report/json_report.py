@@ -1,0 +1,169 @@
+"""The report as JSON: `audit.schema.json` says what is where; equal reports give equal bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from threat_models.findings import Curve, Finding, Measure, Picture
+from threat_models.report.content import AuditReport, Examination, GateResult, Promise
+
+FORMAT = "secagg-audit/1"
+SCHEMA = Path(__file__).parent / "audit.schema.json"
+
+
+def as_json(report: AuditReport) -> str:
+    """The whole report but for the pixels of its pictures, which are there as size and digest.
+
+    Infinite numbers are "inf" and "-inf", those that the data do not support null. Nothing but printable ASCII.
+    """
+    return encoded(
+        {
+            "format": FORMAT,
+            "title": report.title,
+            "headline": report.headline(),
+            "subject": {
+                "protection": report.subject.protection,
+                "records": report.subject.records,
+                "dimension": report.subject.dimension,
+                "transcripts": [{"name": name, "sha256": digest} for name, digest in report.subject.transcripts],
+                "settings": dict(report.subject.settings),
+            },
+            "promise": _promise(report.promise),
+            "attacks": [{"name": note.name, "title": note.title, "paper": note.paper} for note in report.attacks],
+            "adversaries": [_examination(one) for one in report.examinations],
+            "levels": [{"name": level.name, "findings": _findings(level.findings)} for level in report.levels],
+            "power": list(report.power),
+            "limits": list(report.limits),
+            "environment": dict(report.environment),
+            "seed": report.seed,
+            "gate": None if report.gate is None else _gate(report.gate),
+        }
+    )
+
+
+def encoded(content: Mapping[str, Any]) -> str:
+    """Canonical JSON: sorted keys, one space of indent, printable ASCII, a line break at the end."""
+    text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
+    return text.replace("\x7f", "\\u007f") + "\n"
+
+
+def number(value: float | None) -> float | str | None:
+    """A number as JSON can say it: "inf" and "-inf" as words, None for what is not a number."""
+    if value is None or math.isnan(value):
+        return None
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def measure_content(measure: Measure) -> dict[str, Any]:
+    """One measure with its limits and method."""
+    numbers = ("value", "low", "high", "baseline", "ceiling")
+    named = {name: number(getattr(measure, name)) for name in numbers}
+    return {"name": measure.name, "method": measure.method, **named}
+
+
+def _promise(promise: Promise) -> dict[str, Any]:
+    measured = promise.measured
+    return {
+        "sentence": promise.sentence,
+        "claimed": number(promise.claimed),
+        "recomputed": number(promise.recomputed),
+        "recomputed_by": promise.recomputed_by,
+        "agrees": promise.agrees,
+        "disproved": promise.disproved,
+        "delta": promise.delta,
+        "unit": promise.unit,
+        "adjacency": promise.adjacency,
+        "measured": measured
+        and {
+            "lower": number(measured.lower),
+            "method": measured.method,
+            "sentence": measured.sentence,
+            "power": measured.power,
+            "refuted": measured.refuted,
+            "curve": measured.curve and _curve(measured.curve),
+        },
+    }
+
+
+def _examination(one: Examination) -> dict[str, Any]:
+    adversary = one.adversary
+    return {
+        "name": adversary.name,
+        "title": adversary.title,
+        "who": adversary.who,
+        "sees": list(one.sees),
+        "lacks": list(one.lacks),
+        "knows": list(adversary.knows),
+        "powers": list(adversary.powers),
+        "out_of_scope": list(adversary.out_of_scope),
+        "residual_risk": adversary.residual_risk,
+        "findings": _findings(one.findings),
+    }
+
+
+def _findings(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
+    return [_finding(finding) for finding in findings]
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "attack": finding.attack,
+        "adversary": finding.adversary,
+        "verdict": str(finding.verdict),
+        "sentence": finding.sentence,
+        "measures": [measure_content(measure) for measure in finding.measures],
+        "curves": [_curve(curve) for curve in finding.curves],
+        "pictures": [_picture(picture) for picture in finding.pictures],
+        "controls": [
+            {"name": c.name, "expected": c.expected, "succeeded": c.succeeded, "holds": c.holds}
+            for c in finding.controls
+        ],
+    }
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    def line(values: tuple[float, ...]) -> list[float | str | None]:
+        return [number(value) for value in values]
+
+    return {
+        "title": curve.title,
+        "x_label": curve.x_label,
+        "y_label": curve.y_label,
+        "logarithmic": curve.logarithmic,
+        "series": [
+            {"name": s.name, "x": line(s.x), "y": line(s.y), "low": line(s.low), "high": line(s.high)}
+            for s in curve.series
+        ],
+    }
+
+
+def _picture(picture: Picture) -> dict[str, Any]:
+    rows = [
+        [{"shape": list(image.shape), "sha256": sha256(image.tobytes()).hexdigest()} for image in row]
+        for row in picture.rows
+    ]
+    return {"title": picture.title, "columns": list(picture.columns), "rows": rows}
+
+
+def _gate(gate: GateResult) -> dict[str, Any]:
+    return {
+        "outcome": str(gate.outcome),
+        "exit_code": gate.exit_code,
+        "sha256": gate.gate_sha256,
+        "today": gate.today,
+        "lines": [
+            {
+                "attack": line.attack,
+                "adversary": line.adversary,
+                "outcome": str(line.outcome),
+                "sentence": line.sentence,
+                "waiver": line.waiver,
+            }
+            for line in gate.lines
+        ],
+    }

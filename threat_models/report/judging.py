@@ -1,0 +1,191 @@
+"""Holding a report against a gate: one line for every thing judged, with the figures that decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from fnmatch import fnmatchcase
+
+from threat_models.findings import Finding, Measure, Verdict
+from threat_models.report.content import AuditReport, Examination, GateLine, GateResult, Outcome
+from threat_models.report.gate import Gate, Rule
+from threat_models.report.text import figure, interval
+
+BY_VERDICT = {
+    Verdict.SUCCEEDS: Outcome.FAIL,
+    Verdict.FAILS: Outcome.PASS,
+    Verdict.INCONCLUSIVE: Outcome.INCONCLUSIVE,
+    Verdict.NOT_APPLICABLE: Outcome.PASS,
+}
+
+
+def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
+    """Every line that the gate draws about a report; waivers count up to their day.
+
+    An expired waiver is a line that fails. What was declared but not run is inconclusive, and so is a report without
+    any finding.
+    """
+    lines = [_protection(gate, report), *_records(gate, report), *_promise(gate, report)]
+    for one in report.examinations:
+        lines += [line for finding in one.findings for line in _finding(gate, report, finding)]
+        lines += _not_run(one)
+    if not report.findings:
+        lines.append(GateLine("audit", "", Outcome.INCONCLUSIVE, "No attack was run."))
+    waived = [_waived(gate, line, today) for line in lines]
+    return GateResult((*waived, *_expired(gate, today)), gate.sha256, today.isoformat())
+
+
+def _protection(gate: Gate, report: AuditReport) -> GateLine:
+    found = report.subject.protection
+    if found in gate.protections:
+        return GateLine("protection", "", Outcome.PASS, f"Uploads are protected ({found}).")
+    allowed = ", ".join(gate.protections)
+    return GateLine("protection", "", Outcome.FAIL, f'The protection is "{found}"; the gate allows {allowed}.')
+
+
+def _records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
+    """A sum without noise must hold many times more records than a record has dimensions, else B tells of each."""
+    if math.isfinite(report.promise.claimed):
+        return
+    records, dimension = report.subject.records, report.subject.dimension
+    least = math.ceil(gate.records_per_dimension * dimension)
+    facts = f"The exact sum holds {records:,} records of {dimension:,} dimensions; the gate asks for {least:,}."
+    if records >= least:
+        yield GateLine("records", "", Outcome.PASS, facts)
+        return
+    figures = [
+        f"{finding.adversary}: {', '.join(f'{measure.name} {interval(measure)}' for measure in finding.measures)}"
+        for finding in report.findings
+        if finding.attack == "unmixing" and finding.measures
+    ]
+    told = f" Unmixing by {'; by '.join(figures)}." if figures else ""
+    yield GateLine("records", "", Outcome.FAIL, facts + told)
+
+
+def _promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
+    """The claim against the auditor's own computation, and against the measured lower bound."""
+    promise = report.promise
+    if math.isinf(promise.claimed):
+        yield GateLine("promise", "", Outcome.PASS, "No finite epsilon is claimed: nothing is promised of a record.")
+        return
+    outcome = Outcome.PASS if promise.agrees else Outcome.FAIL
+    claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
+    yield GateLine("promise", "", outcome, claims)
+    if promise.measured is None:
+        if gate.measured:
+            yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise was not measured.")
+        return
+    outcome = Outcome.FAIL if promise.disproved else Outcome.PASS
+    yield GateLine("promise", "", outcome, promise.measured.sentence)
+
+
+def _finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
+    if finding.verdict is Verdict.NOT_APPLICABLE:
+        yield GateLine(finding.attack, finding.adversary, Outcome.PASS, f"Not applicable: {finding.sentence}")
+        return
+    if gate.controls:
+        yield from _controls(finding)
+    for rule in _rules(gate, finding):
+        if rule.measure:
+            yield from _measured(rule, report, finding)
+        else:
+            outcome = Outcome.PASS if rule.tolerated else BY_VERDICT[finding.verdict]
+            tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
+            sentence = f"The attack {_words(finding.verdict)}{tolerated}: {finding.sentence}"
+            yield GateLine(finding.attack, finding.adversary, outcome, sentence)
+
+
+def _rules(gate: Gate, finding: Finding) -> tuple[Rule, ...]:
+    """The rules of the narrowest kind that the gate has for a finding; without any, that it must not succeed."""
+    attack, adversary = finding.attack, finding.adversary
+    for name in ((attack, adversary), ("*", adversary), (attack, "*"), ("*", "*")):
+        if found := tuple(rule for rule in gate.rules if (rule.attack, rule.adversary) == name):
+            return found
+    return (Rule(attack, ""),)
+
+
+def _words(verdict: Verdict) -> str:
+    return "is inconclusive" if verdict is Verdict.INCONCLUSIVE else str(verdict)
+
+
+def _controls(finding: Finding) -> Iterator[GateLine]:
+    """A line for each kind of control that is missing, and for each control that did not behave."""
+    kinds = {control.expected for control in finding.controls}
+    for expected, word in ((True, "positive"), (False, "negative")):
+        if expected not in kinds:
+            yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, f"It has no {word} control.")
+    for control in finding.controls:
+        if not control.holds:
+            did = "succeeded and must not" if control.succeeded else "did not succeed and must"
+            sentence = f"The control {control.name!r} {did}."
+            yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, sentence)
+
+
+def _measured(rule: Rule, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
+    """A line for each measure that the rule names and that can be judged; one that says so where none can.
+
+    A pattern passes over measures that have no such threshold or no interval; a plain name does not.
+    """
+    named = [measure for measure in finding.measures if fnmatchcase(measure.name, rule.measure)]
+    judged = [(measure, threshold) for measure in named if (threshold := _threshold(rule, measure)) is not None]
+    if "*" in rule.measure:
+        judged = [pair for pair in judged if not math.isnan(pair[0].low + pair[0].high)]
+    for measure, threshold in judged:
+        yield _line(rule, finding, measure, threshold)
+    if not judged and not rule.optional:
+        unbounded = named and "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
+        outcome = Outcome.PASS if unbounded else Outcome.INCONCLUSIVE
+        why = "No finite epsilon is promised, so there is no ceiling" if unbounded else "There is nothing to judge"
+        sentence = f"{why}: {rule.measure!r} against {_limit(rule)}."
+        yield GateLine(finding.attack, finding.adversary, outcome, sentence)
+
+
+def _limit(rule: Rule) -> float | str:
+    return next(limit for limit in (rule.at_most, rule.at_least) if limit is not None)
+
+
+def _threshold(rule: Rule, measure: Measure) -> float | None:
+    limit = _limit(rule)
+    base = {"baseline": measure.baseline, "ceiling": measure.ceiling}[limit] if isinstance(limit, str) else limit
+    return None if base is None else base + (rule.margin if rule.at_most is not None else -rule.margin)
+
+
+def _line(rule: Rule, finding: Finding, measure: Measure, threshold: float) -> GateLine:
+    sign = 1 if rule.at_most is not None else -1
+    low, high = sorted((sign * measure.low, sign * measure.high))
+    if math.isnan(low + high):
+        outcome, word = Outcome.INCONCLUSIVE, "cannot be told against"
+    elif high <= sign * threshold:
+        outcome, word = Outcome.PASS, "keeps"
+    elif low > sign * threshold:
+        outcome, word = Outcome.FAIL, "breaks"
+    else:
+        outcome, word = rule.unclear, "is not shown to break or keep"
+    limit = _limit(rule)
+    asked = f"{'at most' if sign == 1 else 'at least'} {figure(threshold)}{f' ({limit})' if limit != threshold else ''}"
+    return GateLine(finding.attack, finding.adversary, outcome, f"{measure.name} {interval(measure)} {word} {asked}.")
+
+
+def _not_run(one: Examination) -> list[GateLine]:
+    """An inconclusive line for each attack that the adversary declares and that has no finding."""
+    ran = {finding.attack for finding in one.findings}
+    missing = [attack for attack in one.adversary.attacks if attack not in ran]
+    return [GateLine(attack, one.adversary.name, Outcome.INCONCLUSIVE, "It was not run.") for attack in missing]
+
+
+def _waived(gate: Gate, line: GateLine, today: date) -> GateLine:
+    if line.outcome is Outcome.PASS:
+        return line
+    for waiver in gate.waivers:
+        if (waiver.attack, waiver.adversary) == (line.attack, line.adversary) and today <= waiver.expires:
+            return replace(line, outcome=Outcome.PASS, waiver=f"{waiver.reason} (until {waiver.expires.isoformat()})")
+    return line
+
+
+def _expired(gate: Gate, today: date) -> Iterator[GateLine]:
+    for waiver in gate.waivers:
+        if today > waiver.expires:
+            sentence = f"The waiver for this ({waiver.reason}) expired on {waiver.expires.isoformat()}."
+            yield GateLine(waiver.attack, waiver.adversary, Outcome.FAIL, sentence)

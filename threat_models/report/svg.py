@@ -1,0 +1,139 @@
+"""Curves and intervals as inline SVG: no script, no style, no library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from markupsafe import Markup
+
+from threat_models.findings import Curve, Measure, Series
+from threat_models.report.axis import Axis
+from threat_models.report.text import figure, interval, shown
+
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM, LEGEND = 560, 300, 64, 12, 16, 46, 20
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07a00", "#4a9cc7")
+"""Okabe & Ito (2008), which colour-blind readers can tell apart; the light ones darkened for white paper."""
+DASHES = ("none", "8 3", "3 2", "10 3 2 3", "5 5", "1 3")
+INK, FAINT, GREY = "#222222", "#e3e3e3", "#555555"
+MARKED = 12
+"""Lines of up to so many points show them."""
+
+
+def curve_svg(curve: Curve) -> Markup:
+    """A curve with its limits as bands and a legend below; ceilings dashed black, chance dotted grey.
+
+    What a logarithmic axis cannot show (0) is left out.
+    """
+    height = HEIGHT + LEGEND * len(curve.series)
+    svg = _element("svg", viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img")
+    SubElement(svg, "title").text = shown(curve.title)
+    across = Axis.over(
+        [x for line in curve.series for x in line.x], curve.logarithmic, LEFT, float(WIDTH - LEFT - RIGHT)
+    )
+    values = [y for line in curve.series for y in (*line.y, *line.low, *line.high)]
+    upright = Axis.over(values, curve.logarithmic, HEIGHT - BOTTOM, -float(HEIGHT - TOP - BOTTOM))
+    _frame(svg, curve, across, upright)
+    for number, line in enumerate(curve.series):
+        colour, dash = _look(line.name, number)
+        _band(svg, line, colour, across, upright)
+        _line(svg, line, colour, dash, across, upright)
+        y = HEIGHT + LEGEND * number + 4
+        svg.append(_element("line", x1=LEFT, x2=LEFT + 34, y1=y, y2=y, stroke=colour, **_stroke(dash)))
+        svg.append(_label(shown(line.name), LEFT + 42, y + 4, "start"))
+    return _markup(svg)
+
+
+def interval_svg(measure: Measure) -> Markup:
+    """A measure between 0 and 1 with its limits; baseline as a grey, ceiling as a black stroke. Empty for others."""
+    marks = [measure.value, measure.low, measure.high]
+    if not all(0 <= mark <= 1 for mark in marks):
+        return Markup()
+    axis = Axis(0.0, 1.0, False, 5.0, 150.0)
+    svg = _element("svg", viewBox="0 0 160 18", width=160, height=18, role="img")
+    SubElement(svg, "title").text = shown(f"{measure.name}: {interval(measure)}, on a scale from 0 to 1")
+    svg.append(_element("line", x1=5, x2=155, y1=9, y2=9, stroke=FAINT, stroke_width=2))
+    value, low, high = (axis.place(mark) for mark in marks)
+    svg.append(_element("line", x1=low, x2=high, y1=9, y2=9, stroke=COLOURS[0], stroke_width=4))
+    for reference, colour in ((measure.baseline, "#999999"), (measure.ceiling, INK)):
+        if reference is not None and not math.isnan(reference):
+            at = axis.place(reference)
+            svg.append(_element("line", x1=at, x2=at, y1=1, y2=17, stroke=colour, stroke_width=2))
+    svg.append(_element("circle", cx=value, cy=9, r=4, fill=COLOURS[0], stroke="#ffffff"))
+    return _markup(svg)
+
+
+def _look(name: str, number: int) -> tuple[str, str]:
+    """Colour and dashes of a line."""
+    lower = name.lower()
+    if "ceiling" in lower:
+        return INK, "7 4"
+    if "chance" in lower or "baseline" in lower:
+        return GREY, "2 3"
+    return COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+
+
+def _frame(svg: Element, curve: Curve, across: Axis, upright: Axis) -> None:
+    """Grid, ticks and the names of the axes."""
+    left, right, bottom, top = LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM, TOP
+    for tick in across.ticks():
+        x = across.place(tick)
+        svg.append(_element("line", x1=x, x2=x, y1=top, y2=bottom, stroke=FAINT))
+        svg.append(_label(_tick(tick), x, bottom + 16))
+    for tick in upright.ticks():
+        y = upright.place(tick) or 0.0
+        svg.append(_element("line", x1=left, x2=right, y1=y, y2=y, stroke=FAINT))
+        svg.append(_label(_tick(tick), left - 6, y + 4, "end"))
+    svg.append(_element("path", d=f"M{left} {top}V{bottom}H{right}", fill="none", stroke=INK))
+    svg.append(_label(shown(curve.x_label), (left + right) / 2, bottom + 36))
+    middle = (top + bottom) / 2
+    svg.append(_label(shown(curve.y_label), 14, middle, transform=f"rotate(-90 14 {middle})"))
+
+
+def _tick(value: float) -> str:
+    return f"{value:.0e}".replace("e-0", "e−") if 0 < value < 1e-3 else figure(value)
+
+
+def _points(series: Series, values: tuple[float, ...], across: Axis, upright: Axis) -> Iterator[tuple[float, float]]:
+    for x, y in zip(series.x, values, strict=True):
+        place = across.place(x), upright.place(y)
+        if place[0] is not None and place[1] is not None:
+            yield place[0], place[1]
+
+
+def _line(svg: Element, series: Series, colour: str, dash: str, across: Axis, upright: Axis) -> None:
+    points = list(_points(series, series.y, across, upright))
+    path = " ".join(f"{x},{y}" for x, y in points)
+    svg.append(_element("polyline", points=path, fill="none", stroke=colour, **_stroke(dash)))
+    if len(points) <= MARKED:
+        svg.extend(_element("circle", cx=x, cy=y, r=3, fill=colour) for x, y in points)
+
+
+def _band(svg: Element, series: Series, colour: str, across: Axis, upright: Axis) -> None:
+    """The area between the limits; on a logarithmic axis a lower limit of 0 is at the bottom."""
+    if not series.low or not series.high:
+        return
+    low = tuple(max(value, upright.low) for value in series.low)
+    edge = [*_points(series, series.high, across, upright), *reversed(list(_points(series, low, across, upright)))]
+    path = " ".join(f"{x},{y}" for x, y in edge)
+    svg.append(_element("polygon", points=path, fill=colour, fill_opacity=0.15))
+
+
+def _stroke(dash: str) -> dict[str, str]:
+    return {"stroke_width": "2", "stroke_dasharray": dash}
+
+
+def _label(text: str, x: float | None, y: float, anchor: str = "middle", **more: str) -> Element:
+    label = _element("text", x=x, y=y, text_anchor=anchor, fill=INK, font_size=12, **more)
+    label.text = text
+    return label
+
+
+def _element(kind: str, **attributes: object) -> Element:
+    return Element(kind, {name.replace("_", "-"): str(value) for name, value in attributes.items()})
+
+
+def _markup(svg: Element) -> Markup:
+    """Markup that the page takes as it is: all text in it was escaped by the serialiser."""
+    return Markup(tostring(svg, encoding="unicode"))  # noqa: S704

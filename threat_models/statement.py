@@ -1,0 +1,87 @@
+"""The parts of a report that do not depend on an attack: what was audited, what was promised, and the limits."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+
+from secagg.privacy import PrivacyClaim
+from threat_models.estimation import EpsilonBound, audit_release
+from threat_models.report.content import LowerBound, Promise, Subject
+from threat_models.session import Session
+
+RELEASES = 20_000
+SPREAD = 4
+"""Features of the second canary."""
+PACKAGES = ("numpy", "scipy", "torch", "secagg")
+LIMITS = (
+    "Attacks that are not listed here were not run; better ones may exist. A failed one proves nothing beyond its power.",
+    "A transcript cannot show how noise was drawn, what an aggregator added up, or what a member kept: see residual risks.",
+    "Side channels of machines, and what was published about the same people elsewhere, are out of scope.",
+)
+
+
+def subject_of(session: Session, settings: Mapping[str, str], transcripts: Mapping[str, str]) -> Subject:
+    """What was audited; the number of records is the opened one, noise included."""
+    counts = session.release.get("counts")
+    records = 0 if counts is None else max(0, round(float(counts.sum())))
+    return Subject(
+        protection=session.plan.protection,
+        records=records,
+        dimension=session.plan.dimension,
+        transcripts=tuple(transcripts.items()),
+        settings=settings,
+    )
+
+
+def promise_of(session: Session, progress: Callable[[int, int], None]) -> Promise:
+    """The plan's promise, recomputed, and measured on re-releases with the plan's own noise."""
+    plan, claim = session.plan, session.claim
+    if claim is None:
+        return Promise(
+            "No differential privacy: exact sums are opened.",
+            math.inf,
+            math.inf,
+            "nothing to recompute",
+            0.0,
+            plan.unit,
+            "",
+        )
+    bound = audit_release(claim, releases=RELEASES, progress=progress)
+    wider = audit_release(claim, releases=RELEASES, spread=SPREAD) if _has_moments(session) else bound
+    return Promise(
+        sentence=claim.sentence(),
+        claimed=claim.epsilon,
+        recomputed=bound.recomputed,
+        recomputed_by="the auditor's own accounting of the plan's noise",
+        delta=claim.delta,
+        unit=plan.unit,
+        adjacency=plan.adjacency,
+        measured=_measured(claim, bound, wider),
+    )
+
+
+def _has_moments(session: Session) -> bool:
+    return "second_moment" in session.release and session.plan.dimension >= SPREAD
+
+
+def _measured(claim: PrivacyClaim, bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
+    """The bound of the worst record; one spread over some features also meets the noise off B's diagonal."""
+    return LowerBound(
+        lower=bound.lower,
+        method=bound.epsilon.method,
+        sentence=(
+            f"{bound.releases:,} re-releases of each case, with the plan's own noise, show epsilon at least "
+            f"{bound.lower:.3g} of the {claim.epsilon:.3g} claimed. {bound.assumption}"
+        ),
+        power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
+        refuted=bound.refuted or wider.refuted,
+        curve=bound.curve,
+    )
+
+
+def environment() -> dict[str, str]:
+    """Versions of what computed the report."""
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
