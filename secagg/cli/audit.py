@@ -44,7 +44,9 @@ def audit(
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags")
     from secagg.cli.auditing import Question, answer  # loads what no other command needs
 
-    asked = Question(tuple(transcripts or ()), tuple(threat_model or ()), known, public, gate, html, sarif, options)
+    asked = Question(
+        tuple(transcripts or ()), tuple(threat_model or ()), known, public, gate, html, sarif, options["seed"], options
+    )
     raise typer.Exit(answer(speaker, asked))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -48,7 +48,8 @@ class Question:
     gate: Path | None
     html: Path | None
     sarif: Path | None
-    simulation: Mapping[str, Any]
+    seed: int = 0
+    simulation: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,24 @@ class Evidence:
 
 def answer(speaker: Speaker, question: Question) -> int:
     """Audit, write, say; return the exit code. Raises what its parts raise."""
+    report, code = judged(speaker, question)
+    speaker.text(as_json(report), as_text(report))
+    return code
+
+
+def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
+    """The report, written where the question asks for files, and its gate's exit code."""
     rules = Gate.read(question.gate or DEFAULT)
     adversaries = [adversary_named(name) for name in question.threat_models or USUAL]
-    options = question.simulation
-    evidence = _recorded(speaker, question) if question.transcripts else _simulated(speaker, options)
-    report = _report(speaker, evidence, adversaries, seed=int(options["seed"]))
+    evidence = _recorded(speaker, question) if question.transcripts else _simulated(speaker, question.simulation)
+    report = _report(speaker, evidence, adversaries, seed=question.seed)
     result = judge(rules, report, datetime.now(UTC).date())
-    judged = replace(report, gate=result)
+    report = replace(report, gate=result)
     if question.html is not None:
-        question.html.write_text(as_html(judged), encoding="utf-8")
+        question.html.write_text(as_html(report), encoding="utf-8")
     if question.sarif is not None:
-        question.sarif.write_text(as_sarif(judged, version("secagg")), encoding="utf-8")
-    speaker.text(as_json(judged), as_text(judged))
-    return result.exit_code
+        question.sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
+    return report, result.exit_code
 
 
 def list_attacks(speaker: Speaker) -> None:
@@ -104,7 +110,7 @@ def _notes() -> dict[str, AttackNote]:
 
 def _simulated(speaker: Speaker, options: Mapping[str, Any]) -> Evidence:
     """The plan of the flags; where it has noise, the same plan without it for comparison."""
-    chosen = {field.name: options[field.name] for field in fields(SimulationSettings)}
+    chosen = {each.name: options[each.name] for each in fields(SimulationSettings)}
     settings = SimulationSettings(**{**chosen, "epsilon": to_epsilon(options["epsilon"])})
     data = open_simulated(speaker, options["dataset"], settings.epsilon, options["label"], options["schema"])
     with speaker.progress(f"simulating a federation on {data.name}") as progress:

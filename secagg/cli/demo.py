@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
 from secagg.cli.options import RefineOption
@@ -71,9 +72,23 @@ def demo(
         "aggregate_sha256": results[SERVER]["aggregate_sha256"],
         "verified": verified["session"],
         **{name: results[SERVER][name] for name in ("head", "head_torch", "aggregate", "transcript")},
+        **_audited(stage, Path(results[SERVER]["transcripts"][0]), speaker),
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     speaker.result(content, *_report(stage, content, federated, pooled, first, verified))
+
+
+def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]:
+    """What two adversaries could have learnt from the first sum; the reports' places, and what the gate says."""
+    from secagg.cli.auditing import Question, judged
+    from threat_models.report.json_report import as_json
+
+    page, known = stage.folder / "audit.html", stage.data(stage.members[0])
+    adversaries = ("curious_server", "network_observer")
+    report, _ = judged(speaker, Question((transcript,), adversaries, known, stage.data("public"), None, page, None))
+    (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
+    verdict = report.gate.outcome.value if report.gate else "none"
+    return {"audit": str(page), "audit_gate": verdict, "audit_found": report.headline()}
 
 
 def _choices(expand: int, protection: str, epsilon: float, refine: int) -> PlanChoices:
@@ -109,6 +124,11 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices) -> Stage:
     return stage
 
 
+def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.int64]) -> None:
+    Path(file).parent.mkdir(exist_ok=True)
+    np.savez(file, images=images, labels=labels, classes=np.array(dataset.classes))
+
+
 def _enrol(out: Path, members: tuple[str, ...], seconds: tuple[str, ...]) -> Roster:
     """What `pki init`, `pki request` and `pki issue` do, for everyone."""
     create_authority(out / "authority", "demo consortium")
@@ -125,14 +145,10 @@ def _enrol(out: Path, members: tuple[str, ...], seconds: tuple[str, ...]) -> Ros
 def _hand_out(stage: Stage, dataset: Dataset) -> None:
     """Give every member its own records and its policy."""
     plan = stage.plan
+    _save(stage.data("public"), dataset, stage.test.inputs, stage.test.labels)
     rows = partition(dataset.train.labels, {}, "iid", len(stage.members), seed=0)
     for name, chosen in zip(stage.members, rows, strict=True):
-        np.savez(
-            stage.data(name),
-            images=dataset.train.inputs[chosen],
-            labels=dataset.train.labels[chosen],
-            classes=np.array(dataset.classes),
-        )
+        _save(stage.data(name), dataset, dataset.train.inputs[chosen], dataset.train.labels[chosen])
         policy = replace(
             Policy.accepting(plan, f"digits of {name}"),
             protections=(plan.protection,),  # "none" too: these are public records
@@ -185,6 +201,7 @@ def _report(
         _received(stage, setup),
         ("the server learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
         ("transcript", f"{verified['session']}; countersigned by {len(verified['countersigned_by'])} members"),
+        ("an audit of it", f"{content['audit_found']} The default gate says: {content['audit_gate']}"),
     ]
     files = [
         ("head", content["head"]),
@@ -193,6 +210,7 @@ def _report(
         ("server's transcript", content["transcript"]),
         ("a client's transcript", str(stage.session(stage.members[0]) / "transcript.log")),
         ("plan", str(stage.folder / "plan.json")),
+        ("the audit's page", content["audit"]),
         ("this report as JSON", str(stage.folder / "report.json")),
     ]
     titles = ("One secure sum", "Seconds per step (at the server)", "What was seen", "Files")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threat_models.attacks.attack import Attack
 from threat_models.attacks.disclosure import LABEL_COUNTS, PROPERTY_INFERENCE
 from threat_models.attacks.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
-from threat_models.attacks.inversion import FEATURE_INVERSION
+from threat_models.attacks.inversion import INVERSION
 from threat_models.attacks.membership import MEMBERSHIP_RELEASE
 from threat_models.attacks.sizes import SIZES_AND_TIMING
 from threat_models.attacks.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
@@ -18,7 +18,7 @@ ATTACKS: dict[str, Attack] = {
         LABEL_COUNTS,
         PROPERTY_INFERENCE,
         UNMIXING,
-        FEATURE_INVERSION,
+        INVERSION,
         MEMBERSHIP_RELEASE,
         MEMBERSHIP_HEAD,
         LOSS_ENTROPY_GAPS,

@@ -21,8 +21,6 @@ from threat_models.session import Records
 
 Floats = NDArray[np.float64]
 
-CHUNK = 1 << 22
-"""Entries of an array of records × classes × features that are worked on at once."""
 FARTHEST = 100.0
 """Margins are cut there: a class without records has none."""
 
@@ -65,33 +63,58 @@ class Discriminant:
 
     def margins(self, records: Records, steps: NDArray[np.int64]) -> Floats:
         """Each record's margin (n,) under the head with it added (step 1), removed (−1), or as it is (0)."""
-        rows = records.integers.astype(np.float64) @ self.vectors
-        size = max(1, CHUNK // self.means.size)
-        parts = [slice(start, start + size) for start in range(0, len(rows), size)]
-        return np.concatenate([self._margins(rows[at], records.labels[at], steps[at].astype(float)) for at in parts])
-
-    def _margins(self, rows: Floats, labels: NDArray[np.int64], steps: Floats) -> Floats:
-        own = np.arange(len(rows))
-        counts = np.tile(self.counts, (len(rows), 1))
-        counts[own, labels] += steps
-        total = self.total + steps
-        centre = (self.counts @ self.means / self.total) + 0 * rows
+        rows, labels, step = self._centred(records), records.labels, steps.astype(np.float64)
+        means = self.means - self.counts @ self.means / self.total
+        own, total = self.counts[labels] + step, self.total + step
         is_within = self.covariance == "within"
-        away = rows - (self.means[labels] if is_within else centre)
-        among = self.counts[labels] if is_within else np.full(len(rows), self.total)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.where(among + steps > 0, steps * among / (among + steps), 0.0)
-            moved = self.means[labels] + (rows - self.means[labels]) * (steps / counts[own, labels])[:, None]
-        means = np.tile(self.means, (len(rows), 1, 1))
-        means[own, labels] = np.where(counts[own, labels, None] > 0, moved, 0.0)
-        centre += (rows - centre) * (steps / total)[:, None]
-        freedom = total - ((counts > 0).sum(axis=1) if is_within else 1)
+        away, among = (
+            (rows - means[labels], self.counts[labels]) if is_within else (rows, np.full(len(rows), self.total))
+        )
+        factor = np.where(among + step > 0, step * among / np.maximum(among + step, 1), 0.0)
+        freedom = total - (self._classes(labels, own) if is_within else 1)
         trace = self.values.sum() + factor * np.einsum("nd,nd->n", away, away)
         inverse = 1 / (self.values + (self.ridge * trace / len(self.values))[:, None])
-        left, right = rows[:, None] - (means + centre[:, None]) / 2, means - centre[:, None]
-        weighted = inverse * away
-        update = factor / (1 + factor * np.einsum("nd,nd->n", weighted, away))
-        quadratic = np.einsum("ncd,nd,ncd->nc", left, inverse, right)
-        quadratic -= update[:, None] * (left @ weighted[:, :, None])[..., 0] * (right @ weighted[:, :, None])[..., 0]
+        moved = means[labels] + (rows - means[labels]) * (step / np.maximum(own, 1))[:, None]
+        scores = _quadratic(rows, means, moved, labels, rows * (step / total)[:, None], inverse, away, factor)
+        counts = np.tile(self.counts, (len(rows), 1))
+        counts[np.arange(len(rows)), labels] = own
         with np.errstate(divide="ignore"):
-            return margins(freedom[:, None] * quadratic + np.log(counts / total[:, None]), labels)
+            return margins(freedom[:, None] * scores + np.log(counts / total[:, None]), labels)
+
+    def _centred(self, records: Records) -> Floats:
+        """Records in the eigenbasis, less the mean of all that the head is over: nothing large is ever subtracted."""
+        rows: Floats = records.integers.astype(np.float64) @ self.vectors
+        return rows - self.counts @ self.means / self.total
+
+    def _classes(self, labels: NDArray[np.int64], own: Floats) -> Floats:
+        """The number of classes with records, for each change of one's own class to `own` of them."""
+        present = self.counts > 0
+        found: Floats = present.sum() - present[labels] + (own > 0)
+        return found
+
+
+def _quadratic(
+    rows: Floats,
+    means: Floats,
+    moved: Floats,
+    labels: NDArray[np.int64],
+    centre: Floats,
+    inverse: Floats,
+    away: Floats,
+    factor: Floats,
+) -> Floats:
+    """(q − (μ_j + m)/2)ᵀ (Λ + ρI + k·u·uᵀ)⁻¹ (μ_j − m), (n, C), μ_y being `moved`; all but `means` (C, d) by record.
+
+    `inverse` is 1/(Λ + ρ), `away` u and `factor` k.
+    """
+    weighted = inverse * away
+    own = np.arange(len(rows))
+    plain = (inverse * rows) @ means.T - inverse @ (means * means).T / 2
+    plain[own, labels] = (inverse * (rows - moved / 2) * moved).sum(axis=1)
+    plain -= (inverse * (rows - centre / 2) * centre).sum(axis=1)[:, None]
+    along = weighted @ means.T
+    along[own, labels] = (weighted * moved).sum(axis=1)
+    left = (weighted * (rows - centre / 2)).sum(axis=1)[:, None] - along / 2
+    right = along - (weighted * centre).sum(axis=1)[:, None]
+    update = factor / (1 + factor * (weighted * away).sum(axis=1))
+    return np.asarray(plain - update[:, None] * left * right)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.plan import NoiseFrom
-from secagg.privacy import OpenedNoise
+from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.likelihood import Noise, drawn, noise_ratio, total
 from threat_models.attacks.membership import from_release
@@ -102,6 +102,8 @@ def _differencing(views: tuple[Any, ...], knowledge: Knowledge, progress: Progre
     who = f"of {next(iter(apart))}" if len(apart) == 1 else f"of {len(apart)} clients together"
     kind = "exactly the vector" if noise is None else "the vector, under the noise of both sums,"
     sentence = f"The difference of the two sums is {kind} {who}." if apart else "Both sums are over the same clients."
+    if noise is not None and first.plan.unit == Unit.RECORD:
+        sentence += " What is claimed hides one record, not a client with many."
     return Finding("differencing", "", verdict(succeeded, True, controls), sentence, found, controls=controls)
 
 

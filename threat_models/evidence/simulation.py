@@ -106,7 +106,7 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
 def _knowledge(cast: Cast, settings: SimulationSettings, backbone: Callable[[Any], Any] | None) -> Knowledge:
     """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's."""
     dataset, plan = cast.features.dataset, cast.setup.plan
-    generator = np.random.default_rng(settings.seed)
+    generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
     names = cast.setup.context.names
     owner_of = np.empty(len(dataset.train), dtype=object)
     owner_of[:] = ""

@@ -68,15 +68,6 @@ def test_first_record_of_a_class_makes_it_present():
     assert bare.margins(records.take([0]), np.array([1]))[0] == pytest.approx(with_it, rel=1e-9)
 
 
-def test_chunks_do_not_matter(monkeypatch):
-    """Records go through in pieces with the same result."""
-    records = some_records()
-    shadow = Discriminant.of(records, CLASSES, "within", 1e-3)
-    whole = shadow.margins(records, np.ones(COUNT, dtype=int))
-    monkeypatch.setattr("threat_models.attacks.leave_one_out.CHUNK", 7 * CLASSES * DIMENSION)
-    assert np.allclose(shadow.margins(records, np.ones(COUNT, dtype=int)), whole, rtol=1e-12)
-
-
 def test_losses_are_cross_entropy_and_entropy():
     """Golden: scores (0, ln 3) give the probabilities ¼ and ¾."""
     loss, entropy = losses(np.array([[0.0, np.log(3)]]), np.array([1]))
