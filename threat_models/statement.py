@@ -17,8 +17,8 @@ SPREAD = 4
 """Features of the second canary."""
 PACKAGES = ("numpy", "scipy", "torch", "secagg")
 LIMITS = (
-    "Attacks that are not listed here were not run; better ones may exist. A failed one proves nothing beyond its power.",
-    "A transcript cannot show how noise was drawn, what an aggregator added up, or what a member kept: see residual risks.",
+    "Attacks not listed here were not run; better ones may exist. A failed one proves nothing beyond its power.",
+    "A transcript cannot show how noise was drawn, what an aggregator added up, or what a member kept.",
     "Side channels of machines, and what was published about the same people elsewhere, are out of scope.",
 )
 

@@ -133,8 +133,8 @@ class ServerProtocol:
 
     def _told(self) -> tuple[str, ...]:
         """Why second parties have left, in their own words: without them there is no sum."""
-        seconds, roster = self._setup.context.seconds, self._setup.roster
-        return tuple(f"{roster.name(index)} left: {self._reasons[index]}" for index in seconds if index in self._reasons)
+        left = [index for index in self._setup.context.seconds if index in self._reasons]
+        return tuple(f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in left)
 
     def declare(self, request: Any) -> None:
         """The sum is made: it is shown to the party that can open it. Raises ProtocolViolation for another sum's."""

@@ -18,6 +18,8 @@ from secagg.experiments.features import Features
 from secagg.experiments.sessions import run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Cast
+from secagg.features import FeatureMap
+from secagg.features.program import Program
 from secagg.parties import LocalRecords, SessionSetup, SumResult, conclude, contribution_of
 from secagg.plan import Plan
 from secagg.protection.messages import RoundOpening
@@ -47,13 +49,17 @@ def rehearse(
     progress: Callable[[int, int], None] | None = None,
     backbone: Callable[[Any], Any] | None = None,
 ) -> Rehearsal:
-    """Run the plan once. Raises BadInput for a method that sums no class counts and features, or a protocol's abort."""
+    """Run the plan once; `backbone` stands in for one with gradients where the plan's has none.
+
+    Raises BadInput for a method that sums no class counts and features, or a protocol's abort.
+    """
     features = Features.of(dataset, settings, progress)
     cast = Cast.of(features, settings)
     for setup, result, vectors, sent in _rounds(cast):
         if MAIN in result.blocks:
             first = _session(setup, result, vectors, sent)
-            return Rehearsal((first, _without_last(cast, setup)), _knowledge(cast, settings, backbone), cast.notes)
+            known = backbone or with_gradients(features.map)
+            return Rehearsal((first, _without_last(cast, setup)), _knowledge(cast, settings, known), cast.notes)
     raise BadInput(f"the method {settings.method} sums no {MAIN}", remedy="audit fedcgs or prototypes")
 
 
@@ -132,6 +138,21 @@ def records_of(plan: Plan, features: NDArray[np.float64], records: DataRecords, 
     local = LocalRecords.of(plan, features[rows], records.take(rows))
     images = images_of(records.inputs[rows]) if plan.data_kind == "images" else None
     return Records(local.integers, local.labels, features[rows], images)
+
+
+def with_gradients(features: FeatureMap) -> Callable[[Any], Any] | None:
+    """An exported program as a function of image tensors (n, c, h, w) with gradients; None for other feature maps."""
+    program = features.backbone
+    if not isinstance(program, Program) or features.expansion is not None or len(program.input_shape) != 3:
+        return None
+
+    def apply(images: Any) -> Any:
+        import torch
+
+        colours = images.expand(-1, program.input_shape[0], -1, -1)
+        return torch.cat([program.module(image[None]).reshape(1, -1) for image in colours])
+
+    return apply
 
 
 def images_of(inputs: NDArray[Any]) -> NDArray[np.uint8]:

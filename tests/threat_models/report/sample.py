@@ -20,6 +20,7 @@ NOTES = (
     AttackNote("membership_release", "Membership, from the sum", "Neyman & Pearson 1933; Dong, Roth & Su 2022"),
     AttackNote("membership_head", "Membership, from the head", "Carlini et al. 2022"),
     AttackNote("sizes_and_timing", "Sizes and order of messages", "Dyer et al. 2012"),
+    AttackNote("masked_uploads", "Are masked uploads uniform?", "Bonawitz et al. 2017"),
     AttackNote("differencing", "Difference of two sums", "Dinur & Nissim 2003"),
     AttackNote("malicious_server", "Probes by a cheating server", "Pasquini, Francati & Ateniese 2022"),
 )
@@ -115,6 +116,7 @@ def good_findings():
             measures=(measure("AUC", 0.502, 0.49, 0.515, baseline=0.5, ceiling=0.575),),
         ),
         finding("sizes_and_timing", Verdict.FAILS, "Sizes depend on the plan alone."),
+        finding("masked_uploads", Verdict.FAILS, "They look uniform."),
     )
 
 
