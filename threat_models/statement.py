@@ -13,6 +13,8 @@ from threat_models.report.content import LowerBound, Promise, Subject
 from threat_models.session import Session
 
 RELEASES = 20_000
+LEVEL = 0.001
+"""How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
 SPREAD = 4
 """Features of the second canary."""
 PACKAGES = ("numpy", "scipy", "torch", "secagg")
@@ -49,8 +51,8 @@ def promise_of(session: Session, progress: Callable[[int, int], None]) -> Promis
             plan.unit,
             "",
         )
-    bound = audit_release(claim, releases=RELEASES, progress=progress)
-    wider = audit_release(claim, releases=RELEASES, spread=SPREAD) if _has_moments(session) else bound
+    bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
+    wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if _has_moments(session) else bound
     return Promise(
         sentence=claim.sentence(),
         claimed=claim.epsilon,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from threat_models.active.consortium import Consortium
-from threat_models.active.stage import Cheat, Everyone, play
+from threat_models.active.stage import Cheat, Everyone, Offer, offer, play
 from threat_models.findings import Control, Finding, Measure, Verdict
 
 Attempt = Callable[[Path], Awaitable[tuple[Cheat, Mapping[int, str]]]]
@@ -71,9 +71,18 @@ async def run_probe(probe: Probe, folder: Path) -> ProbeResult:
 
 
 async def honest_control(protection: str, folder: Path) -> Control:
-    """The same harness with a server that does not cheat: everybody must have an outcome, of one sum."""
+    """The same harness with a server that does not cheat: nobody may refuse, everybody has an outcome of one sum."""
     endings = await play(Everyone(Consortium.enrol(folder, protection)))
-    return Control(f"an honest server, {protection}", expected=True, succeeded=not any(endings.values()))
+    return Control(f"refusals of an honest server, {protection}", expected=False, succeeded=any(endings.values()))
+
+
+async def careless_control(folder: Path) -> Control:
+    """A plan without protection, offered to clients whose policy allows it: the harness must see that they answer."""
+    consortium = Consortium.enrol(folder, "masked")
+    bare = replace(consortium.plan, protection="none")
+    cheat = Offer(replace(consortium, plan=bare, policy=replace(consortium.policy, protections=("none",))))
+    await offer(cheat)
+    return Control("no protection, offered to careless clients", expected=True, succeeded=bool(cheat.answered))
 
 
 def finding_of(results: Sequence[ProbeResult], controls: Sequence[Control]) -> Finding:

@@ -12,7 +12,7 @@ from pathlib import Path
 from threat_models.active.masked import MASKED
 from threat_models.active.openers import OPENERS
 from threat_models.active.plans import PLANS
-from threat_models.active.probe import ProbeResult, finding_of, honest_control, run_probe
+from threat_models.active.probe import ProbeResult, careless_control, finding_of, honest_control, run_probe
 from threat_models.attacks.attack import Progress
 from threat_models.findings import Control, Finding
 
@@ -40,13 +40,15 @@ def run_probes(progress: Progress = lambda done, total: None) -> tuple[ProbeResu
 
 
 def run_controls() -> tuple[Control, ...]:
-    """The same harness with honest servers: every party must end with an outcome."""
+    """The same harness with honest servers, which nobody may refuse, and with clients that refuse nothing."""
 
     async def run() -> tuple[Control, ...]:
         controls = []
         for protection in HONEST:
             with tempfile.TemporaryDirectory(prefix="secagg-control-") as folder:
                 controls.append(await honest_control(protection, Path(folder)))
+        with tempfile.TemporaryDirectory(prefix="secagg-control-") as folder:
+            controls.append(await careless_control(Path(folder)))
         return tuple(controls)
 
     with _quiet():

@@ -8,7 +8,7 @@ import pytest
 from secagg.protection.masking import binding
 from threat_models.active import PROBES, Probe, ProbeResult, finding_of, run_probe
 from threat_models.active.consortium import NOISY, Consortium
-from threat_models.active.probe import honest_control
+from threat_models.active.probe import careless_control, honest_control
 from threat_models.active.run import HONEST
 from threat_models.active.stage import Cheat, play
 from threat_models.findings import Control, Verdict
@@ -28,16 +28,22 @@ async def test_cheat_is_refused(probe: Probe, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protection", HONEST)
 async def test_honest_server_is_not_refused(protection: str, tmp_path: Path) -> None:
-    """Positive control: with a server that does not cheat, every client and second party ends with an outcome."""
+    """Negative control: with a server that does not cheat, every client and second party ends with an outcome."""
     control = await honest_control(protection, tmp_path)
     assert control.holds
-    assert control.succeeded
+    assert not control.succeeded
+
+
+async def test_careless_clients_are_seen_to_answer(tmp_path: Path) -> None:
+    """Positive control: clients whose policy allows no protection hand their vectors over, and the harness sees it."""
+    assert (await careless_control(tmp_path)).succeeded
 
 
 async def test_honest_rounds_and_second_sessions_are_not_refused(tmp_path: Path) -> None:
     """The plans of the probes about rounds and repeated sessions are carried to their end when nobody lies."""
-    rounds = {"parameters": (("refine", 1),), "class_gate": 1}  # without noise, which would move classes at random
-    consortium = Consortium.enrol(tmp_path, "masked", **rounds)
+    gated = Consortium.enrol(tmp_path / "gated", "masked", class_gate=1)  # noise would move classes at random
+    assert not any((await play(Cheat(gated))).values())
+    consortium = Consortium.enrol(tmp_path / "rounds", "masked", **{**NOISY, "parameters": (("refine", 1),)})
     assert not any((await play(Cheat(consortium))).values())
     generous = replace(consortium.policy, max_epsilon_total=20.0)
     again = replace(consortium.again(**NOISY), policy=generous)
