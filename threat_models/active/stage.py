@@ -194,7 +194,7 @@ async def _endings(cheat: Cheat, work: Mapping[int, Coroutine[Any, Any, Any]]) -
     """How the targets' work ended, when all of them have ended or one has answered a lie; the others are given up."""
     tasks = {member: asyncio.ensure_future(_ending(each)) for member, each in work.items()}
     over = asyncio.ensure_future(cheat.went_along.wait())
-    all_ended = asyncio.gather(*(tasks[member] for member in cheat.targets), return_exceptions=True)
+    all_ended = asyncio.ensure_future(asyncio.wait([tasks[member] for member in cheat.targets]))
     either: set[asyncio.Future[Any]] = {all_ended, over}
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
