@@ -83,9 +83,9 @@ class SharedSession:
 
     def _collect(self, keys: Mapping[int, Any]) -> None:
         """The clients upload, then every aggregator fixes what it accepted."""
-        for member, message in keys.items():
+        for member in self._context.clients:
             if self._leaves.get(member) != BEFORE:
-                self._upload(member, _through(message))
+                self._upload(member, _through(keys[member]))
         for index, state in self._states.items():
             with self._timed("SetPledges"):
                 self._take(index, state.close(self._context, self._parties[index]))

@@ -57,11 +57,15 @@ class FederationServer:
         return total
 
     async def run(self) -> Stage:
-        """Carry every session to its outcome; return the last. Raises SessionAborted or BadInput as a session does."""
+        """Carry every session to its outcome; return the last. Raises SessionAborted or BadInput as a session does.
+
+        The next round does not wait until everybody has the outcome of the last one: they fetch it beside it.
+        """
         done = 0
         while done < len(self._stages):
-            await self.stages[done].session.run()
+            await self.stages[done].session.decide()
             done += 1
+        await self.stages[-1].session.run()
         return self.stages[-1]
 
     async def submit(self, member: int, frame: bytes) -> bytes:

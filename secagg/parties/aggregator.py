@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
+from secagg.parties.memory import write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, read_vector
 from secagg.plan import NoiseFrom
@@ -25,6 +27,8 @@ from secagg.protection.sharing.context import SharedContext, sealed_bytes
 from secagg.protection.sharing.messages import SetPledges, ShareManifest, ShareReceipt
 from secagg.transcript import Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 
+CLOSING_FILE = "closing"
+"""Holds the time (seconds of the system's clock) at which an aggregator stops taking uploads."""
 _SAID = (ShareReceipt.__name__, SetPledges.__name__)
 
 
@@ -109,9 +113,16 @@ class AggregatorWork:
         self._collecting = state
         self._look()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._complete.wait(), self._setup.join_seconds)
+            await asyncio.wait_for(self._complete.wait(), self._seconds_left())
         closing, self._collecting, self._is_closed = self._collecting, None, True
         return closing.close(self._context, self._me)
+
+    def _seconds_left(self) -> float:
+        """Until the collection closes: a restart does not begin the plan's time anew."""
+        file, whole = self._folder / CLOSING_FILE, float(self._setup.join_seconds)
+        if not file.exists():
+            write_synced(file, str(time.time() + whole).encode())
+        return min(whole, max(0.0, float(file.read_text(encoding="ascii")) - time.time()))
 
     def _relive(self, state: Collecting) -> Collecting:
         """Take in the uploads that the transcript holds; one whose receipt it lacks is given it now."""

@@ -69,7 +69,8 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     honest = least - plan.dropouts - plan.colluders
     said = (
         f"classes of which fewer than {least} clients have a record are left out of the sums after the census, and of "
-        f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude"
+        f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude, "
+        "if the census is opened as it is"
     )
     noise = setup.opened_noise(clients)
     if noise is not None:

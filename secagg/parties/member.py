@@ -89,8 +89,12 @@ class MemberSession:
         self._acknowledgement = b""
         self._is_received = False
         self._has_sent = False
-        for record in journal.records():
-            self._relive(record.kind, record.content)
+        try:
+            for record in journal.records():
+                self._relive(record.kind, record.content)
+        except SessionAborted:
+            self._forget()  # a crash may have come between the end and the erasure
+            raise
 
     @property
     def outcome(self) -> Outcome | None:
@@ -134,10 +138,10 @@ class MemberSession:
         while True:
             for frame in frames:
                 self._journal.append("sent", frame)
-            for frame in frames:
-                await self._send(connections, state, frame)
+            await self._send_all(connections, state, frames)
             if isinstance(state, WorkingState):
                 incoming = None
+                await self._begun(connections[SERVER_INDEX], state)
             else:
                 try:
                     incoming = await self._receive(connections[SERVER_INDEX], state.awaits)
@@ -191,6 +195,24 @@ class MemberSession:
             frames.append(sign_frame(self._me.identity, body))
             head = chain(head, "sent", frames[-1])
         return tuple(frames)
+
+    async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
+        """Send what leaves from a state. A second party that is gone is no matter once there is an outcome."""
+        try:
+            for frame in frames:
+                await self._send(connections, state, frame)
+        except ServerAway:
+            if not isinstance(state, ReceiptState):
+                raise
+            with contextlib.suppress(SecaggError):
+                if await connections[SERVER_INDEX].fetch(self._context.plan, Outcome.__name__, 0.0):
+                    return
+            raise
+
+    async def _begun(self, connection: Connection, state: WorkingState) -> None:
+        """Wait for the server's word that opens a party's own work, where there is one."""
+        if state.opened_by is not None:
+            await self._receive(connection, state.opened_by)
 
     async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
         body, announcement = peek(frame), self._script.announcement

@@ -82,7 +82,14 @@ class ServerSession:
         return self._steps_seconds
 
     async def run(self) -> Outcome:
-        """Carry the session to its outcome and wait for the members to have it.
+        """Carry the session to its outcome and wait for the members to have it. Raises what `decide` raises."""
+        outcome = await self.decide()
+        _log.info("the sum is opened; its members have %d s to fetch the outcome", self._protocol.seconds_to_wait)
+        await self._until_complete()
+        return outcome
+
+    async def decide(self) -> Outcome:
+        """Carry the session to its outcome.
 
         Raises SessionAborted, or BadInput when the disk fails (start again to go on).
         """
@@ -101,8 +108,7 @@ class ServerSession:
                 await self._until_complete()
                 self._close_step()
             self._steps_seconds[name] = clock() - begun
-        _log.info("the sum is opened; its members have %d s to fetch the outcome", self._protocol.seconds_to_wait)
-        await self._until_complete()
+        self._publish()
         return self._protocol.outcome
 
     async def submit(self, member: int, frame: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from methods import Method, method_named
+from methods.gate import GATE
 from methods.method import Noise, Round, Sum
 from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
@@ -66,6 +67,11 @@ class SessionSetup:
         protection = protection_named(plan.protection)
         context = _context(plan, roster)
         fewest, claim = protection.fewest(context), None
+        if plan.method_parameters.get(GATE) and fewest < len(roster.clients) - plan.dropouts:
+            raise BadInput(
+                f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
+                remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
+            )
         if plan.has_noise:
             claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, roster, fewest))
         calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)

@@ -12,7 +12,9 @@ from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import read_vector
 from secagg.protection.messages import Outcome, Receipt
-from secagg.protection.sharing.messages import ShareManifest
+from secagg.protection.sharing.binding import receipt_is_signed
+from secagg.protection.sharing.context import SharedContext
+from secagg.protection.sharing.messages import ShareManifest, ShareReceipt
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 
@@ -75,7 +77,7 @@ class MemberVerifier:
         elif body.step == ShareManifest.__name__:
             self._check_upload(record, body)
         else:
-            self._receipts.append(self._setup.roster.name(body.sender))
+            self._check_receipt(record, body)
 
     def _check_servers(self, record: Record, body: FrameBody) -> None:
         self._server_heads.add(chain(body.head, "sent", record.content))
@@ -95,6 +97,21 @@ class MemberVerifier:
         except BadInput as error:
             raise TranscriptInvalid(record.index, str(error)) from None
         self._uploads += 1
+
+    def _check_receipt(self, record: Record, body: FrameBody) -> None:
+        """A client keeps receipts that its aggregators really signed."""
+        receipt: ShareReceipt = payload_of(body, ShareReceipt)
+        context = self._setup.context
+        require(
+            isinstance(context, SharedContext)
+            and body.sender in context.seconds
+            and receipt.aggregator == context.number_of(body.sender)
+            and receipt.client == self._me
+            and receipt_is_signed(context, receipt),
+            record,
+            "a receipt is not its aggregator's for this client",
+        )
+        self._receipts.append(self._setup.roster.name(body.sender))
 
     def conclusion(self, records: int) -> dict[str, Any]:
         """What the transcript proves. Raises TranscriptInvalid when its end is missing."""

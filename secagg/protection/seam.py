@@ -124,9 +124,9 @@ class ReceiptState(Protocol):
 
 @runtime_checkable
 class WorkingState(Protocol):
-    """A step of a second party at which it waits for nothing of the server: its own work leads on from here."""
+    """A step of a second party whose own work leads on from here, once the server has said what `opened_by` names."""
 
-    works_on: ClassVar[str]
+    opened_by: ClassVar[type | None]
 
 
 @runtime_checkable

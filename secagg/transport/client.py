@@ -76,9 +76,12 @@ class Link:
         while True:
             patience = round(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
             request = rpc.FetchRequest(plan=plan, step=step, patience=patience)
+            asked = time.monotonic()
             frame = await self._persist(partial(self._receive, request))
             if frame or time.monotonic() >= deadline:
                 return frame
+            if time.monotonic() < asked + RETRY_SECONDS:
+                await asyncio.sleep(RETRY_SECONDS)  # a peer that does not keep the call open is not asked all the time
 
     async def _receive(self, request: rpc.FetchRequest) -> bytes:
         frame = bytearray()

@@ -64,18 +64,16 @@ class Endpoint(rpc.SessionServicer):
     async def Upload(self, request_iterator: AsyncIterator[rpc.UploadPart], context: Any) -> rpc.SubmitReply:
         """A frame, then the vector in parts."""
         member = await self._caller(context)
-        parts = aiter(request_iterator)
-        first = await anext(parts, None)
-        frame = first.frame if first is not None else b""
         if member in self._uploading:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one upload at a time")
-        return rpc.SubmitReply(frame=await self._guard(member, context, self._upload(member, frame, _data(parts))))
+        return rpc.SubmitReply(frame=await self._guard(member, context, self._upload(member, aiter(request_iterator))))
 
-    async def _upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
+    async def _upload(self, member: int, parts: AsyncIterator[rpc.UploadPart]) -> bytes:
         self._uploading.add(member)
         try:
+            first = await _within(parts)
             async with self._uploads:
-                return await self._coordinator.upload(member, frame, parts)
+                return await self._coordinator.upload(member, first.frame if first is not None else b"", _data(parts))
         finally:
             self._uploading.discard(member)
 
@@ -137,16 +135,18 @@ class Health(health_aio.HealthServicer):
 
 
 async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
-    while True:
-        try:
-            part = await asyncio.wait_for(anext(parts, None), CALL_SECONDS)
-        except TimeoutError:
-            raise MalformedMessage("UploadPart", f"nothing came for {CALL_SECONDS:.0f} s") from None
-        if part is None:
-            return
-        if part.WhichOneof("part") != "data" or len(part.data) > CHUNK_BYTES:
-            raise MalformedMessage("UploadPart", f"only data of at most {CHUNK_BYTES} bytes may follow the frame")
+    while (part := await _within(parts)) is not None:
+        if part.WhichOneof("part") != "data" or not 0 < len(part.data) <= CHUNK_BYTES:
+            raise MalformedMessage("UploadPart", f"only data of 1 to {CHUNK_BYTES} bytes may follow the frame")
         yield part.data
+
+
+async def _within(parts: AsyncIterator[rpc.UploadPart]) -> rpc.UploadPart | None:
+    """The next part, None after the last. Raises MalformedMessage when the caller is silent for too long."""
+    try:
+        return await asyncio.wait_for(anext(parts, None), CALL_SECONDS)
+    except TimeoutError:
+        raise MalformedMessage("UploadPart", f"nothing came for {CALL_SECONDS:.0f} s") from None
 
 
 async def serve(credentials: Credentials, coordinator: Coordinator, listen: str) -> tuple[grpc.aio.Server, str]:

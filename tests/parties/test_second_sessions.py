@@ -137,7 +137,7 @@ async def test_nothing_secret_stays_when_the_session_is_over(tmp_path: Path, pro
     for member in (1, 2, 3):
         assert [path.name for path in stage.home(member).iterdir()] == ["transcript.log"]
     for member in stage.setup.context.seconds:
-        assert {path.name for path in stage.home(member).iterdir()} <= {"transcript.log", "uploads"}
+        assert {path.name for path in stage.home(member).iterdir()} <= {"transcript.log", "uploads", "closing"}
 
 
 @pytest.mark.parametrize(("protection", "seconds"), TOGETHER)

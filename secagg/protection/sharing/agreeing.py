@@ -83,7 +83,7 @@ class SetAgreed:
     `conflicts` is the evidence against clients that were left out because they told aggregators different things.
     """
 
-    works_on: ClassVar[str] = "sum"
+    opened_by: ClassVar[type | None] = None
     secret: bytes = field(repr=False)
     manifests: tuple[ShareManifest, ...]
     conflicts: tuple[ManifestConflict, ...]

@@ -38,7 +38,7 @@ def begin_aggregator(context: SessionContext, me: LocalParty) -> Transition:
 class Collecting:
     """The session key is published; uploads are taken. The sealed shares themselves lie where the caller keeps them."""
 
-    works_on: ClassVar[str] = "uploads"
+    opened_by: ClassVar[type | None] = SessionKeys
     secret: Annotated[bytes, Length(32)] = field(repr=False)
     manifests: Manifests
 

@@ -93,9 +93,9 @@ class GatheringKeys(_GatheringPledges):
         session_keys(self._context, (*others, *pledges))
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
-        """Show every client the session keys."""
+        """Show everybody the session keys: clients may upload, and the aggregators' time for that begins."""
         keys = SessionKeys(self._pledges())
-        return GatheringSets(self._context), dict.fromkeys(self._context.clients, keys)
+        return GatheringSets(self._context), dict.fromkeys((*self._context.clients, *self._context.seconds), keys)
 
 
 class GatheringSets(_GatheringPledges):

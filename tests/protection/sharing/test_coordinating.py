@@ -16,7 +16,11 @@ from tests.protection.sharing.rehearsal import Shared, identity, shared_context,
 
 # For each step of the server: the aggregators' step, what a missing one did not do, and to whom the answer goes.
 GATHERED: dict[str, tuple[str, str, Callable[[Shared], set[int]]]] = {
-    "SessionKeys": ("", "publish a session key", lambda session: set(session.context.clients)),
+    "SessionKeys": (
+        "",
+        "publish a session key",
+        lambda session: {*session.context.clients, *session.context.seconds},
+    ),
     "SetPledges": ("reveal set", "commit to what it accepted", lambda session: set(session.context.seconds)),
     "SetLists": (
         "agree",
