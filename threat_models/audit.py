@@ -30,6 +30,10 @@ def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowle
             why = f"it does not see {', '.join(lacking)}" if lacking else f"it takes {attack.sessions} sessions"
             findings.append(Finding(name, adversary.name, Verdict.NOT_APPLICABLE, f"{attack.title}: {why}."))
             continue
+        if attack.tries_records and not len(knowledge.candidates):
+            why = "it takes records that took part and others, which this audit was not given"
+            findings.append(Finding(name, adversary.name, Verdict.INCONCLUSIVE, f"{attack.title}: {why}."))
+            continue
         title = f"{adversary.title}: {attack.title}"
         found = attack.run(views, knowledge, lambda done, total, title=title: told(title, done, total))  # type: ignore[misc]
         findings.append(replace(found, adversary=adversary.name))

@@ -21,7 +21,8 @@ def audit(
         list[Path] | None, typer.Argument(help="transcript.log of a party, with its files beside it; none to simulate.")
     ] = None,
     threat_model: Annotated[
-        list[str] | None, typer.Option("--threat-model", help=f"An adversary; several allowed ({', '.join(USUAL)}).")
+        list[str] | None,
+        typer.Option("--threat-model", help=f"Several allowed; `attacks` names all. Default: {', '.join(USUAL)}."),
     ] = None,
     simulated: Annotated[
         bool, typer.Option("--simulate", help="Simulate the plan of the flags of simulate, and audit it.")
@@ -41,7 +42,7 @@ def audit(
     """
     speaker = Speaker(quiet=options["quiet"], json_to=options["json_to"])
     if simulated == bool(transcripts):
-        raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags")
+        raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     from secagg.cli.auditing import Question, answer  # loads what no other command needs
 
     asked = Question(

@@ -82,6 +82,8 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
         question.html.write_text(as_html(report), encoding="utf-8")
     if question.sarif is not None:
         question.sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
+    for written in filter(None, (question.html, question.sarif)):
+        speaker.say(f"wrote {written}")
     return report, result.exit_code
 
 
@@ -148,7 +150,7 @@ def _report(speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], 
         ]
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
-        title=f"Audit of a {session.plan.protection} session",
+        title=f"Audit of a session under the protection {session.plan.protection}",
         subject=subject_of(session, evidence.settings, evidence.transcripts),
         promise=promise,
         attacks=tuple(_notes().values()),

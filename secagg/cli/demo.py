@@ -81,13 +81,16 @@ def demo(
 def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]:
     """What two adversaries could have learnt from the first sum; the reports' places, and what the gate says."""
     from secagg.cli.auditing import Question, judged
+    from threat_models.report.content import Outcome
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
     report, _ = judged(speaker, Question((transcript,), adversaries, known, stage.data("public"), None, page, None))
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
-    verdict = report.gate.outcome.value if report.gate else "none"
+    lines = report.gate.lines if report.gate else ()
+    bad = [line.sentence for line in lines if line.outcome is not Outcome.PASS]
+    verdict = "; ".join(bad) if bad else "pass"
     return {"audit": str(page), "audit_gate": verdict, "audit_found": report.headline()}
 
 
@@ -201,7 +204,7 @@ def _report(
         _received(stage, setup),
         ("the server learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
         ("transcript", f"{verified['session']}; countersigned by {len(verified['countersigned_by'])} members"),
-        ("an audit of it", f"{content['audit_found']} The default gate says: {content['audit_gate']}"),
+        ("an audit of it", f"{content['audit_found']} The default gate: {content['audit_gate']}"),
     ]
     files = [
         ("head", content["head"]),

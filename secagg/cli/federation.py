@@ -169,6 +169,9 @@ def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
         raise BadInput(
             f"the plan's aggregators are {', '.join(sorted(names)) or 'none'}", remedy=f"give {wanted or 'none'}"
         )
+    for name, address in found.items():
+        if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
+            raise BadInput(f"{address!r} is no address of {name}", remedy="write HOST:PORT")
     return {names[name]: address for name, address in found.items()}
 
 

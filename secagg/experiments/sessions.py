@@ -34,7 +34,7 @@ def run_session(
     """
     context, source = setup.context, OperatingSystem()
     noise = _noise_of(setup)
-    members = {index: key for index, key in identities.items() if index != SERVER_INDEX}
+    members = {index: identities[index] for index in (*context.clients, *context.seconds)}
     if isinstance(context, SharedContext):
         return SharedSession(context, members, vector_of, source, leaves, noise).run()
     if isinstance(context, EncryptedContext):

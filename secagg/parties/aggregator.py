@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from secagg.transcript import Journal, chain, make_body, open_frame, payload_of,
 
 CLOSING_FILE = "closing"
 """Holds the time (seconds of the system's clock) at which an aggregator stops taking uploads."""
+_log = logging.getLogger("secagg.aggregator")
 _SAID = (ShareReceipt.__name__, SetPledges.__name__)
 
 
@@ -89,6 +91,7 @@ class AggregatorWork:
                 self._journal.append("received", frame)
                 receipt = following.receipt(self._context, self._me, member)
                 self._receipts[member] = self._answer(member, frame, receipt)
+                _log.info("a share from %s", name)
             self._collecting = following
             self._look()
         return self._receipts[member]

@@ -84,7 +84,9 @@ class ServerSession:
     async def run(self) -> Outcome:
         """Carry the session to its outcome and wait for the members to have it. Raises what `decide` raises."""
         outcome = await self.decide()
-        _log.info("the sum is opened; its members have %d s to fetch the outcome", self._protocol.seconds_to_wait)
+        _log.info(
+            "the sum is opened; its members have at most %d s to fetch the outcome", self._protocol.seconds_to_wait
+        )
         await self._until_complete()
         return outcome
 

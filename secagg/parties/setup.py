@@ -53,7 +53,7 @@ class SessionSetup:
         if plan.roster != roster.digest:
             raise BadInput(
                 f"the plan is for the roster {plan.roster.hex()[:16]}…, this member has {roster.digest.hex()[:16]}…",
-                remedy="have the authority hand out the roster again",
+                remedy="have the authority hand out the roster again, or write a plan for the new one",
             )
         plan.table_schema()
         plan.grid.unit(plan.dimension)

@@ -154,7 +154,8 @@ async def serve(credentials: Credentials, coordinator: Coordinator, listen: str)
     host, _, wanted = listen.rpartition(":")
     if not host or not wanted.isdigit() or int(wanted) > 65_535:
         raise BadInput(f"{listen!r} is no address to listen on", remedy="write HOST:PORT")
-    server = grpc.aio.server(options=KEEPALIVE, maximum_concurrent_rpcs=16 * len(credentials.roster.members) + 16)
+    options = [*KEEPALIVE, ("grpc.so_reuseport", 0)]  # a port that another process has is refused, not shared
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=16 * len(credentials.roster.members) + 16)
     rpc.add_SessionServicer_to_server(Endpoint(credentials, coordinator), server)
     health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)

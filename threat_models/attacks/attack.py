@@ -18,9 +18,10 @@ class Attack:
     """One attack: `run(views, knowledge, progress)` on the views of as many sessions as it needs, in order.
 
     `needs` are the attributes that a view must have, `sessions` how many sums about (nearly) the same data, `paper` who
-    published it. `run` returns a Finding whose `adversary` is empty (the driver fills it in), with its own positive and
-    negative controls: the same code on an unprotected copy, which must succeed, and on random data, which must not.
-    Where a control does not hold the verdict is inconclusive.
+    published it; `tries_records`: it takes candidate records to try and to score by. `run` returns a Finding whose
+    `adversary` is empty (the driver fills it in), with its own positive and negative controls: the same code on an
+    unprotected copy, which must succeed, and on random data, which must not. Where a control does not hold the verdict
+    is inconclusive.
     """
 
     name: str
@@ -29,3 +30,4 @@ class Attack:
     needs: tuple[str, ...]
     run: Callable[[tuple[Any, ...], Knowledge, Progress], Finding]
     sessions: int = 1
+    tries_records: bool = True

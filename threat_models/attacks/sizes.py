@@ -150,4 +150,5 @@ SIZES_AND_TIMING = Attack(
     "Dyer, Coull, Ristenpart & Shrimpton 2012",
     ("messages",),
     _run,
+    tries_records=False,
 )

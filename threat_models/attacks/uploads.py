@@ -136,4 +136,5 @@ MASKED_UPLOADS = Attack(
     "Bonawitz et al. 2017, Lemma 6.1 (what must hold)",
     ("uploads", "release"),
     run,
+    tries_records=False,
 )

@@ -1,0 +1,90 @@
+"""`secagg audit` and `secagg attacks`, as a security officer runs them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from secagg.transcript import FILE_NAME
+from tests.cli.command import Command
+from tests.parties.federation import Federation
+from tests.parties.stage import make_stage
+
+FEW = ("audit", "--simulate", "--dataset", "breast-cancer", "--clients", "4")
+
+
+@pytest.fixture
+async def transcripts(tmp_path: Path) -> dict[str, Path]:
+    """The server's transcript of a finished session without protection, and one in which a byte is another."""
+    stage = make_stage(tmp_path / "session", protection="none")
+    await Federation(stage).run()
+    good = stage.transcript(0)
+    bad = Path(shutil.copytree(good.parent, tmp_path / "damaged")) / FILE_NAME
+    content = bytearray(bad.read_bytes())
+    content[len(content) // 2] ^= 1
+    bad.write_bytes(content)
+    return {"good": good, "damaged": bad}
+
+
+def test_masked_sum_of_many_records_passes(secagg: Command, tmp_path: Path) -> None:
+    """The default gate passes an exact masked sum that holds many times more records than a record has dimensions."""
+    page, findings = tmp_path / "audit.html", tmp_path / "audit.sarif"
+    said = secagg(*FEW, "--threat-model", "curious_server", "--html", page, "--sarif", findings, "--json", "-")
+    assert (said.code, said.json["gate"]["outcome"]) == (0, "pass")
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert json.loads(findings.read_text(encoding="utf-8"))["version"] == "2.1.0"
+
+
+def test_unprotected_uploads_fail(secagg: Command) -> None:
+    """The default gate fails vectors in clear: exit 1."""
+    said = secagg(*FEW, "--protection", "none", "--threat-model", "curious_server", "--json", "-")
+    assert (said.code, said.json["gate"]["outcome"]) == (1, "fail")
+
+
+def test_several_threat_models_stand_in_one_report(secagg: Command) -> None:
+    """Each named adversary has its own view and findings."""
+    named = ("network_observer", "released_head_black_box")
+    said = secagg(*FEW, "--threat-model", named[0], "--threat-model", named[1], "--json", "-")
+    assert tuple(each["name"] for each in said.json["adversaries"]) == named
+
+
+def test_transcript_is_audited(secagg: Command, transcripts: dict[str, Path]) -> None:
+    """Without records to try, what takes them is inconclusive, and vectors in clear still fail the gate."""
+    said = secagg("audit", transcripts["good"], "--threat-model", "curious_server", "--json", "-")
+    found = {each["attack"]: each["verdict"] for each in said.json["adversaries"][0]["findings"]}
+    assert said.code == 1
+    assert found["unmixing"] == "inconclusive"
+    assert found["sizes_and_timing"] != "inconclusive"
+    assert len(said.json["subject"]["transcripts"]) == 1
+
+
+def test_damaged_transcript_is_no_evidence(secagg: Command, transcripts: dict[str, Path]) -> None:
+    """A transcript that does not verify is not audited: exit 3, and the record at fault is named."""
+    said = secagg("audit", transcripts["damaged"], "--quiet")
+    assert said.code == 3
+    assert "record" in said.complaint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("audit",), "--simulate"),
+        ((*FEW, "--threat-model", "nobody"), "no threat model"),
+        ((*FEW, "--gate", "missing.toml"), "missing.toml"),
+        ((*FEW, "--method", "dp-sgd"), ""),
+        (("audit", "nowhere.log", "--simulate"), "say what to audit"),
+    ],
+)
+def test_bad_questions_are_refused(secagg: Command, arguments: tuple[str, ...], words: str) -> None:
+    """What cannot be audited gets one line with a remedy: exit 2."""
+    said = secagg(*arguments, "--quiet")
+    assert said.code == 2
+    assert words in said.complaint
+
+
+def test_attacks_are_listed_with_their_papers(secagg: Command) -> None:
+    """Every attack says what it is after, who published it and which adversaries use it."""
+    listed = secagg("attacks", "--json", "-").json["attacks"]
+    assert {"unmixing", "feature_inversion", "membership_release", "malicious_server"} <= set(listed)
+    assert all(each["paper"] and each["adversaries"] for each in listed.values())
