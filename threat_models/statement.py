@@ -7,7 +7,6 @@ import platform
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
-from secagg.privacy import PrivacyClaim
 from threat_models.estimation import EpsilonBound, audit_release
 from threat_models.report.content import LowerBound, Promise, Subject
 from threat_models.session import Session
@@ -61,7 +60,7 @@ def promise_of(session: Session, progress: Callable[[int, int], None]) -> Promis
         delta=claim.delta,
         unit=plan.unit,
         adjacency=plan.adjacency,
-        measured=_measured(claim, bound, wider),
+        measured=_measured(bound, wider),
     )
 
 
@@ -69,15 +68,13 @@ def _has_moments(session: Session) -> bool:
     return "second_moment" in session.release and session.plan.dimension >= SPREAD
 
 
-def _measured(claim: PrivacyClaim, bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
+def _measured(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
     """The bound of the worst record; one spread over some features also meets the noise off B's diagonal."""
+    telling = wider if wider.refuted and not bound.refuted else bound
     return LowerBound(
         lower=bound.lower,
         method=bound.epsilon.method,
-        sentence=(
-            f"{bound.releases:,} re-releases of each case, with the plan's own noise, show epsilon at least "
-            f"{bound.lower:.3g} of the {claim.epsilon:.3g} claimed. {bound.assumption}"
-        ),
+        sentence=f"{telling.sentence} Assumed: {telling.assumption}.",
         power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
         refuted=bound.refuted or wider.refuted,
         curve=bound.curve,

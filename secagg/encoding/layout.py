@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ class Block:
     def size(self) -> int:
         """Number of entries."""
         return math.prod(self.shape)
+
+
+def sum_digest(vector: Integers) -> bytes:
+    """SHA-256 of a sum as little-endian int64 in layout order (`aggregate_sha256`), 32 bytes."""
+    return hashlib.sha256(vector.astype("<i8").tobytes()).digest()
 
 
 @dataclass(frozen=True)

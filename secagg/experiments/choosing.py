@@ -12,14 +12,13 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.experiments.in_memory import Measured
 from secagg.experiments.sessions import run_session
+from secagg.experiments.simulation import SECONDS
 from secagg.parties import SessionSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import PROTECTIONS, protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 
-SECONDS = {"aggregator": 2, "key-holder": 1}
-"""How many of a role are supposed where a roster has too few."""
 MOST_MEASURED = 12
 """Clients in the session that is measured; what a masked client does grows with their number."""
 TRUST = {
@@ -87,6 +86,7 @@ def _choice(name: str, data: PublicData, roster: Roster, choices: PlanChoices) -
 
 
 def _with_seconds(roster: Roster, role: str) -> Roster:
+    """The roster with as many of the role as a simulation has, where it has fewer."""
     lacking = SECONDS.get(role, 0) - len(roster.with_role(role))
     keys = [SigningKey.generate(OperatingSystem()) for _ in range(max(0, lacking))]
     added = [Member(f"supposed-{role}-{number}", role, key.public) for number, key in enumerate(keys, start=1)]

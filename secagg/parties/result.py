@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Round
-from secagg.encoding import Integers
+from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.parties.memory import write_synced
@@ -52,7 +52,7 @@ class SumResult:
     @property
     def aggregate_sha256(self) -> bytes:
         """SHA-256 of the opened blocks as little-endian int64 in layout order."""
-        return hashlib.sha256(self.release).digest()
+        return sum_digest(self.vector)
 
     @property
     def next_broadcast(self) -> bytes:

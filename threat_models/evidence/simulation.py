@@ -47,19 +47,15 @@ def rehearse(
     dataset: Dataset,
     settings: SimulationSettings,
     progress: Callable[[int, int], None] | None = None,
-    backbone: Callable[[Any], Any] | None = None,
 ) -> Rehearsal:
-    """Run the plan once; `backbone` stands in for one with gradients where the plan's has none.
-
-    Raises BadInput for a method that sums no class counts and features, or a protocol's abort.
-    """
+    """Run the plan once. Raises BadInput for a method that sums no class counts, or a protocol's abort."""
     features = Features.of(dataset, settings, progress)
     cast = Cast.of(features, settings)
     for setup, result, vectors, sent in _rounds(cast):
         if MAIN in result.blocks:
             first = _session(setup, result, vectors, sent)
-            known = backbone or with_gradients(features.map)
-            return Rehearsal((first, _without_last(cast, setup)), _knowledge(cast, settings, known), cast.notes)
+            known = _knowledge(cast, settings, with_gradients(features.map))
+            return Rehearsal((first, _without_last(cast, setup)), known, cast.notes)
     raise BadInput(f"the method {settings.method} sums no {MAIN}", remedy="audit fedcgs or prototypes")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from secagg.data.records import BAD
-from secagg.encoding import Integers
+from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.head import LinearHead, load_safetensors
 from secagg.parties import Pipeline, SessionSetup
@@ -78,12 +77,12 @@ def known_of(session: Session, known: str | None, public: str | None) -> Knowled
     return Knowledge(candidates, owners, others.take(slice(half, None)) if public else None)
 
 
-def _records_of_file(session: Session, source: str, backbone: str | None = None) -> Records:
+def _records_of_file(session: Session, source: str) -> Records:
     """Records of a file as the session's plan makes them."""
     pipeline = Pipeline.of_plan(session.plan)
     read = pipeline.records(source, tolerant=True)
     rows = np.flatnonzero(read.labels != BAD)
-    features = pipeline.features(read.inputs[rows], backbone)
+    features = pipeline.features(read.inputs[rows])
     return records_of(session.plan, features, read.take(rows), np.arange(len(rows)))
 
 
@@ -105,13 +104,9 @@ def _release(setup: SessionSetup, folder: Path, outcome: Outcome) -> Blocks:
         return {}
     with np.load(file, allow_pickle=False) as stored:
         vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
-    if _digest(vector) != outcome.aggregate_sha256:
+    if sum_digest(vector) != outcome.aggregate_sha256:
         raise BadInput(f"{file} is not the sum that the transcript names", remedy="restore it")
     return blocks_of(setup, vector)
-
-
-def _digest(vector: Integers) -> bytes:
-    return hashlib.sha256(vector.astype("<i8").tobytes()).digest()
 
 
 def _head(folder: Path) -> LinearHead | None:

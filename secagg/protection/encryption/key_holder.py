@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
 from secagg.crypto.sealing import SealBroken, unseal
-from secagg.encoding import Integers
+from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import binding as bind
@@ -67,7 +67,7 @@ class HeldKey:
         packed = context.ring.pack(context.ring.encode(integers))
         unsigned = OpenedSum(digest, len(packed), hashlib.sha256(packed).digest(), bytes(64))
         opened = bind.sign_opened(context, me.identity, unsigned)
-        spent = SpentKey(declaration.members, hashlib.sha256(integers.astype("<i8").tobytes()).digest())
+        spent = SpentKey(declaration.members, sum_digest(integers))
         return Transition(spent, opened, packed)
 
     def _open(self, context: EncryptedContext, total: Polynomials, mask_keys: list[bytes]) -> Integers:
