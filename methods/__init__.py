@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from methods.fedcgs import FedCGS
 from methods.gate import GATE, Gated
-from methods.method import Method
+from methods.method import Method, Parameters
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
 
@@ -38,17 +38,34 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
     return Gated(method, threshold) if threshold else method
 
 
-def parameters_of(name: str, given: Mapping[str, str | float | None]) -> dict[str, str | float]:
-    """Return what was given of the options that methods share; None is not given.
+def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
+    """Return what was given of the options that methods share (None: not given), and in `text`: "slots=64 keep=0.9".
 
-    Raises BadInput for one that the method does not have, unless it has FedCGS's default, which says nothing.
+    Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing.
     """
     known, defaults = method_named(name).parameters, FedCGS().parameters
     chosen = {key: value for key, value in given.items() if value is not None}
     for key in set(chosen) - set(known):
         if chosen[key] != defaults.get(key):
             raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use {FedCGS.name}")
-    return {key: value for key, value in chosen.items() if key in known}
+    return {key: value for key, value in chosen.items() if key in known} | _read(name, known, text)
+
+
+def _read(name: str, known: Parameters, text: str) -> Parameters:
+    """The parameters in a text, each of the type of its default. Raises BadInput."""
+    read: Parameters = {}
+    for word in text.split():
+        key, equals, value = word.partition("=")
+        if not equals or key not in known or key in read:
+            offered = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
+            raise BadInput(f"method {name} cannot take {word!r}", remedy=f"its parameters are {offered}, each once")
+        try:
+            read[key] = type(known[key])(value)
+        except ValueError:
+            raise BadInput(
+                f"{key} of method {name} cannot be {value!r}", remedy=f"its default is {known[key]}"
+            ) from None
+    return read
 
 
 __all__ = ["METHODS", "Method", "method_named", "parameters_of"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
-from methods.method import Noise, OneShot, Parameters, Round, Sum
+from methods.method import Examples, Noise, OneShot, Parameters, Round, Sum
 from methods.refinement import MAX_ROUNDS, RefinementRound, gradient_sum, release_noise
 from secagg.encoding.layout import Block, Integers
 from secagg.errors import BadInput
@@ -61,9 +61,9 @@ class FedCGS(OneShot):
             return (moments,)
         return (replace(moments, budget=ONE_SHOT_SHARE), gradient_sum(dimension, classes, self.refine))
 
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """Paper Eq. 3–5, in exact integers (`secagg.statistics.accumulate`)."""
-        return accumulate(records, labels, classes, levels)
+        return accumulate(examples.records, examples.labels, classes, levels)
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Counts, lengths, trace and definiteness (`secagg.statistics.implausibilities`)."""

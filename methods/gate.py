@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Method, Noise, OneShot, Parameters, Round, Sum
+from methods.method import Examples, Method, Noise, OneShot, Parameters, Round, Sum
 from secagg.encoding.layout import Block, Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
@@ -88,9 +88,9 @@ class Gated(OneShot):
         others = self.method.sums(dimension, classes, levels)
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """1 for each class of which this client has a record: additive over clients, not over records."""
-        return {"census": np.minimum(np.bincount(labels, minlength=classes), 1).astype(np.int64)}
+        return {"census": np.minimum(np.bincount(examples.labels, minlength=classes), 1).astype(np.int64)}
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Numbers of clients below 0."""
@@ -128,12 +128,12 @@ class GatedRound:
     kept: tuple[int, ...]
     per_class: frozenset[str]
 
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """The method's blocks over the kept classes, each row in its class's place."""
         rows = self._rows(classes)
-        counted = np.isin(labels, rows)
-        own = np.searchsorted(rows, labels[counted])
-        blocks = self.round.contribute(records[counted], own, len(rows), levels)
+        counted = examples.take(np.isin(examples.labels, rows))
+        own = replace(counted, labels=np.searchsorted(rows, counted.labels))
+        blocks = self.round.contribute(own, len(rows), levels)
         return {
             name: self._widened(block, classes) if name in self.per_class else block for name, block in blocks.items()
         }
@@ -146,7 +146,7 @@ class GatedRound:
         classes = self._classes(aggregate)
         bias = np.full(classes, ABSENT_BIAS, dtype=np.float32)
         bias[self._rows(classes)] = narrow.bias
-        return LinearHead(self._widened(narrow.weight, classes), bias, narrow.recentring)
+        return LinearHead(self._widened(narrow.weight, classes), bias, narrow.before)
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """The method's for the kept classes (whose numbers count these alone), and sums of records left out."""

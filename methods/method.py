@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from secagg.encoding.layout import Block, Integers
 from secagg.errors import ProtocolViolation
@@ -12,9 +15,32 @@ from secagg.head import LinearHead
 from secagg.privacy import Adjacency, OpenedNoise, Sensitivity
 from secagg.statistics import Grid
 
+DOMAINS = "domains"
+"""Name of the parameter that lists the domains of a method which tells them apart, joined by "+"."""
 Parameters = dict[str, str | float]
 Noise = Mapping[str, OpenedNoise]
 """What is known of the noise on every opened block, by its name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """One client's records that count: q (n, d), their labels (n,) in 0…C−1 and domains (n,), all 0 without any."""
+
+    records: Integers = field(repr=False)
+    labels: Integers = field(repr=False)
+    domains: Integers = field(repr=False)
+
+    @classmethod
+    def of(cls, records: Integers, labels: Integers) -> Examples:
+        """Examples of one domain."""
+        return cls(records, labels, np.zeros(len(labels), dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: NDArray[np.bool_] | Integers) -> Examples:
+        """Those where `rows` holds, or at `rows`."""
+        return Examples(self.records[rows], self.labels[rows], self.domains[rows])
 
 
 @dataclass(frozen=True)
@@ -23,7 +49,7 @@ class Sum:
 
     `sensitivity` is that of one record, for each adjacency. `shares` says how μ² is divided among the blocks (a rule
     of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how many sums of the kind there are, and `budget` the share
-    of the plan's μ² of all of them together.
+    of the plan's μ² of all of them together. A sum without sensitivities cannot be noised, for the reason `refusal`.
     """
 
     blocks: tuple[Block, ...]
@@ -31,13 +57,14 @@ class Sum:
     shares: str | Mapping[str, float]
     times: int = 1
     budget: float = 1.0
+    refusal: str = ""
 
 
 class Round(Protocol):
     """One secure sum of a method, and what comes of it. Immutable."""
 
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
-        """Return one client's blocks for records (n, d) and labels (n,), n ≥ 0; additive over records."""
+    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+        """Return one client's blocks for n ≥ 0 examples; additive over them."""
         ...
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Noise, OneShot, Parameters, Sum
+from methods.method import Examples, Noise, OneShot, Parameters, Sum
 from secagg.encoding.layout import Block, Integers
 from secagg.errors import BadInput
 from secagg.head import LinearHead
@@ -48,11 +48,11 @@ class Prototypes(OneShot):
             ),
         )
 
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """Integer sums, whose order cannot matter."""
-        sums = np.zeros((classes, records.shape[1]), dtype=np.int64)
-        np.add.at(sums, labels, records)
-        return {"counts": np.bincount(labels, minlength=classes).astype(np.int64), "class_sums": sums}
+        sums = np.zeros((classes, examples.records.shape[1]), dtype=np.int64)
+        np.add.at(sums, examples.labels, examples.records)
+        return {"counts": np.bincount(examples.labels, minlength=classes).astype(np.int64), "class_sums": sums}
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Counts below 0 and class sums longer than their counts allow."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Noise, Round, Sum
+from methods.method import Examples, Noise, Round, Sum
 from secagg.encoding.layout import Block, Integers
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
 from secagg.head import LinearHead, ReleaseNoise
@@ -90,10 +90,10 @@ class RefinementRound:
         place = rule.begin(aggregate, grid, release_noise(noise or EXACT))
         return cls(1, rounds, place, rule.integer_weights(place.start))
 
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """Σ r xᵀ in exact integers (`secagg.statistics.softmax_gradient`)."""
-        mapped = self.place.whitening.apply(records)
-        return {"gradient": softmax_gradient(mapped, labels, self.weights, GRADIENT_LEVELS, rule.CLIP)}
+        mapped = self.place.whitening.apply(examples.records)
+        return {"gradient": softmax_gradient(mapped, examples.labels, self.weights, GRADIENT_LEVELS, rule.CLIP)}
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Nothing is known of a gradient."""

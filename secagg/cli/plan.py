@@ -20,6 +20,7 @@ from secagg.cli.options import (
     ExpandOption,
     LevelsOption,
     MethodOption,
+    ParametersOption,
     RadiusOption,
     RefineOption,
     RidgeOption,
@@ -58,6 +59,7 @@ def new(
     shape: Annotated[str | None, typer.Option(help="One record: 8x8 or 32x32x3 for images, 512 for features.")] = None,
     purpose: Annotated[str, typer.Option(help="What the head is for; shown to the members.")] = "",
     method: MethodOption = "fedcgs",
+    parameters: ParametersOption = "",
     covariance: CovarianceOption = "within",
     ridge: RidgeOption = None,
     refine: RefineOption = 0,
@@ -95,11 +97,11 @@ def new(
 ) -> None:
     """Write the plan of a fresh session. Nothing of it may come from private data."""
     refuse_existing(out)
-    parameters = parameters_of(method, {"covariance": covariance, "ridge": ridge, "refine": refine})
+    given = {"covariance": covariance, "ridge": ridge, "refine": refine}
     choices = PlanChoices(
         purpose=purpose,
         method=method,
-        parameters=tuple(parameters.items()),
+        parameters=tuple(parameters_of(method, given, parameters).items()),
         class_gate=class_gate,
         backbone=backbone,
         expand=expand,

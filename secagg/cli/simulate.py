@@ -19,6 +19,7 @@ from secagg.cli.options import (
     LabelOption,
     LevelsOption,
     MethodOption,
+    ParametersOption,
     RadiusOption,
     RefineOption,
     RidgeOption,
@@ -34,6 +35,7 @@ from secagg.experiments.simulation import simulate_dataset
 def simulate(
     dataset: DatasetOption = "digits",
     method: MethodOption = "fedcgs",
+    parameters: ParametersOption = "",
     clients: Annotated[
         int | None, typer.Option(min=1, help="Default 5; one per table of a folder, one per value of column:NAME.")
     ] = None,
@@ -75,6 +77,7 @@ def simulate(
     data = open_simulated(speaker, dataset, to_epsilon(epsilon), label, schema)
     settings = SimulationSettings(
         method=method,
+        parameters=parameters,
         clients=clients,
         partition=partition,
         protection=protection,

@@ -18,6 +18,10 @@ BAD = -1
 """Label of a record that contributes zero."""
 
 
+DOMAIN = "domain"
+"""The column that says which domain a record is of."""
+
+
 @dataclass(frozen=True, eq=False)
 class Origin:
     """Which row of which file each record is, so that a refusal can name it.

@@ -19,7 +19,7 @@ def noisy_contribution(setup: SessionSetup, records: LocalRecords, mechanism: Pa
     Raises BadInput for noise that does not fit into the plan's ring.
     """
     plan = setup.plan
-    tensors = setup.round.contribute(records.integers, records.labels, len(plan.classes), plan.levels)
+    tensors = setup.round.contribute(records.examples, len(plan.classes), plan.levels)
     counts, sums = tensors["counts"], tensors["class_sums"]
     held = np.flatnonzero(counts)
     unit = plan.grid.unit(plan.dimension) / plan.radius

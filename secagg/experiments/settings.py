@@ -21,12 +21,14 @@ DEFAULT_CLIENTS = 5
 class SimulationSettings:
     """Everything that `simulate` can vary; the names are those of the command line.
 
-    `clients` None: one per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta`
-    and `adjacency`. `normalise`, `levels` and `max_records` None: by rule. `seed` moves the partition and the choice of
-    dropouts (and the DP-SGD baseline), nothing else: keys, masks and noise are never seeded.
+    `parameters` are those of the method, "slots=64 keep=0.9" say. `clients` None: one per table of a folder, one per
+    value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`. `normalise`, `levels` and
+    `max_records` None: by rule. `seed` moves the partition and the choice of dropouts (and the baselines' training),
+    nothing else: keys, masks and noise are never seeded.
     """
 
     method: str = "fedcgs"
+    parameters: str = ""
     clients: int | None = None
     partition: str = "iid"
     protection: str = "masked"
@@ -83,16 +85,16 @@ class SimulationSettings:
         return paper_noise(self.noise) if self.noise not in tuple(NoiseFrom) else None
 
     @property
-    def parameters(self) -> tuple[tuple[str, Any], ...]:
-        """The method's parameters, as a plan takes them."""
+    def method_parameters(self) -> tuple[tuple[str, Any], ...]:
+        """The method's parameters, as a plan takes them. Raises BadInput."""
         given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self.refine}
-        return tuple(parameters_of(self.method, given).items())
+        return tuple(parameters_of(self.method, given, self.parameters).items())
 
     def choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
         """The plan's choices, with what was left open in these settings."""
         return PlanChoices(
             method=self.method,
-            parameters=self.parameters,
+            parameters=self.method_parameters,
             class_gate=self.class_gate,
             backbone=self.backbone,
             expand=self.expand,

@@ -7,14 +7,17 @@ signed frames around the messages are missing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from methods import method_named
+from methods.method import DOMAINS
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset, Origin, Records, partition
+from secagg.data.records import DOMAIN
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.features import Clock, Features
@@ -25,7 +28,7 @@ from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
 from secagg.features import radius_of, round_up
 from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
-from secagg.parties.planning import PublicData, make_plan, normalisation_for
+from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
 from secagg.privacy import Unit
 from secagg.privacy.paper_noise import PaperNoise
@@ -184,8 +187,17 @@ def _set_up(
     if settings.max_records is None and settings.unit == Unit.SILO:
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes --max-records")
     dropouts = min(settings.dropouts, most_dropouts(len(sizes), settings.colluders))
-    choices = settings.choices(radius, records, dropouts)
+    choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
     return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster), keys, notes
+
+
+def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
+    """The choices; where the method tells domains apart and none are named, those of the training records."""
+    given = dict(choices.parameters)
+    if DOMAINS not in method_named(choices.method).parameters or given.get(DOMAINS):
+        return choices
+    names = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
+    return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
 
 
 def _run(

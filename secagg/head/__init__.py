@@ -1,5 +1,6 @@
-"""Linear heads: closed-form discriminant, evaluation, digest and export."""
+"""Heads: closed-form discriminant, layers behind an adapter, evaluation, digest and export."""
 
+from secagg.head.adapter import Adapter
 from secagg.head.discriminant import discriminant
 from secagg.head.evaluation import Evaluation, evaluate
 from secagg.head.export import (
@@ -15,6 +16,7 @@ from secagg.head.noise_aware import noise_aware_discriminant
 from secagg.head.release import ReleaseNoise
 
 __all__ = [
+    "Adapter",
     "Evaluation",
     "LinearHead",
     "Recentring",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.errors import BadInput
+from secagg.head.adapter import KINDS, Adapter
 from secagg.head.linear import LinearHead, Recentring
 
 if TYPE_CHECKING:
@@ -19,14 +21,21 @@ _RECENTRING = ("recentring_matrix", "recentring_centre")
 
 
 def to_safetensors(head: LinearHead, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: `weight`, `bias`, where there is one the recentring, and a mapping of texts to texts."""
+    """Return a file's bytes: `weight`, `bias`, what stands before them, and a mapping of texts to texts.
+
+    An adapter's layers are named by its kind, from "stacked.0.weight" on.
+    """
     from safetensors.numpy import save
 
-    tensors = {"weight": np.ascontiguousarray(head.weight), "bias": np.ascontiguousarray(head.bias)}
-    if head.recentring is not None:
-        recentring = (head.recentring.matrix, head.recentring.centre)
-        tensors |= dict(zip(_RECENTRING, map(np.ascontiguousarray, recentring), strict=True))
+    names = ("weight", "bias", *(_names(head.before) if head.before is not None else ()))
+    tensors = dict(zip(names, map(np.ascontiguousarray, head.arrays), strict=True))
     return save(tensors, metadata=dict(metadata))
+
+
+def _names(before: Recentring | Adapter) -> tuple[str, ...]:
+    if isinstance(before, Recentring):
+        return _RECENTRING
+    return tuple(f"{before.kind}.{layer}.{part}" for layer in range(len(before.layers)) for part in ("weight", "bias"))
 
 
 def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) -> None:
@@ -57,15 +66,27 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except (SafetensorError, ValueError, KeyError) as error:
         raise BadInput(f"not a safetensors file ({error})") from error
-    linear = {"weight", "bias"}
-    if set(tensors) not in (linear, linear | set(_RECENTRING)):
+    if not {"weight", "bias"} <= set(tensors):
         raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
-    recentring = Recentring(*(tensors[name] for name in _RECENTRING)) if len(tensors) > len(linear) else None
-    return LinearHead(tensors["weight"], tensors["bias"], recentring), dict(header.get("__metadata__", {}))
+    weight, bias = tensors.pop("weight"), tensors.pop("bias")
+    return LinearHead(weight, bias, _before(tensors)), dict(header.get("__metadata__", {}))
+
+
+def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:
+    """What the tensors beside the linear layer's make. Raises BadInput for any other set of them."""
+    if not tensors:
+        return None
+    if set(tensors) == set(_RECENTRING):
+        return Recentring(*(tensors[name] for name in _RECENTRING))
+    kind = next((kind for kind in KINDS if f"{kind}.0.weight" in tensors), KINDS[0])
+    pairs = [[f"{kind}.{layer}.{part}" for part in ("weight", "bias")] for layer in range(len(tensors) // 2)]
+    if set(tensors) != {name for pair in pairs for name in pair}:
+        raise BadInput(f"beside `weight` and `bias` it holds the tensors {sorted(tensors)}")
+    return Adapter(kind, tuple((tensors[weight], tensors[bias]) for weight, bias in pairs))
 
 
 def to_linear(head: LinearHead) -> torch.nn.Linear:
-    """Return the head as a `torch.nn.Linear` with the same float32 weights and biases (after its recentring)."""
+    """Return the head as a `torch.nn.Linear` with the same float32 weights and biases, without what stands before."""
     import torch
 
     classes, dimension = head.weight.shape

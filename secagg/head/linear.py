@@ -1,4 +1,4 @@
-"""A linear classifier head: float32 weights and biases, its digest and its predictions."""
+"""A classifier head: a linear layer behind what prepares its inputs, its digest and its predictions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
+from secagg.head.adapter import Adapter
 
 ABSENT_BIAS = np.float32(-1e30)
 """Bias of a class without records: finite, so that the head can be exported, and never the largest score."""
@@ -28,6 +29,21 @@ class Recentring:
         if not (np.isfinite(self.matrix).all() and np.isfinite(self.centre).all()):
             raise BadInput("the recentring has NaN or infinite entries")
 
+    @property
+    def inputs(self) -> int:
+        """Numbers of one record before it."""
+        return len(self.centre)
+
+    @property
+    def outputs(self) -> int:
+        """As many behind it."""
+        return len(self.centre)
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.float32], ...]:
+        """Matrix and centre."""
+        return (self.matrix, self.centre)
+
     def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Map records (n, d); one that meets the centre stays there."""
         moved = features @ self.matrix.astype(np.float64) - self.centre
@@ -41,13 +57,13 @@ class Recentring:
 class LinearHead:
     """`weight` (C, d) and `bias` (C,), finite float32; score = weight · feature + bias in feature units.
 
-    A class that had no records has zero weights and the bias −10³⁰. A head with a `recentring` takes features that
-    went through it.
+    A class that had no records has zero weights and the bias −10³⁰. A head with something `before` takes features that
+    went through that.
     """
 
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
-    recentring: Recentring | None = None
+    before: Recentring | Adapter | None = None
 
     def __post_init__(self) -> None:
         good = self.weight.ndim == 2 and self.bias.shape == self.weight.shape[:1]
@@ -55,8 +71,18 @@ class LinearHead:
             raise BadInput(f"a head is float32 (C, d) and (C,), got {self.weight.shape} and {self.bias.shape}")
         if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):
             raise BadInput("the head has NaN or infinite entries", remedy="raise the ridge")
-        if self.recentring is not None and len(self.recentring.centre) != self.weight.shape[1]:
-            raise BadInput("the head and its recentring are for different features")
+        if self.before is not None and self.before.outputs != self.weight.shape[1]:
+            raise BadInput("the head and what stands before it are for different features")
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of one record that it takes."""
+        return self.before.inputs if self.before is not None else int(self.weight.shape[1])
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.float32], ...]:
+        """Weights, biases, then what stands before them."""
+        return (self.weight, self.bias, *(self.before.arrays if self.before is not None else ()))
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -65,8 +91,12 @@ class LinearHead:
 
 
 def head_digest(head: LinearHead) -> str:
-    """SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else."""
-    return hashlib.sha256(head.weight.astype("<f4").tobytes() + head.bias.astype("<f4").tobytes()).hexdigest()
+    """SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else.
+
+    Those of an adapter's layers follow; a recentring is no part of it.
+    """
+    arrays = head.arrays if isinstance(head.before, Adapter) else (head.weight, head.bias)
+    return hashlib.sha256(b"".join(array.astype("<f4").tobytes() for array in arrays)).hexdigest()
 
 
 def predict(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -74,10 +104,10 @@ def predict(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.int64
 
     Raises BadInput for another d.
     """
-    if features.ndim != 2 or features.shape[1] != head.weight.shape[1]:
-        problem = f"the head takes {head.weight.shape[1]} features, got records of shape {features.shape[1:]}"
+    if features.ndim != 2 or features.shape[1] != head.inputs:
+        problem = f"the head takes {head.inputs} features, got records of shape {features.shape[1:]}"
         raise BadInput(problem, remedy="use the backbone and the expansion that the head was made with")
     weight, bias = head.weight.T.astype(np.float64), head.bias.astype(np.float64)
-    recentred = head.recentring.apply if head.recentring is not None else np.asarray
-    blocks = [recentred(features[start : start + ROWS]) @ weight + bias for start in range(0, len(features), ROWS)]
+    prepared = head.before.apply if head.before is not None else np.asarray
+    blocks = [prepared(features[start : start + ROWS]) @ weight + bias for start in range(0, len(features), ROWS)]
     return np.concatenate([np.argmax(block, axis=1) for block in blocks] or [np.zeros(0)]).astype(np.int64)

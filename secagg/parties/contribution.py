@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.method import DOMAINS, Examples
 from secagg.data import Records
-from secagg.data.records import BAD
+from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.parties.pipeline import Pipeline, Progress
@@ -22,7 +23,7 @@ from secagg.statistics import quantise
 
 @dataclass(frozen=True, eq=False)
 class LocalRecords:
-    """Integers (n, d) and labels (n,); the label −1 marks a record that does not count, whatever its integers.
+    """Integers (n, d), labels (n,) and domains (n,); the label −1 marks a record that does not count.
 
     Without noise such a record is refused; with noise it is left out by a rule that looks at it alone, since a refusal
     would tell of it. Nothing here is for other eyes than the operator's.
@@ -30,23 +31,29 @@ class LocalRecords:
 
     integers: Integers = field(repr=False)
     labels: Integers = field(repr=False)
+    domains: Integers = field(repr=False)
 
     @classmethod
     def of(cls, plan: Plan, features: NDArray[np.float64], records: Records) -> LocalRecords:
-        """Quantise. Raises BadRecord for one that a plan without noise cannot take."""
+        """Quantise. Raises BadRecord for one that a plan without noise cannot take, BadInput for lack of a domain."""
         integers = quantise(features, plan.grid, records.origin)
+        domains, known = _domains_of(plan, records)
         if not plan.grid.is_normalised:
-            return cls(integers, records.labels)
-        counted = (records.labels >= 0) & (integers != 0).any(axis=1)
+            return cls(integers, records.labels, domains)
+        counted = known & (records.labels >= 0) & (integers != 0).any(axis=1)
         if not plan.has_noise and not counted.all():
             index = int(np.argmin(counted))
             raise records.origin.refusal(index, "the feature vector has no direction", "mend or remove the record")
-        return cls(integers, np.where(counted, records.labels, BAD))
+        return cls(integers, np.where(counted, records.labels, BAD), domains)
 
     @classmethod
     def pooled(cls, parts: Sequence[LocalRecords]) -> LocalRecords:
         """All members' records in one place, which only an experiment has."""
-        return cls(np.concatenate([each.integers for each in parts]), np.concatenate([each.labels for each in parts]))
+        return cls(
+            np.concatenate([each.integers for each in parts]),
+            np.concatenate([each.labels for each in parts]),
+            np.concatenate([each.domains for each in parts]),
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,7 +65,29 @@ class LocalRecords:
 
     def take(self, rows: NDArray[np.int64]) -> LocalRecords:
         """The records at `rows`."""
-        return LocalRecords(self.integers[rows], self.labels[rows])
+        return LocalRecords(self.integers[rows], self.labels[rows], self.domains[rows])
+
+    @property
+    def examples(self) -> Examples:
+        """Those that count."""
+        return Examples(self.integers, self.labels, self.domains).take(self.labels != BAD)
+
+
+def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool_]]:
+    """Each record's place among the plan's domains, and whether it has one; 0 where the plan tells none apart.
+
+    Raises BadInput for data without the column, and BadRecord, unless the plan has noise, for an unknown domain.
+    """
+    names = [name for name in str(plan.method_parameters.get(DOMAINS, "")).split("+") if name]
+    if not names:
+        return np.zeros(len(records), dtype=np.int64), np.ones(len(records), dtype=np.bool_)
+    if DOMAIN not in records.columns:
+        raise BadInput(f"the plan tells {len(names)} domains apart, but the data have no column {DOMAIN!r}")
+    places = records.columns[DOMAIN][:, None] == np.array(names)[None, :]
+    known = places.any(axis=1)
+    if not plan.has_noise and not known.all():
+        raise records.origin.refusal(int(np.argmin(known)), "its domain is none of the plan's", "mend the column")
+    return np.argmax(places, axis=1).astype(np.int64), known
 
 
 def read_records(
@@ -91,7 +120,6 @@ def contribution_of(setup: SessionSetup, records: LocalRecords, randomness: Rand
     noise = None
     if calibration is not None and plan.noise == NoiseFrom.CLIENT:
         noise = discrete_gaussian(calibration.segments, randomness)
-    counted = records.labels != BAD
-    tensors = setup.round.contribute(records.integers[counted], records.labels[counted], len(plan.classes), plan.levels)
+    tensors = setup.round.contribute(records.examples, len(plan.classes), plan.levels)
     vector = setup.layout.flatten(tensors)
     return vector if noise is None else vector + noise

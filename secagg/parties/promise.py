@@ -62,7 +62,13 @@ class Noisers:
 
 
 def sensitivities(sums: Sequence[Sum], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:
-    """How far one record, or one client with at most `max_records` of them, moves each kind of sum."""
+    """How far one record, or one client with at most `max_records` of them, moves each kind of sum.
+
+    Raises BadInput for a kind that has no sensitivity.
+    """
+    for each in sums:
+        if adjacency not in each.sensitivity:
+            raise BadInput(f"there can be no finite epsilon: {each.refusal}", remedy="choose epsilon inf")
     of_record = [each.sensitivity[adjacency] for each in sums]
     return of_record if unit is Unit.RECORD else [of_silo(each, max_records) for each in of_record]
 

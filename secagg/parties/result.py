@@ -169,16 +169,16 @@ def following_setup(setup: SessionSetup, outcome: Outcome) -> SessionSetup | Non
 
 def _agree(told: LinearHead, own: LinearHead) -> bool:
     """Whether two heads differ by no more than rounding does."""
-    mine, theirs = _arrays(own), _arrays(told)
-    return [each.shape for each in mine] == [each.shape for each in theirs] and all(
-        np.allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(other).max()))
-        for one, other in zip(theirs, mine, strict=True)
+    mine, theirs = own.arrays, told.arrays
+    kinds = [(type(head.before), getattr(head.before, "kind", None)) for head in (told, own)]
+    return (
+        kinds[0] == kinds[1]
+        and [each.shape for each in mine] == [each.shape for each in theirs]
+        and all(
+            np.allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(other).max()))
+            for one, other in zip(theirs, mine, strict=True)
+        )
     )
-
-
-def _arrays(head: LinearHead) -> list[NDArray[np.float32]]:
-    recentring = [] if head.recentring is None else [head.recentring.matrix, head.recentring.centre]
-    return [head.weight, head.bias, *recentring]
 
 
 def _shown_head(setup: SessionSetup, outcome: Outcome) -> LinearHead | None:

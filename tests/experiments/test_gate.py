@@ -90,7 +90,7 @@ def test_census_leaves_with_its_noise(unit: Unit, adjacency: Adjacency) -> None:
     setup = promised(dimension=12, classes=400, class_gate=1, unit=unit, adjacency=adjacency, epsilon=4.0)
     check_noise(setup, noise_of(setup, [OperatingSystem()] * 5), 5)
     empty, zero, one, every = (
-        LocalRecords(np.ones((len(labels), 12), np.int64), np.array(labels, np.int64))
+        LocalRecords(np.ones((len(labels), 12), np.int64), np.array(labels, np.int64), np.zeros(len(labels), np.int64))
         for labels in ([], [0], [1], list(range(400)))
     )
     other = {Adjacency.ADD_REMOVE: empty, Adjacency.REPLACE_ONE: one}[adjacency]

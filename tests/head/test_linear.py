@@ -125,9 +125,9 @@ def test_safetensors_keep_the_recentring(tmp_path):
     """A head with a recentring loads with the same bits of both; half a recentring is refused."""
     save_safetensors(LinearHead(HEAD.weight, HEAD.bias, RECENTRING), tmp_path / "head.safetensors", {})
     head, _ = load_safetensors(tmp_path / "head.safetensors")
-    assert head.recentring is not None
-    assert (head.recentring.matrix == RECENTRING.matrix).all()
-    assert (head.recentring.centre == RECENTRING.centre).all()
+    assert isinstance(head.before, Recentring)
+    assert (head.before.matrix == RECENTRING.matrix).all()
+    assert (head.before.centre == RECENTRING.centre).all()
     half = {"weight": WEIGHT, "bias": HEAD.bias, "recentring_centre": RECENTRING.centre}
     save_file(half, tmp_path / "head.safetensors")
     with pytest.raises(BadInput, match="it holds the tensors"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from methods import METHODS, method_named
+from methods.method import Examples
 from secagg.data import load_schema, open_dataset, partition
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput
@@ -22,7 +23,8 @@ def federation(data, backbone, parts, expand=None, **parameters):
     labels, classes = data.train.labels, len(data.classes)
     layout = Layout(method.sums(features.dimension, classes, grid.levels)[0].blocks)
     flat = sum(
-        layout.flatten(method.contribute(records[part], labels[part], classes, grid.levels)) for part in parts(data)
+        layout.flatten(method.contribute(Examples.of(records[part], labels[part]), classes, grid.levels))
+        for part in parts(data)
     )
     aggregate = layout.split(flat)
     assert method.implausibilities(aggregate, grid) == []
@@ -81,14 +83,14 @@ def test_blocks_are_what_is_contributed():
     assert Layout(only.blocks).length == 136_458
     blocks = method.sums(2, 3, 5)[0].blocks
     for record in ([5, 0], [0, -5], [3, 4], [-3, 4]):
-        one = method.contribute(np.array([record]), np.array([1]), 3, 5)
+        one = method.contribute(Examples.of(np.array([record]), np.array([1])), 3, 5)
         assert Layout(blocks).flatten(one).shape == (12,)
         assert all(np.abs(one[block.name]).max() <= block.bound for block in blocks)
 
 
 def test_empty_client_contributes_zeros():
     """A client without records adds nothing."""
-    blocks = method_named("fedcgs").contribute(np.zeros((0, 4), np.int64), np.zeros(0, np.int64), 3, 2**16)
+    blocks = method_named("fedcgs").contribute(Examples.of(np.zeros((0, 4), np.int64), np.zeros(0, np.int64)), 3, 2**16)
     assert [block.shape for block in blocks.values()] == [(3,), (3, 4), (10,)]
     assert not any(block.any() for block in blocks.values())
 

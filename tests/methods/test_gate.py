@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from methods import METHODS, method_named
 from methods.gate import CENSUS_SHARE, Gated, GatedRound, KeptClasses
-from methods.method import Round
+from methods.method import Examples, Round
 from methods.refinement import RefinementRound
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -59,7 +59,7 @@ def play(round_: Round, seed: int | None) -> list[LinearHead]:
     """The head after every sum over all records; with noise where there is a seed."""
     heads, following, noise = [], round_, None if seed is None else NOISE
     while following is not None:
-        blocks = following.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        blocks = following.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         aggregate = blocks if seed is None else with_noise(blocks, seed)
         heads.append(following.head(aggregate, GRID, noise))
         following = following.following(aggregate, GRID, noise)
@@ -87,7 +87,8 @@ def test_what_is_no_threshold_is_refused(threshold: object) -> None:
 def test_census_counts_clients_not_records(clients: list[list[int]]) -> None:
     """Over any clients, some of them empty, the sum is the number of those with a record of the class."""
     parts = [
-        gated().contribute(np.ones((len(own), 2), np.int64), np.array(own, np.int64), CLASSES, 4) for own in clients
+        gated().contribute(Examples.of(np.ones((len(own), 2), np.int64), np.array(own, np.int64)), CLASSES, 4)
+        for own in clients
     ]
     assert all(part["census"].dtype == np.int64 and part["census"].shape == (CLASSES,) for part in parts)
     counted = [sum(part["census"][j] for part in parts) for j in range(CLASSES)]
@@ -117,7 +118,7 @@ def test_stated_bounds_are_reached() -> None:
 
 def _census(labels: list[int]) -> np.ndarray:
     records = np.ones((len(labels), 2), np.int64)
-    return gated().contribute(records, np.array(labels, np.int64), CLASSES, 4)["census"]
+    return gated().contribute(Examples.of(records, np.array(labels, np.int64)), CLASSES, 4)["census"]
 
 
 def _bound(unit: Unit, adjacency: Adjacency) -> float:
@@ -152,7 +153,9 @@ def test_rows_of_classes_are_known() -> None:
     assert gated(refine=1).per_class == {"counts", "class_sums", "gradient"}
     assert gated("prototypes").per_class == {"counts", "class_sums"}
     records, labels = np.array([[3, 1], [2, 2], [5, 0]]), np.array([0, 1, 2])
-    blocks = GatedRound(method_named("fedcgs"), (0, 2), gated().per_class).contribute(records, labels, 3, 8)
+    blocks = GatedRound(method_named("fedcgs"), (0, 2), gated().per_class).contribute(
+        Examples.of(records, labels), 3, 8
+    )
     assert blocks["second_moment"].tolist() == [9 + 25, 3, 1]
     assert blocks["counts"].tolist() == [1, 0, 1]
 
@@ -163,8 +166,8 @@ def test_gated_sum_is_the_sum_without_the_records_left_out(name: str, kept: tupl
     """Whatever is kept, the gated blocks are those of the method over the kept classes' records."""
     records, own = RECORDS[: len(labels)], np.array(labels, dtype=np.int64)
     counted = np.isin(own, kept)
-    plain = method_named(name).contribute(records[counted], own[counted], CLASSES, GRID.levels)
-    found = after(gated(name), kept).contribute(records, own, CLASSES, GRID.levels)
+    plain = method_named(name).contribute(Examples.of(records[counted], own[counted]), CLASSES, GRID.levels)
+    found = after(gated(name), kept).contribute(Examples.of(records, own), CLASSES, GRID.levels)
     assert found.keys() == plain.keys()
     assert all(np.array_equal(found[block], plain[block]) for block in plain)
 
@@ -177,7 +180,7 @@ def test_blocks_of_every_round_fit_the_plans_layout(kept: tuple[int, ...]) -> No
     round_, left_out = after(gate, kept), [j for j in range(CLASSES) if j not in kept]
     assert round_.left_out(CLASSES) == tuple(left_out)
     for layout in layouts[1:]:
-        blocks = round_.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        blocks = round_.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         layout.flatten(blocks)
         assert not any(blocks[name][left_out].any() for name in gate.per_class & set(blocks))
         assert round_.implausibilities(blocks, GRID) == []
@@ -209,13 +212,13 @@ def test_head_is_that_of_a_plan_of_the_kept_classes(name: str, parameters: dict[
     )
     plain: Round | None = method_named(name, parameters)
     while plain is not None:
-        blocks = round_.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        blocks = round_.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         wide = blocks if seed is None else with_noise(blocks, seed)
         narrow = {each: block[list(kept)] if each in round_.per_class else block for each, block in wide.items()}
         head, alone = round_.head(wide, GRID, noise), plain.head(narrow, GRID, noise)
         assert np.array_equal(head.weight[list(kept)], alone.weight)
         assert np.array_equal(head.bias[list(kept)], alone.bias)
-        same = plain.contribute(records, own, len(kept), GRID.levels)
+        same = plain.contribute(Examples.of(records, own), len(kept), GRID.levels)
         assert all(np.array_equal(blocks[each][list(kept)], same[each]) for each in round_.per_class & set(blocks))
         round_, plain = round_.following(wide, GRID, noise), plain.following(narrow, GRID, noise)
     assert round_ is None
@@ -248,7 +251,7 @@ def refining() -> tuple[Gated, tuple[GatedRound, ...]]:
     rounds, following = [], after(gate, (0, 2, 3))
     while following is not None:
         rounds.append(following)
-        blocks = following.contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+        blocks = following.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         following = following.following(blocks, GRID, None)
     return gate, tuple(rounds)
 
@@ -263,8 +266,11 @@ def test_broadcasts_open_the_same_rounds() -> None:
         own.check(told)
         assert isinstance(told, GatedRound)
         assert told.kept == own.kept
-        one, other = (each.contribute(RECORDS, LABELS, CLASSES, GRID.levels) for each in (told, own))
-        assert all(np.array_equal(one[name], other[name]) for name in own.contribute(RECORDS, LABELS, CLASSES, 1024))
+        one, other = (each.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels) for each in (told, own))
+        assert all(
+            np.array_equal(one[name], other[name])
+            for name in own.contribute(Examples.of(RECORDS, LABELS), CLASSES, 1024)
+        )
     assert rounds[0].broadcast() == encode(KeptClasses((0, 2, 3)))
     assert isinstance(rounds[1].round, RefinementRound)
 
@@ -318,9 +324,9 @@ def test_rounds_cannot_be_exchanged() -> None:
 def test_classes_beyond_the_plans_give_no_sum() -> None:
     """A kept class that the plan does not have is refused wherever it would be used, though it was never checked."""
     told = gated().announced(encode(KeptClasses((0, 1, CLASSES))), GRID)
-    blocks = method_named("fedcgs").contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+    blocks = method_named("fedcgs").contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
     for use in (
-        lambda: told.contribute(RECORDS, LABELS, CLASSES, GRID.levels),
+        lambda: told.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels),
         lambda: told.head(blocks, GRID, None),
         lambda: told.following(blocks, GRID, None),
         lambda: told.implausibilities(blocks, GRID),
@@ -337,7 +343,7 @@ def test_what_no_honest_sum_shows_is_said() -> None:
         "class 1 is held by -1 clients",
         "class 4 is held by -4 clients",
     ]
-    ungated = method_named("fedcgs").contribute(RECORDS, LABELS, CLASSES, GRID.levels)
+    ungated = method_named("fedcgs").contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
     said = first.implausibilities(ungated, GRID)
     assert [line for line in said if "left out" in line] == [
         f"class {j} was left out, but its sum is not 0" for j in (1, 4)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestCentroid
 
 from methods import METHODS, method_named
+from methods.method import Examples
 from methods.prototypes import Prototypes
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, ProtocolViolation
@@ -36,7 +37,7 @@ TWO_BLOCKS = {"parameters": (), "method": "prototypes"}
 
 def summed(grid, features=FEATURES, labels=LABELS, classes=4):
     """The exact sum over records on a grid."""
-    return METHOD.contribute(quantise(features, grid), labels, classes, grid.levels)
+    return METHOD.contribute(Examples.of(quantise(features, grid), labels), classes, grid.levels)
 
 
 def silence(multiplier):
@@ -75,7 +76,7 @@ def test_sum_is_the_sum_of_the_records():
 
 def test_empty_client_contributes_zeros():
     """A client without records adds nothing, in blocks of the full shape."""
-    blocks = METHOD.contribute(np.zeros((0, 6), np.int64), np.zeros(0, np.int64), 4, 9)
+    blocks = METHOD.contribute(Examples.of(np.zeros((0, 6), np.int64), np.zeros(0, np.int64)), 4, 9)
     assert [block.shape for block in blocks.values()] == [(4,), (4, 6)]
     assert not any(block.any() for block in blocks.values())
 
@@ -84,7 +85,7 @@ def test_empty_client_contributes_zeros():
 def test_extreme_records_stay_within_the_bounds(record):
     """Records of full length in any direction move no entry beyond its block's bound, and no block beyond its L2."""
     (only,) = METHOD.sums(2, 3, 7)
-    one = METHOD.contribute(np.array([record]), np.array([2]), 3, 7)
+    one = METHOD.contribute(Examples.of(np.array([record]), np.array([2])), 3, 7)
     assert Layout(only.blocks).flatten(one).shape == (3 + 3 * 2,)
     for block, moved in zip(only.blocks, only.sensitivity[Adjacency.ADD_REMOVE].blocks, strict=True):
         assert (block.name, block.size) == (moved.name, moved.size)
@@ -103,10 +104,10 @@ def test_no_neighbours_lie_further_apart_than_the_sensitivity(adjacency):
     steps = []
     for label in range(2):
         for record in records:
-            one = METHOD.contribute(record[None], np.array([label]), 2, 1000)
+            one = METHOD.contribute(Examples.of(record[None], np.array([label])), 2, 1000)
             other = {"counts": np.zeros(2), "class_sums": np.zeros((2, 2))}
             if adjacency is Adjacency.REPLACE_ONE:
-                other = METHOD.contribute(records[:1], np.array([0]), 2, 1000)
+                other = METHOD.contribute(Examples.of(records[:1], np.array([0])), 2, 1000)
             moved = {name: (one[name] - other[name]).astype(float) for name in one}
             steps.append((moved["counts"] ** 2).sum() + 1e-6 * (moved["class_sums"] ** 2).sum())
     assert 0.49 * stated < max(steps) <= stated
@@ -249,6 +250,6 @@ def test_noise_is_that_of_the_plan():
     noise = np.zeros(setup.layout.length, dtype=np.int64)
     for number in range(5):
         records = some_records(setup, 5 + number, seed=number)
-        tensors = METHOD.contribute(records.integers, records.labels, 3, setup.plan.levels)
+        tensors = METHOD.contribute(Examples.of(records.integers, records.labels), 3, setup.plan.levels)
         noise += contribution_of(setup, records, OperatingSystem()) - setup.layout.flatten(tensors)
     check_noise(setup, noise, 5)

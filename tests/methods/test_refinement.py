@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import method_named
+from methods.method import Examples
 from methods.refinement import (
     GRADIENT_LEVELS,
     MAX_ROUNDS,
@@ -45,7 +46,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def first_round() -> RefinementRound:
     """The round after a noisy release."""
-    following = METHOD.following(METHOD.contribute(*data(), CLASSES, GRID.levels), GRID, OPENED)
+    following = METHOD.following(METHOD.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, OPENED)
     assert isinstance(following, RefinementRound)
     return following
 
@@ -54,7 +55,7 @@ def first_round() -> RefinementRound:
 def second_round() -> RefinementRound:
     """The round after that."""
     round_ = first_round()
-    following = round_.following(round_.contribute(*data(), CLASSES, GRID.levels), GRID, OPENED)
+    following = round_.following(round_.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, OPENED)
     assert isinstance(following, RefinementRound)
     return following
 
@@ -80,7 +81,7 @@ def test_broadcast_opens_the_same_round():
     assert same(two, second_round())
     for told, own in ((one, first_round()), (two, second_round())):
         own.check(told)
-        gradients = [each.contribute(*data(), CLASSES, GRID.levels)["gradient"] for each in (told, own)]
+        gradients = [each.contribute(Examples.of(*data()), CLASSES, GRID.levels)["gradient"] for each in (told, own)]
         assert np.array_equal(*gradients)
 
 
@@ -100,7 +101,10 @@ def test_rounds_end():
         numbers.append(round_.number)
         round_ = round_.following(gradient, GRID, OPENED)
     assert numbers == [1, 2, 3, 4]
-    assert method_named("fedcgs").following(METHOD.contribute(*data(), CLASSES, GRID.levels), GRID, None) is None
+    assert (
+        method_named("fedcgs").following(METHOD.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, None)
+        is None
+    )
     with pytest.raises(ProtocolViolation, match="server: announces a round that the plan does not have"):
         method_named("fedcgs").announced(first_round().broadcast(), GRID)
 
@@ -261,7 +265,7 @@ def test_other_kind_of_round_is_refused():
 
 def gradient(round_: RefinementRound, records: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The gradient of some records."""
-    found = round_.contribute(records, labels, CLASSES, GRID.levels)["gradient"]
+    found = round_.contribute(Examples.of(records, labels), CLASSES, GRID.levels)["gradient"]
     assert found.dtype == np.int64
     return found
 
@@ -309,7 +313,9 @@ def test_bound_is_reached():
     sums = gradient_sum(DIMENSION, 2, ROUNDS)
     round_ = replace(first_round(), weights=np.zeros((2, DIMENSION + 1), dtype=np.int64))
     record = data()[0][:1]
-    one, other = (round_.contribute(record, np.array([label]), 2, GRID.levels)["gradient"] for label in (0, 1))
+    one, other = (
+        round_.contribute(Examples.of(record, np.array([label])), 2, GRID.levels)["gradient"] for label in (0, 1)
+    )
     for adjacency, found in ((Adjacency.ADD_REMOVE, one), (Adjacency.REPLACE_ONE, one - other)):
         sensitivity = sums.sensitivity[adjacency]
         bound = math.sqrt(sensitivity.squared({"gradient": 1.0}))
@@ -351,7 +357,7 @@ def test_noise_of_the_counts_keeps_its_multiplier():
 @pytest.mark.parametrize("noise", [None, OPENED])
 def test_step_lowers_the_loss(noise):
     """From weights of zero, a round's step fits the records better, with and without noise known."""
-    following = METHOD.following(METHOD.contribute(*data(), CLASSES, GRID.levels), GRID, noise)
+    following = METHOD.following(METHOD.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, noise)
     assert isinstance(following, RefinementRound)
     following = replace(following, weights=np.zeros_like(following.weights))
     records, labels = data()

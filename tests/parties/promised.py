@@ -77,10 +77,7 @@ def local(setup: SessionSetup, features: np.ndarray, labels: np.ndarray) -> Loca
 
 def exact(setup: SessionSetup, records: LocalRecords) -> Integers:
     """The flat vector without noise, multipliers included."""
-    counted = records.labels >= 0
-    tensors = setup.round.contribute(
-        records.integers[counted], records.labels[counted], len(setup.plan.classes), setup.plan.levels
-    )
+    tensors = setup.round.contribute(records.examples, len(setup.plan.classes), setup.plan.levels)
     return setup.layout.flatten(tensors)
 
 
@@ -119,7 +116,7 @@ def neighbours(setup: SessionSetup) -> Iterator[tuple[LocalRecords, LocalRecords
         record = np.zeros((0 if angle is None else 1, dimension), dtype=np.int64)
         if angle is not None:
             record[0, :2] = np.trunc(levels * (1 - 1e-12) * np.array([np.cos(angle), np.sin(angle)]) + 1e-6)
-        return LocalRecords(record, np.full(len(record), label))
+        return LocalRecords(record, np.full(len(record), label), np.zeros(len(record), np.int64))
 
     if setup.plan.adjacency == Adjacency.ADD_REMOVE:
         yield from ((data(0, angle), data(0, None)) for angle in (0.0, 0.3, np.pi / 2))

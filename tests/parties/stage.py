@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from methods.method import Examples
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.parties import SessionSetup
@@ -133,5 +134,5 @@ def _staged(folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices:
     for member in roster.clients:
         records = generator.integers(-400, 400, size=(20, 3))
         labels = np.arange(20) % 2
-        vectors[member] = setup.layout.flatten(setup.method.contribute(records, labels, 2, 1000))
+        vectors[member] = setup.layout.flatten(setup.method.contribute(Examples.of(records, labels), 2, 1000))
     return Stage(folder, setup, keys, vectors)

@@ -67,7 +67,7 @@ def head_scores(head: LinearHead, records: Records, grid: Grid) -> Floats:
     """The scores (n, C) that a head gives to records on the grid."""
     inputs = records.integers.astype(np.float64)
     inputs = inputs / grid.unit(inputs.shape[1]) if grid.is_normalised else inputs * grid.step + grid.centre
-    inputs = inputs if head.recentring is None else head.recentring.apply(inputs)
+    inputs = inputs if head.before is None else head.before.apply(inputs)
     scores: Floats = inputs @ head.weight.T.astype(np.float64) + head.bias
     return scores
 
