@@ -1,0 +1,88 @@
+"""The method that README.md shows: one file and one line, and nothing else."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import methods
+from secagg.data import open_dataset
+
+PACKAGE = Path(methods.__file__).parent
+NAME = "naive_bayes.py"
+NOISE = ("--expand", "256", "--epsilon", "4", "--delta", "1e-5", "--adjacency", "add-remove")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package with the README's file and its line in the registry."""
+    folder = tmp_path_factory.mktemp("readme")
+    copy = folder / "methods"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    file, line = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (copy / NAME).write_text(file, encoding="utf-8")
+    imported, entry = line.splitlines()
+    registry = copy / "__init__.py"
+    text = registry.read_text(encoding="utf-8")
+    text = text.replace("from methods.prototypes", f"{imported}\nfrom methods.prototypes", 1)
+    registry.write_text(text.replace("    Prototypes.name", f"{entry}\n    Prototypes.name", 1), encoding="utf-8")
+    return folder
+
+
+def simulated(folder: Path, *arguments: str) -> dict[str, object]:
+    """What `secagg simulate --method naive-bayes` says, in a process that sees the copy."""
+    command = [sys.executable, "-P", "-m", "secagg", "simulate", "--method", "naive-bayes", *arguments, "--json", "-"]
+    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{PACKAGE.parent}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    content: dict[str, object] = json.loads(done.stdout)
+    return content
+
+
+def test_a_method_is_one_file_and_one_line(installed: Path):
+    """Beside the new file, the copy differs from the package in the registry alone: by its line and its import."""
+    compared = filecmp.dircmp(PACKAGE, installed / "methods", ignore=["__pycache__"])
+    assert (compared.left_only, compared.right_only) == ([], [NAME])
+    assert compared.diff_files == ["__init__.py"]
+    assert all(not each.diff_files and not each.left_only for each in compared.subdirs.values())
+    before, after = (
+        (each / "__init__.py").read_text(encoding="utf-8").splitlines() for each in (PACKAGE, installed / "methods")
+    )
+    assert len(after) == len(before) + 2
+    assert [line for line in after if line in before] == before
+
+
+def test_it_runs_under_every_protection_with_the_same_bits(installed: Path):
+    """masked, shared and encrypted open the same sum, and the head is as accurate as an independent computation."""
+    runs = [simulated(installed, "--protection", each) for each in ("masked", "shared", "encrypted")]
+    assert len({run["aggregate_sha256"] for run in runs}) == 1
+    assert runs[0]["accuracy"] == pytest.approx(independent(), abs=2 / 359)
+
+
+def test_it_runs_with_noise(installed: Path):
+    """At ε = 4 the plan carries the promise, and the noisy head still beats chance by far."""
+    run = simulated(installed, *NOISE, "--parameters", "floor=0.01")
+    assert "epsilon 4" in str(run["promise"]).lower().replace("ε", "epsilon")
+    assert float(str(run["accuracy"])) > 0.3
+
+
+def independent() -> float:
+    """Accuracy of naive Bayes with shared variances on the digits, written down once more."""
+    data = open_dataset("digits")
+    x, y = data.train.inputs.reshape(-1, 64), data.train.labels
+    means = np.array([x[y == label].mean(axis=0) for label in range(10)])
+    variance = np.mean((x - means[y]) ** 2, axis=0) + 1e-3
+    assert data.test is not None
+    tests = data.test.inputs.reshape(-1, 64)
+    distance = (((tests[:, None] - means[None]) ** 2) / variance).sum(axis=2)
+    prior = np.log(np.bincount(y) / len(y))
+    return float(np.mean(np.argmax(prior - distance / 2, axis=1) == data.test.labels))
