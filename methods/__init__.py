@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from methods.fedcgs import FedCGS
+from methods.fedtc import FedTC
 from methods.gate import GATE, Gated
 from methods.method import Method, Parameters
+from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
 
 METHODS: Mapping[str, Callable[..., Method]] = {
     FedCGS.name: FedCGS,
+    FedTC.name: FedTC,
+    MPFT.name: MPFT,
     Prototypes.name: Prototypes,
 }
 
@@ -48,11 +52,11 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
     for key in set(chosen) - set(known):
         if chosen[key] != defaults.get(key):
             raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use {FedCGS.name}")
-    return {key: value for key, value in chosen.items() if key in known} | _read(name, known, text)
+    return {key: value for key, value in chosen.items() if key in known} | read_parameters(name, known, text)
 
 
-def _read(name: str, known: Parameters, text: str) -> Parameters:
-    """The parameters in a text, each of the type of its default. Raises BadInput."""
+def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
+    """Return the parameters in a text, each of the type of its default in `known`. Raises BadInput."""
     read: Parameters = {}
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -68,4 +72,4 @@ def _read(name: str, known: Parameters, text: str) -> Parameters:
     return read
 
 
-__all__ = ["METHODS", "Method", "method_named", "parameters_of"]
+__all__ = ["METHODS", "Method", "method_named", "parameters_of", "read_parameters"]

@@ -1,4 +1,7 @@
-"""The class gate: a census of who holds which class opens a plan, and classes that too few hold are left out."""
+"""The class gate: a census of who holds which class opens a plan, and classes that too few hold are left out.
+
+Where a method tells domains apart, what is counted and left out is a *cell*: a class in one of the domains.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from typing import Annotated, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Examples, Method, Noise, OneShot, Parameters, Round, Sum
+from methods.method import Examples, Method, Noise, OneShot, Parameters, Round, Sum, domains_of
 from secagg.encoding.layout import Block, Integers
-from secagg.errors import BadInput, ProtocolViolation
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import LinearHead
 from secagg.head.linear import ABSENT_BIAS
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
@@ -26,23 +29,28 @@ CENSUS_SHARE = 0.02
 """The census's share of μ²; the method's sums divide the rest as they would divide all of it."""
 FEWEST_CLASSES = 2
 """A head tells classes apart."""
+MOST_CELLS = 10_000
 
 
 @message("KeptClasses")
 @dataclass(frozen=True)
 class KeptClasses:
-    """The classes that pass, by their place in the plan."""
+    """The classes that pass, by their place in the plan; of D domains the cells, class·D + domain."""
 
-    classes: Annotated[tuple[int, ...], Items(FEWEST_CLASSES, 10_000, each=Range(0, 9_999), ascending=True)]
+    classes: Annotated[
+        tuple[int, ...], Items(FEWEST_CLASSES, MOST_CELLS, each=Range(0, MOST_CELLS - 1), ascending=True)
+    ]
 
 
 @dataclass(frozen=True)
 class Gated(OneShot):
-    """A method after a census: for each class, how many clients have a record of it (C,).
+    """A method after a census: for each class, how many clients have a record of it (C,), or of each cell (C, D).
 
     Classes whose opened count is below `threshold` are left out of the sums of `method`, and of its head: a class sum
     over one client would be that client's own prototype. The threshold counts clients that may vanish after the census
-    and clients that tell the server what they hold, beside the honest ones that must be left.
+    and clients that tell the server what they hold, beside the honest ones that must be left. With domains this holds
+    for each cell by itself, an empty one too: who missed the census may hold it alone. A class goes when all its cells
+    do.
 
     Under noise a class that m clients hold passes with the probability that the census's noise, whose σ stands in the
     plan, is at least `threshold` − m: about Φ((m − threshold)/σ), one half at the threshold. The gate then bounds no
@@ -67,6 +75,11 @@ class Gated(OneShot):
         return {**self.method.parameters, GATE: self.threshold}
 
     @property
+    def domains(self) -> int:
+        """How many the method tells apart, D."""
+        return len(domains_of(self.method.parameters)) or 1
+
+    @property
     def per_class(self) -> frozenset[str]:
         """The blocks with a row for each class: those whose shape depends on how many there are."""
         two, three = (
@@ -77,11 +90,15 @@ class Gated(OneShot):
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
         """The census (`CensusSensitivity`), then the method's sums, which share what the census leaves of μ².
 
-        A record of a class that is left out adds nothing to these, so that their sensitivities hold.
+        A record of a cell that is left out adds nothing to these, so that their sensitivities hold.
+        Raises BadInput for too many cells.
         """
+        cells = classes * self.domains
+        if cells > MOST_CELLS:
+            raise BadInput(f"a census of {cells} classes and domains", remedy=f"{MOST_CELLS} are the most")
         census = Sum(
-            blocks=(Block("census", (classes,), bound=1),),
-            sensitivity={each: CensusSensitivity(Unit.RECORD, each, classes) for each in Adjacency},
+            blocks=(Block("census", self._shape(classes), bound=1),),
+            sensitivity={each: CensusSensitivity(Unit.RECORD, each, cells) for each in Adjacency},
             shares="equal",
             budget=CENSUS_SHARE,
         )
@@ -89,49 +106,62 @@ class Gated(OneShot):
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
     def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
-        """1 for each class of which this client has a record: additive over clients, not over records."""
-        return {"census": np.minimum(np.bincount(examples.labels, minlength=classes), 1).astype(np.int64)}
+        """1 for each cell of which this client has a record: additive over clients, not over records."""
+        held = np.bincount(_cells(examples, self.domains), minlength=classes * self.domains)
+        return {"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(classes))}
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Numbers of clients below 0."""
-        census = aggregate["census"]
-        return [f"class {j} is held by {census[j]} clients" for j in np.flatnonzero(census < 0)]
+        census = aggregate["census"].ravel()
+        return [
+            f"{_called(int(cell), self.domains)} is held by {census[cell]} clients"
+            for cell in np.flatnonzero(census < 0)
+        ]
 
     def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> None:
         """None: a census gives no head."""
 
     def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round:
-        """The method's first round over the classes that pass. Raises BadInput when fewer than two do."""
+        """The method's first round over the cells that pass. Raises BadInput when fewer than two classes have any."""
         census = aggregate["census"]
         least = self.threshold * (noise["census"].multiplier if noise is not None else 1)
-        kept = tuple(np.flatnonzero(census >= least).tolist())
-        if len(kept) < FEWEST_CLASSES:
+        kept = np.flatnonzero(census >= least)
+        found = len(np.unique(kept // self.domains))
+        if found < FEWEST_CLASSES:
             raise BadInput(
-                f"{len(kept)} of {len(census)} classes are held by {self.threshold} clients or more",
+                f"{found} of {len(census)} classes are held by {self.threshold} clients or more",
                 remedy="a head takes two: lower the class gate",
             )
-        return GatedRound(self.method, kept, self.per_class)
+        return GatedRound(self.method, tuple(kept.tolist()), self.per_class, self.domains)
 
     def announced(self, broadcast: bytes, grid: Grid) -> Round:
-        """The method's first round over the classes that the server names. Raises MalformedMessage."""
-        return GatedRound(self.method, decode(KeptClasses, broadcast).classes, self.per_class)
+        """The method's first round over the cells that the server names. Raises MalformedMessage."""
+        kept = decode(KeptClasses, broadcast).classes
+        if len({cell // self.domains for cell in kept}) < FEWEST_CLASSES:
+            raise MalformedMessage("KeptClasses", "the cells are all of one class")
+        return GatedRound(self.method, kept, self.per_class, self.domains)
+
+    def _shape(self, classes: int) -> tuple[int, ...]:
+        return (classes, self.domains) if self.domains > 1 else (classes,)
 
 
 @dataclass(frozen=True)
 class GatedRound:
-    """A round of the gated method over the `kept` classes alone, as if the plan had no others.
+    """A round of the gated method over the classes of the `kept` cells alone, as if the plan had no others.
 
-    Records of the other classes add nothing, and the rows of these classes in the `per_class` blocks are zero.
+    Records of the other cells add nothing, and their entries in the `per_class` blocks are zero. Where there are
+    several `domains` these blocks have the shape (C, D, …).
     """
 
     round: Round
     kept: tuple[int, ...]
     per_class: frozenset[str]
+    domains: int = 1
 
     def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
-        """The method's blocks over the kept classes, each row in its class's place."""
+        """The method's blocks over the kept cells, each row in its class's place."""
         rows = self._rows(classes)
-        counted = examples.take(np.isin(examples.labels, rows))
+        counted = examples.take(np.isin(_cells(examples, self.domains), self.kept))
         own = replace(counted, labels=np.searchsorted(rows, counted.labels))
         blocks = self.round.contribute(own, len(rows), levels)
         return {
@@ -139,7 +169,7 @@ class GatedRound:
         }
 
     def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
-        """The head that the kept classes give; it never predicts another one (`LinearHead`), with noise or without."""
+        """The head that the kept cells give; it never predicts another class (`LinearHead`), with noise or without."""
         narrow = self.round.head(self._narrowed(aggregate), grid, noise)
         if narrow is None:
             return None
@@ -150,52 +180,79 @@ class GatedRound:
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """The method's for the kept classes (whose numbers count these alone), and sums of records left out."""
-        others = np.setdiff1d(np.arange(self._classes(aggregate)), self.kept)
-        held = [j for j in others if any(aggregate[name][j].any() for name in self.per_class & set(aggregate))]
-        left_out = [f"class {j} was left out, but its sum is not 0" for j in held]
+        others = self._others(self._classes(aggregate))
+        blocks = [self._by_cell(aggregate[name]) for name in self.per_class & set(aggregate)]
+        left_out = [
+            f"{_called(int(cell), self.domains)} was left out, but its sum is not 0"
+            for cell in others
+            if any(block[cell].any() for block in blocks)
+        ]
         return [*self.round.implausibilities(self._narrowed(aggregate), grid), *left_out]
 
     def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """The method's next round, over the same classes."""
+        """The method's next round, over the same cells."""
         following = self.round.following(self._narrowed(aggregate), grid, noise)
         return replace(self, round=following) if following is not None else None
 
     def broadcast(self) -> bytes:
-        """The kept classes before the method's first round, which needs no other word; then what the method tells."""
+        """The kept cells before the method's first round, which needs no other word; then what the method tells."""
         return self.round.broadcast() or encode(KeptClasses(self.kept))
 
     def announced(self, broadcast: bytes, grid: Grid) -> Round:
-        """The method's next round as the server announces it, over the same classes."""
+        """The method's next round as the server announces it, over the same cells."""
         return replace(self, round=self.round.announced(broadcast, grid))
 
     def check(self, told: Round) -> None:
-        """The census decides exactly which classes are kept; further rounds are the method's to check."""
+        """The census decides exactly which cells are kept; further rounds are the method's to check."""
         if not isinstance(told, GatedRound) or told.kept != self.kept:
             raise ProtocolViolation("server", "the classes that it keeps do not follow from the census")
         if self.round.broadcast():
             self.round.check(told.round)
 
-    def left_out(self, classes: int) -> tuple[int, ...]:
-        """The classes that did not pass, of so many."""
-        return tuple(sorted(set(range(classes)) - set(self.kept)))
+    def left_out(self, classes: int) -> tuple[tuple[int, int], ...]:
+        """The cells (class, domain) that did not pass, of so many classes."""
+        return tuple(divmod(int(cell), self.domains) for cell in self._others(classes))
+
+    def _others(self, classes: int) -> Integers:
+        return np.setdiff1d(np.arange(classes * self.domains), self.kept)
 
     def _rows(self, classes: int) -> Integers:
         """The kept classes. Raises BadInput for one that the plan does not have."""
-        if self.kept[-1] >= classes:
-            raise BadInput(f"the gate keeps class {self.kept[-1]} of {classes}")
-        return np.array(self.kept, dtype=np.int64)
+        rows = np.unique(np.array(self.kept, dtype=np.int64) // self.domains)
+        if rows[-1] >= classes:
+            raise BadInput(f"the gate keeps class {rows[-1]} of {classes}")
+        return rows
 
     def _classes(self, aggregate: Mapping[str, Integers]) -> int:
         """How many classes the plan has: any block with a row for each says so."""
         return next(len(block) for name, block in aggregate.items() if name in self.per_class)
 
+    def _by_cell(self, block: Integers) -> Integers:
+        """A row for each cell."""
+        return block.reshape(len(block) * self.domains, -1)
+
     def _narrowed(self, aggregate: Mapping[str, Integers]) -> dict[str, Integers]:
-        """The sum as the method knows it: of the kept classes alone."""
+        """The sum as the method knows it: of the kept classes alone, where the other cells hold nothing."""
         rows = self._rows(self._classes(aggregate))
-        return {name: block[rows] if name in self.per_class else block for name, block in aggregate.items()}
+        narrow = dict(aggregate)
+        for name in self.per_class & set(aggregate):
+            block = np.zeros_like(self._by_cell(aggregate[name]))
+            block[list(self.kept)] = self._by_cell(aggregate[name])[list(self.kept)]
+            narrow[name] = block.reshape(aggregate[name].shape)[rows]
+        return narrow
 
     def _widened(self, rows: NDArray[Number], classes: int) -> NDArray[Number]:
         """The kept classes' rows in their places among all classes, the others zero."""
         wide = np.zeros((classes, *rows.shape[1:]), dtype=rows.dtype)
         wide[self._rows(classes)] = rows
         return wide
+
+
+def _cells(examples: Examples, domains: int) -> Integers:
+    """Each record's cell."""
+    return examples.labels * domains + examples.domains
+
+
+def _called(cell: int, domains: int) -> str:
+    class_, domain = divmod(cell, domains)
+    return f"class {class_}" + (f" in domain {domain}" if domains > 1 else "")

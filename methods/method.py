@@ -22,6 +22,11 @@ Noise = Mapping[str, OpenedNoise]
 """What is known of the noise on every opened block, by its name."""
 
 
+def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
+    """The domains that a method with these parameters tells apart, in order; none where it tells none apart."""
+    return tuple(name for name in str(parameters.get(DOMAINS, "")).split("+") if name)
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """One client's records that count: q (n, d), their labels (n,) in 0…C−1 and domains (n,), all 0 without any."""

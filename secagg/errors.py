@@ -27,12 +27,13 @@ class BadInput(SecaggError):
 
 
 class BadRecord(BadInput):
-    """One record of a data file cannot be used. `row` counts from 1, as the user's editor does."""
+    """One record of a data file cannot be used. `row` counts from 1, as the user's editor does; 0: the whole file."""
 
     def __init__(self, source: str, row: int, problem: str, *, remedy: str = "") -> None:
         self.source = source
         self.row = row
-        super().__init__(f"{source}, row {row}: {problem}", remedy=remedy)
+        place = f"{source}, row {row}" if row else source
+        super().__init__(f"{place}: {problem}", remedy=remedy)
 
 
 class PlanRefused(BadInput):

@@ -1,5 +1,6 @@
-"""What all tests share: the way Hypothesis draws, and the folder of larger data sets."""
+"""What all tests share: the way Hypothesis draws, no features kept on disk, and the folder of larger data sets."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import settings
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("wide", deadline=None, max_examples=2_000)
 settings.load_profile("fixed")
+os.environ["SECAGG_CACHE"] = "off"
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -36,7 +36,8 @@ class Session:
     `contributions` are clients' own blocks in clear: those that a transcript holds in clear (protection none), or all
     of them in a simulation; which adversary sees which is decided by `threat_models.views`. `uploads` are the protected
     bytes. `claim` is recomputed from the plan by the auditor, `calibration` the noise behind this sum; None without.
-    `noise` is what is known of the noise on the opened blocks. `is_shown`: members are shown the opened sum.
+    `noise` is what is known of the noise on the opened blocks. `is_shown`: members are shown the opened sum. `number`
+    says which of the plan's sums this is, from 1; `role` whose transcript shows it, "" where everything is at hand.
     """
 
     plan: Plan
@@ -51,6 +52,8 @@ class Session:
     uploads: Mapping[str, bytes] = field(repr=False)
     contributions: Mapping[str, Blocks] = field(repr=False)
     is_shown: bool = False
+    number: int = 1
+    role: str = ""
     transcript_sha256: str = ""
 
 
@@ -82,13 +85,15 @@ class Knowledge:
     `candidates` are records of which it wants to know whether they took part; `owners` names the client that had each,
     empty for one that nobody had. `public` are records of the same kind that nobody had: for decoders and for the
     chance level. `backbone` maps images (n, c, h, w) in [0, 1] to features (n, d), as a torch module or function with
-    gradients, where the adversary knows it.
+    gradients, where the adversary knows it. `records` is how many were summed, as the public was told; None where it
+    was not.
     """
 
     candidates: Records
     owners: tuple[str, ...]
     public: Records | None = None
     backbone: Callable[[Any], Any] | None = field(default=None, repr=False)
+    records: int | None = None
 
     @property
     def is_member(self) -> NDArray[np.bool_]:

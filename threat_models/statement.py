@@ -7,13 +7,17 @@ import platform
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
-from threat_models.estimation import EpsilonBound, audit_release
+from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.report.content import LowerBound, Promise, Subject
 from threat_models.session import Session
 
 RELEASES = 20_000
 LEVEL = 0.001
 """How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
+RESERVED = 2 * LEVEL
+"""The chance of either, which is not left for the attacks' limits (`threat_models.comparisons`)."""
+ONE_RUN_LEVEL = 0.01
+"""How often the bound from canaries in one run may be above the truth: reserved too, where there are canaries."""
 SPREAD = 4
 """Features of the second canary."""
 PACKAGES = ("numpy", "scipy", "torch", "secagg")
@@ -79,6 +83,11 @@ def _measured(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
         refuted=bound.refuted or wider.refuted,
         curve=bound.curve,
     )
+
+
+def bound_of(one_run: OneRunBound) -> LowerBound:
+    """What canaries in one run showed, for the report."""
+    return LowerBound(one_run.lower, one_run.method, one_run.sentence, one_run.power, one_run.refuted)
 
 
 def environment() -> dict[str, str]:

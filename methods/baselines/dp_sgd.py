@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.baselines.softmax_regression import by_lbfgs, head_of, zero_layer
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.privacy import Adjacency
@@ -37,7 +38,6 @@ EPSILONS = (0.02, 100.0)
 MOST_BATCHES = 40
 """Opacus takes the number of batches from 1/(1/b) rounded down, which is b up to 48."""
 SEEDS = 2**32
-NON_PRIVATE_STEPS = 500
 LONGEST = 1 + 1e-6
 EXPECTED_WARNINGS = (
     "Secure RNG turned off",  # the docstring says so
@@ -133,7 +133,7 @@ class DpSgd:
         if seed is not None and not 0 <= seed < SEEDS:
             raise BadInput(f"the seed is {seed}", remedy="torch's generator tells 0 up to 2^32 - 1 apart")
         if epsilon == math.inf:
-            return _converged(records, labels, classes), math.inf
+            return by_lbfgs(records, labels, classes), math.inf
         multiplier = self.noise_multiplier(len(records), epsilon=epsilon, delta=delta)
         rate = self.learning_rate(len(records), epsilon=epsilon, delta=delta)
         with _opacus_warnings():
@@ -144,7 +144,7 @@ class DpSgd:
             spent = float(engine.accountant.get_epsilon(delta, eps_error=_accounting_error(epsilon)))
         if spent > epsilon:
             raise BadInput(f"training spent epsilon {spent:.6g}, more than {epsilon:.6g}")
-        return _head(layer), spent
+        return head_of(layer), spent
 
     def _train(
         self, engine: PrivacyEngine, rows: _Rows, classes: int, multiplier: float, rate: float, seed: int | None
@@ -155,7 +155,7 @@ class DpSgd:
         # Torch's own generator starts every process with one fixed state: never leave noise or sampling to it.
         generator = torch.Generator()
         generator.seed() if seed is None else generator.manual_seed(seed)
-        layer = _zero_layer(rows.records.shape[1], classes)
+        layer = zero_layer(rows.records.shape[1], classes)
         model, optimizer, loss, loader = engine.make_private(
             module=layer,
             optimizer=torch.optim.SGD(layer.parameters(), lr=rate, momentum=self.momentum),
@@ -200,38 +200,6 @@ def _rows(records: NDArray[np.float64], labels: NDArray[np.int64]) -> _Rows:
     import torch
 
     return _Rows(torch.from_numpy(records.astype(np.float32)), torch.from_numpy(labels.astype(np.int64)))
-
-
-def _zero_layer(dimension: int, classes: int) -> torch.nn.Linear:
-    import torch
-
-    layer = torch.nn.Linear(dimension, classes)
-    torch.nn.init.zeros_(layer.weight)
-    torch.nn.init.zeros_(layer.bias)
-    return layer
-
-
-def _head(layer: torch.nn.Linear) -> LinearHead:
-    return LinearHead(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy())
-
-
-def _converged(records: NDArray[np.float64], labels: NDArray[np.int64], classes: int) -> LinearHead:
-    import torch
-
-    rows = _rows(records, labels)
-    layer = _zero_layer(records.shape[1], classes)
-    optimizer = torch.optim.LBFGS(
-        layer.parameters(), max_iter=NON_PRIVATE_STEPS, history_size=10, line_search_fn="strong_wolfe"
-    )
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.cross_entropy(layer(rows.records), rows.labels)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return _head(layer)
 
 
 def _accounting_error(epsilon: float) -> float:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 
@@ -31,6 +31,13 @@ def audit(
         str | None, typer.Option(help="Records that took part, for membership tests and for scoring.")
     ] = None,
     public: Annotated[str | None, typer.Option(help="Records of the same kind that took no part.")] = None,
+    records: Annotated[
+        int | None, typer.Option(min=1, help="How many records took part in all, where that is public.")
+    ] = None,
+    canaries: Annotated[
+        str | None,
+        typer.Option(help="Epsilon from one run: how many to plant with --simulate, else the file of `canaries`."),
+    ] = None,
     gate: Annotated[Path | None, typer.Option(help="Pass rules (TOML); default: the packaged ones.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one page.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
@@ -40,13 +47,27 @@ def audit(
 
     Exit codes: 0 the gate passes, 1 it fails, 3 a transcript does not verify, 4 the audit could not tell.
     """
-    speaker = Speaker(quiet=options["quiet"], json_to=options["json_to"])
+    json_to = options["json_to"]
+    speaker = Speaker(quiet=options["quiet"], json_to=json_to)
+    for path in (html, sarif, Path(json_to) if json_to not in (None, "-") else None):
+        if path is not None:
+            refuse_unwritable(path)
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     from secagg.cli.auditing import Question, answer  # loads what no other command needs
 
     asked = Question(
-        tuple(transcripts or ()), tuple(threat_model or ()), known, public, gate, html, sarif, options["seed"], options
+        transcripts=tuple(transcripts or ()),
+        threat_models=tuple(threat_model or ()),
+        known=known,
+        public=public,
+        gate=gate,
+        html=html,
+        sarif=sarif,
+        canaries=canaries,
+        records=records,
+        seed=options["seed"],
+        simulation=options,
     )
     raise typer.Exit(answer(speaker, asked))
 

@@ -13,12 +13,15 @@ from typing import Any
 from secagg.cli.audit import USUAL
 from secagg.cli.console import Speaker, to_epsilon, two_columns
 from secagg.cli.simulate import open_simulated
+from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
-from threat_models.audit import examine
-from threat_models.evidence import known_of, read_session, rehearse
+from threat_models.audit import examine, planned
+from threat_models.comparisons import Comparisons
+from threat_models.estimation import OneRunBound, audit_canaries
+from threat_models.evidence import canaries_of, known_of, plant, read_session, rehearse
 from threat_models.findings import Finding
 from threat_models.report.content import AttackNote, AuditReport, Examination, Level
 from threat_models.report.gate import DEFAULT, Gate
@@ -28,11 +31,12 @@ from threat_models.report.judging import judge
 from threat_models.report.sarif import as_sarif
 from threat_models.report.summary import as_text
 from threat_models.session import Knowledge, Session
-from threat_models.statement import LIMITS, environment, promise_of, subject_of
+from threat_models.statement import LIMITS, ONE_RUN_LEVEL, bound_of, environment, promise_of, subject_of
 
 ACTIVE = AttackNote(
     "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
 )
+_PROTECTED = {"none": "unprotected"} | {name: name for name in ("masked", "shared", "encrypted")}
 COMPARED = ("unmixing", "feature_inversion")
 """Attacks that a simulation repeats at the other levels of protection."""
 
@@ -48,6 +52,8 @@ class Question:
     gate: Path | None
     html: Path | None
     sarif: Path | None
+    canaries: str | None = None
+    records: int | None = None
     seed: int = 0
     simulation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -61,6 +67,7 @@ class Evidence:
     settings: Mapping[str, str]
     transcripts: Mapping[str, str]
     levels: tuple[tuple[str, Session, Knowledge], ...] = ()
+    one_run: OneRunBound | None = None
 
 
 def answer(speaker: Speaker, question: Question) -> int:
@@ -74,8 +81,10 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
     rules = Gate.read(question.gate or DEFAULT)
     adversaries = [adversary_named(name) for name in question.threat_models or USUAL]
-    evidence = _recorded(speaker, question) if question.transcripts else _simulated(speaker, question.simulation)
-    report = _report(speaker, evidence, adversaries, seed=question.seed)
+    evidence = _recorded(speaker, question) if question.transcripts else _simulated(speaker, question)
+    comparisons = planned(rules, adversaries, one_run=question.canaries is not None)
+    with comparisons.held():
+        report = _report(speaker, evidence, adversaries, comparisons, seed=question.seed)
     result = judge(rules, report, datetime.now(UTC).date())
     report = replace(report, gate=result)
     if question.html is not None:
@@ -110,11 +119,17 @@ def _notes() -> dict[str, AttackNote]:
     return {**found, ACTIVE.name: ACTIVE}
 
 
-def _simulated(speaker: Speaker, options: Mapping[str, Any]) -> Evidence:
-    """The plan of the flags; where it has noise, the same plan without it for comparison."""
+def _simulated(speaker: Speaker, question: Question) -> Evidence:
+    """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
+    options = question.simulation
     chosen = {each.name: options[each.name] for each in fields(SimulationSettings)}
     settings = SimulationSettings(**{**chosen, "epsilon": to_epsilon(options["epsilon"])})
-    data = open_simulated(speaker, options["dataset"], settings.epsilon, options["label"], options["schema"])
+    source = (options[name] for name in ("label", "schema", "image_size"))
+    data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
+    one_run = None
+    if question.canaries is not None:
+        planted = plant(data, settings, _count(question.canaries))
+        one_run = audit_canaries(planted.session, planted.canaries, planted.known, level=ONE_RUN_LEVEL)
     with speaker.progress(f"simulating a federation on {data.name}") as progress:
         found = rehearse(data, settings, progress)
     for note in found.notes:
@@ -124,7 +139,13 @@ def _simulated(speaker: Speaker, options: Mapping[str, Any]) -> Evidence:
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
     shown = {name: str(value) for name, value in {"dataset": data.name, **chosen}.items() if value not in (None, 0, "")}
-    return Evidence(found.sessions, found.knowledge, shown, {}, tuple(levels))
+    return Evidence(found.sessions, found.knowledge, shown, {}, tuple(levels), one_run)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise BadInput(f"--canaries {text!r} is no number", remedy="with --simulate say how many; 100, say")
+    return int(text)
 
 
 def _recorded(speaker: Speaker, question: Question) -> Evidence:
@@ -133,15 +154,24 @@ def _recorded(speaker: Speaker, question: Question) -> Evidence:
     for path in question.transcripts:
         with speaker.busy(f"verifying {path}"):
             sessions.append(read_session(path))
-    knowledge = known_of(sessions[0], question.known, question.public)
+    knowledge = known_of(sessions[0], question.known, question.public, question.records)
     files = {str(path): session.transcript_sha256 for path, session in zip(question.transcripts, sessions, strict=True)}
-    return Evidence(tuple(sessions), knowledge, {}, files)
+    one_run = None
+    if question.canaries is not None:
+        canaries = canaries_of(sessions[0].plan, Path(question.canaries))
+        known = knowledge.candidates.take(knowledge.is_member) if question.known else None
+        one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
+    return Evidence(tuple(sessions), knowledge, {}, files, one_run=one_run)
 
 
-def _report(speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], seed: int) -> AuditReport:
+def _report(
+    speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
+) -> AuditReport:
     session = evidence.sessions[0]
     with speaker.steps() as told:
         promise = promise_of(session, lambda done, total: told("measuring epsilon on re-releases", done, total))
+        if evidence.one_run is not None:
+            promise = replace(promise, one_run=bound_of(evidence.one_run))
         examinations = [
             _cheated(each, told)
             if each.attacks == (ACTIVE.name,)
@@ -150,15 +180,16 @@ def _report(speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], 
         ]
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
-        title=f"Audit of a session under the protection {session.plan.protection}",
+        title=f"Audit of a session with {_PROTECTED[session.plan.protection]} uploads",
         subject=subject_of(session, evidence.settings, evidence.transcripts),
         promise=promise,
         attacks=tuple(_notes().values()),
         examinations=tuple(examinations),
-        power=(promise.measured.power,) if promise.measured else (),
+        power=(comparisons.sentence(),),
         limits=LIMITS,
         environment=environment(),
         seed=seed,
+        comparisons=comparisons,
         levels=tuple(levels),
     )
 

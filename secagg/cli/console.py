@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -129,6 +130,16 @@ def refuse_existing(path: Path) -> None:
     """Raise BadInput for a file that is there: people have read it, and others hold its digest."""
     if path.exists():
         raise BadInput(f"{path} is there already", remedy="write to another file, or remove it first")
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise BadInput for a file that cannot be written: better before the work than after it."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder", remedy="name a file in it")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path} cannot be written: there is no folder {path.parent}", remedy="make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise BadInput(f"{path} cannot be written: permission denied", remedy="write to another file")
 
 
 def to_epsilon(text: str) -> float:

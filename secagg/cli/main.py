@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
-from secagg.cli import audit, demo, epsilon, evaluate, federation, ledger, pki, plan, second, simulate, sweep
+from secagg.cli import (
+    audit,
+    backbone,
+    canaries,
+    compare,
+    demo,
+    epsilon,
+    evaluate,
+    federation,
+    ledger,
+    methods,
+    pki,
+    plan,
+    second,
+    simulate,
+    sweep,
+)
 from secagg.errors import SecaggError
 
 INTERNAL_ERROR = 70
@@ -21,6 +38,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def _everywhere(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error arose; goes with every command.")] = False,
+) -> None:
+    """Build a classifier head from many members' records; the server learns only their sum."""
+    # `main` takes --debug out before commands are parsed, wherever it stands: here it is only documented.
+
+
 app.command("demo")(demo.demo)
 app.add_typer(pki.app, name="pki")
 app.add_typer(plan.app, name="plan")
@@ -30,10 +57,14 @@ app.command("aggregator")(second.aggregator)
 app.command("key-holder")(second.key_holder)
 app.command("simulate")(simulate.simulate)
 app.command("sweep")(sweep.sweep)
+app.command("compare")(compare.compare)
 app.command("predict")(evaluate.predict)
 app.command("verify")(evaluate.verify)
 app.command("audit")(audit.audit)
+app.command("methods")(methods.methods)
 app.command("attacks")(audit.attacks)
+app.command("canaries")(canaries.canaries)
+app.add_typer(backbone.app, name="backbone")
 app.command("epsilon")(epsilon.epsilon)
 app.add_typer(ledger.app, name="ledger")
 

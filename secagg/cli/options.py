@@ -20,11 +20,22 @@ DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is 
 SharesOption = Annotated[
     str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
 ]
-BackboneOption = Annotated[str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file.")]
+BackboneOption = Annotated[
+    str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file; several joined by +.")
+]
 ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
 CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
 RadiusOption = Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")]
 LevelsOption = Annotated[int | None, typer.Option(min=1, help="Grid steps in a record's length; default by rule.")]
-DatasetOption = Annotated[str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, a folder of tables.")]
+LeaveOutOption = Annotated[
+    str | None,
+    typer.Option(help="Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"),
+]
+DatasetOption = Annotated[
+    str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, or a folder of tables or of images.")
+]
+ImageSizeOption = Annotated[
+    int | None, typer.Option(min=1, help="Folder of images: scale and cut each to a square of this side.")
+]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]

@@ -16,7 +16,9 @@ from secagg.cli.options import (
     DatasetOption,
     DeltaOption,
     ExpandOption,
+    ImageSizeOption,
     LabelOption,
+    LeaveOutOption,
     LevelsOption,
     MethodOption,
     ParametersOption,
@@ -37,9 +39,9 @@ def simulate(
     method: MethodOption = "fedcgs",
     parameters: ParametersOption = "",
     clients: Annotated[
-        int | None, typer.Option(min=1, help="Default 5; one per table of a folder, one per value of column:NAME.")
+        int | None, typer.Option(min=1, help="Default 5; one per table of a folder; column:… fixes it.")
     ] = None,
-    partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME.")] = "iid",
+    partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")] = "iid",
     protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
     epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
     delta: DeltaOption = None,
@@ -64,17 +66,19 @@ def simulate(
     ] = None,
     levels: LevelsOption = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
+    leave_out: LeaveOutOption = None,
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
     label: LabelOption = None,
     schema: SchemaOption = None,
+    image_size: ImageSizeOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    data = open_simulated(speaker, dataset, to_epsilon(epsilon), label, schema)
+    data = open_simulated(speaker, dataset, to_epsilon(epsilon), label, schema, image_size)
     settings = SimulationSettings(
         method=method,
         parameters=parameters,
@@ -98,6 +102,7 @@ def simulate(
         normalise=normalise,
         levels=levels,
         max_records=max_records,
+        leave_out=leave_out,
         dropouts=dropouts,
         colluders=colluders,
         seed=seed,
@@ -111,10 +116,13 @@ def simulate(
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
 
 
-def open_simulated(speaker: Speaker, name: str, epsilon: float, label: str | None, schema: str | None) -> Dataset:
+def open_simulated(
+    speaker: Speaker, name: str, epsilon: float, label: str | None, schema: str | None, image_size: int | None
+) -> Dataset:
     """The data of a simulation; with noise a bad record is no reason to refuse."""
     known = load_schema(schema) if schema else None
-    data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon))
+    size = (image_size,) if image_size else None
+    data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon), image_size=size)
     if data.schema is not None and schema is None and label is not None:
         speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
     return data
@@ -128,6 +136,9 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     ]
     if result.reference is not None:
         rows.insert(1, ("accuracy, pooled, no noise", f"{100 * result.reference.accuracy:.2f} %"))
+    for name, found in (content["by_domain"] or {"domains": {}})["domains"].items():
+        where = "left out" if found["left_out"] else "in clients"
+        rows.append((f"accuracy on {name}", f"{100 * found['accuracy']:.2f} % of {found['total']} ({where})"))
     names = [*("protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client")]
     names += [*("bytes_saved_by_grid", "bad_records", "aggregate_sha256", "head_sha256")]
     rows += [(name.replace("_", " "), str(content[name])) for name in names if content[name] not in (None, 0)]

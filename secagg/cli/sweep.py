@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import DatasetOption, LabelOption, SchemaOption
+from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
 from secagg.cli.simulate import simulate
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
@@ -22,30 +22,34 @@ TYPES = get_type_hints(SimulationSettings)
 DEFAULT = "default"
 
 
-def _with_lists(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every setting that `secagg simulate` has, each as the text of a list."""
-    own = [
-        each for each in inspect.signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD
-    ]
-    simulated = inspect.signature(simulate, eval_str=True).parameters
-    lists = [_list_of(each) for each in simulated.values() if each.name in experiments.AXES]
-    command.__signature__ = inspect.Signature([*own, *lists])  # type: ignore[attr-defined]
-    return command
+def with_lists(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list."""
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(command, eval_str=True).parameters.values()
+        own = [each for each in parameters if each.kind != each.VAR_KEYWORD]
+        simulated = inspect.signature(simulate, eval_str=True).parameters
+        offered = [each for each in simulated.values() if each.name in experiments.AXES and each.name not in without]
+        command.__signature__ = inspect.Signature([*own, *map(_list_of, offered)])  # type: ignore[attr-defined]
+        return command
+
+    return give
 
 
 def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
     option = typer.Option(help=get_args(parameter.annotation)[1].help, metavar="A,B,…")
-    default = None if parameter.default is None else str(parameter.default)
+    default = str(parameter.default) if parameter.default not in (None, "") else None
     return parameter.replace(annotation=Annotated[str | None, option], default=default, kind=parameter.KEYWORD_ONLY)
 
 
-@_with_lists
+@with_lists()
 def sweep(
     *,
     out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
     dataset: DatasetOption = "digits",
     label: LabelOption = None,
     schema: SchemaOption = None,
+    image_size: ImageSizeOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 5,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     json_to: JsonOption = None,
@@ -60,8 +64,9 @@ def sweep(
     named and left out. After an interruption the same command goes on with the runs that are missing.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    grid = {name: _values(name, text) for name, text in lists.items() if text is not None}
-    data = open_dataset(dataset, label=label, schema=load_schema(schema) if schema else None)
+    grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
+    known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
+    data = open_dataset(dataset, label=label, schema=known, image_size=size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress)
     for line in result.refusals:
@@ -72,13 +77,19 @@ def sweep(
     speaker.result(result.to_json(), result.table.text())
 
 
-def _values(name: str, text: str) -> tuple[Any, ...]:
-    """The values in a list. Raises BadInput for one that is not of the setting's type."""
+def values_of(name: str, text: str) -> tuple[Any, ...]:
+    """The values in a list of a setting. Raises BadInput for one that is not of the setting's type.
+
+    A partition that is a number alone has the form of the one before it: dirichlet:0.05,0.1.
+    """
     kind = next(each for each in (*get_args(TYPES[name]), TYPES[name]) if each is not NoneType)
     default = getattr(SimulationSettings(), name)
     option = f"--{name.replace('_', '-')}"
-    values = []
-    for word in (word.strip() for word in text.split(",")):
+    values: list[Any] = []
+    for part in text.split(","):
+        word = part.strip()
+        if name == "partition" and values and word.replace(".", "", 1).isdigit():
+            word = f"{values[-1].partition(':')[0]}:{word}"
         try:
             values.append(default if word == DEFAULT else kind(word))
         except ValueError:

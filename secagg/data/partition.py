@@ -6,6 +6,7 @@ dirichlet:ALPHA for each class, shares over clients drawn from Dirichlet(ALPHA, 
 shards:K        every client holds K classes, every class is held, and a class is cut evenly among its
                 holders (after McMahan et al. 2017; no client sees more than K classes)
 column:NAME     one client per distinct value of a raw column, in sorted order; the seed plays no part
+column:NAME:K   K clients per value, in that order: a random permutation of its records, cut as iid is
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from secagg.data.records import BAD
 from secagg.errors import BadInput
 
 Parts = tuple[NDArray[np.int64], ...]
-FORMS = "iid, dirichlet:ALPHA, shards:K or column:NAME"
+FORMS = "iid, dirichlet:ALPHA, shards:K, column:NAME or column:NAME:K"
 
 
 def partition(
@@ -28,24 +29,29 @@ def partition(
 ) -> Parts:
     """Assign every record to exactly one client; return each client's indices, ascending. Parts may be empty.
 
-    `clients` ≥ 1; `column:NAME` also takes None, as the column fixes it. `seed` ≥ 0. Bad records (label -1)
+    `clients` ≥ 1; `column:…` also takes None, as the column fixes it. `seed` ≥ 0. Bad records (label -1)
     are of no class: dirichlet and shards deal them evenly.
     Raises BadInput for an unknown form, an impossible parameter or another number of clients.
     """
     if seed < 0:
         raise BadInput(f"the seed is {seed}", remedy="give a seed of 0 or more")
     form, _, parameter = spec.partition(":")
+    generator = np.random.default_rng(seed)
     if form == "column":
-        return _by_column(columns, parameter, clients)
+        return _by_column(columns, parameter, clients, generator)
     if clients is None or clients < 1:
         raise BadInput(f"cannot divide the records over {clients} clients", remedy="give 1 client or more")
-    generator = np.random.default_rng(seed)
     if spec == "iid":
         parts = np.array_split(generator.permutation(len(labels)), clients)
     elif form == "dirichlet":
         parts = _dirichlet(labels, clients, _alpha(parameter), generator)
     elif form == "shards":
-        parts = _shards(labels, clients, _classes_each(parameter), generator)
+        parts = _shards(
+            labels,
+            clients,
+            _number(parameter, f"shards:{parameter}: K is a number of classes, 1 or more", "for example shards:2"),
+            generator,
+        )
     else:
         raise BadInput(f"unknown partition {spec!r}", remedy=f"give {FORMS}")
     return tuple(np.sort(part).astype(np.int64) for part in parts)
@@ -91,14 +97,23 @@ def _bad_records(labels: NDArray[np.int64], clients: int) -> list[list[NDArray[n
     return [[part] for part in np.array_split(np.flatnonzero(labels == BAD), clients)]
 
 
-def _by_column(columns: Mapping[str, NDArray[np.str_]], name: str, clients: int | None) -> Parts:
+def _by_column(
+    columns: Mapping[str, NDArray[np.str_]], parameter: str, clients: int | None, generator: np.random.Generator
+) -> Parts:
+    name, _, each = parameter.partition(":") if parameter not in columns else (parameter, "", "")
     if name not in columns:
         raise BadInput(f"the data set has no column {name!r}", remedy=f"it has {sorted(columns) or 'no columns'}")
     values, owner = np.unique(columns[name], return_inverse=True)
-    if clients not in (None, len(values)):
-        remedy = f"leave out the number of clients or give {len(values)}"
-        raise BadInput(f"column {name!r} has {len(values)} values but {clients} clients were asked for", remedy=remedy)
-    return tuple(np.flatnonzero(owner == index) for index in range(len(values)))
+    parts = [np.flatnonzero(owner == index) for index in range(len(values))]
+    if each:
+        number = _number(
+            each, f"column:{parameter}: K is a number of clients, 1 or more", "for example column:domain:3"
+        )
+        parts = [np.sort(piece) for part in parts for piece in np.array_split(generator.permutation(part), number)]
+    if clients not in (None, len(parts)):
+        remedy = f"leave out the number of clients or give {len(parts)}"
+        raise BadInput(f"column {name!r} gives {len(parts)} clients but {clients} were asked for", remedy=remedy)
+    return tuple(parts)
 
 
 def _alpha(text: str) -> float:
@@ -111,7 +126,7 @@ def _alpha(text: str) -> float:
     return alpha
 
 
-def _classes_each(text: str) -> int:
+def _number(text: str, problem: str, remedy: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise BadInput(f"shards:{text}: K is a number of classes, 1 or more", remedy="for example shards:2")
+        raise BadInput(problem, remedy=remedy)
     return int(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy as np
 from secagg.data.arrays import open_arrays
 from secagg.data.derivation import derive_schema
 from secagg.data.encoding import encode_table
+from secagg.data.images import is_image_folder, open_images
 from secagg.data.named import NAMES, open_named
 from secagg.data.records import Dataset, concatenate
 from secagg.data.schema import Schema
 from secagg.data.split import Split, keep_all, split_records
-from secagg.data.table import TABLE_SUFFIXES, is_table, read_table
+from secagg.data.table import TABLE_FORMATS, is_table, read_table
 from secagg.errors import BadInput
 
 
@@ -24,43 +26,52 @@ def open_dataset(
     schema: Schema | None = None,
     split: bool = True,
     tolerant: bool = False,
+    image_size: tuple[int, ...] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Dataset:
-    """Open `digits`, `breast-cancer`, `wine`, an `.npz` file, a table, or a folder of tables (one client each).
+    """Open `digits`, `breast-cancer`, `wine`, an `.npz` file, a table, a folder of tables (one client each) or images.
 
-    `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
+    A folder of images is opened by `open_images`, which says what `image_size` and `classes` mean; nothing else takes
+    them. `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
     derived from the pooled records, which only `simulate` may do. A source without a test part is split by
-    `split_records`, a folder within each file; without `split` all records
-    are for training. Raises BadInput, or BadRecord with file, row and remedy.
+    `split_records`, a folder within each file or domain; without `split` all
+    records are for training. Raises BadInput, or BadRecord with file, row and remedy.
 
     With `tolerant` a record that cannot be used is not refused but stays in its place with label -1 and
     zero inputs (see `Records`), and no other record can tell; faults of the whole file still raise
     BadInput. The promise is per record where nothing is pooled: a declared schema (a derived one leaves
     out empty cells and those that are no finite number, but one word makes a column categorical), no
-    `split`, and classes that the file or the plan names.
+    `split`, and an image size and classes that the file or the plan names.
     """
     path = Path(source)
     cut = split_records if split else keep_all
     arrays = path.suffix.lower() == ".npz"
     if source in NAMES or arrays:
-        if label is not None or schema is not None:
-            raise BadInput(f"{source} brings its own labels", remedy="leave out the label column and the schema")
+        _refuse_label(source, label, schema)
         return open_arrays(path, cut, tolerant=tolerant) if arrays else open_named(source, cut)
     if path.is_dir():
-        return _open_tables(path, _tables_in(path), label, schema, cut, tolerant)
+        if files := _tables_in(path):
+            return _open_tables(path, files, label, schema, cut, tolerant)
+        if not is_image_folder(path):
+            raise BadInput(f"the folder {path} holds no table ({TABLE_FORMATS}) and no folders of images")
+        _refuse_label(source, label, schema)
+        return open_images(path, cut, size=image_size, classes=classes, tolerant=tolerant)
     if not path.exists():
         remedy = f"give a path or one of {', '.join(NAMES)}"
         raise BadInput(f"there is no file or data set {source}", remedy=remedy)
     if not is_table(path):
-        remedy = f"give .npz or a table ({' '.join(TABLE_SUFFIXES)}, also with .gz)"
+        remedy = f"give .npz or a table ({TABLE_FORMATS})"
         raise BadInput(f"cannot tell the format of {source} from its name", remedy=remedy)
     return _open_tables(path, [path], label, schema, cut, tolerant)
 
 
+def _refuse_label(source: str, label: str | None, schema: Schema | None) -> None:
+    if label is not None or schema is not None:
+        raise BadInput(f"{source} brings its own labels", remedy="leave out the label column and the schema")
+
+
 def _tables_in(folder: Path) -> list[Path]:
-    files = sorted((file for file in folder.iterdir() if file.is_file() and is_table(file)), key=lambda file: file.name)
-    if not files:
-        raise BadInput(f"the folder {folder} holds no table ({' '.join(TABLE_SUFFIXES)}, also with .gz)")
-    return files
+    return sorted((file for file in folder.iterdir() if file.is_file() and is_table(file)), key=lambda file: file.name)
 
 
 def _open_tables(

@@ -1,4 +1,4 @@
-"""Delimited text files: comma, semicolon or tab, plain or gzipped, with a header or with a schema."""
+"""Tables: delimited text (comma, semicolon or tab, plain or gzipped, with a header or with a schema) and Parquet."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.data.parquet import PARQUET, parquet_columns
 from secagg.data.records import Origin
 from secagg.data.schema import Schema
 from secagg.errors import BadInput, BadRecord
 
-TABLE_SUFFIXES = (".csv", ".data", ".tsv")
+TEXT_SUFFIXES = (".csv", ".data", ".tsv")
+TABLE_FORMATS = f"{' '.join(TEXT_SUFFIXES)}, also with .gz, or {PARQUET}"
 MAX_CELL = 1000
 """Longest field in characters: one column takes 4 bytes × its longest field × rows."""
 DELIMITERS = (",", ";", "\t")
@@ -39,8 +41,12 @@ class Table:
 
 
 def is_table(path: Path) -> bool:
-    """Whether the file name ends like a table (.csv .data .tsv, each also with .gz)."""
-    return path.name.lower().removesuffix(".gz").endswith(TABLE_SUFFIXES)
+    """Whether the file name ends like a table (.csv .data .tsv, each also with .gz; .parquet)."""
+    return path.name.lower().removesuffix(".gz").endswith(TEXT_SUFFIXES) or _is_parquet(path)
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == PARQUET
 
 
 def read_table(path: Path, schema: Schema | None, *, tolerant: bool = False) -> Table:
@@ -50,7 +56,10 @@ def read_table(path: Path, schema: Schema | None, *, tolerant: bool = False) -> 
     none and `schema.fields` gives the order. Raises BadInput, or BadRecord for a row that cannot be split
     into the header's fields or has a field that is too long; with `tolerant` such a row is `broken`.
     """
-    header, lines, rows = _lines_alone(path, schema) if tolerant else _lines(path, schema)
+    if _is_parquet(path):
+        header, lines, rows = _lines_of_parquet(path, schema, tolerant)
+    else:
+        header, lines, rows = _lines_alone(path, schema) if tolerant else _lines(path, schema)
     if not lines and not tolerant:
         raise BadInput(f"{path} has a header and no records")
     empty = [""] * len(header)
@@ -74,9 +83,35 @@ def _lines(path: Path, schema: Schema | None) -> tuple[list[str], list[list[str]
         if len(fields) != len(header):
             remedy = "every row needs the same number of fields"
             raise BadRecord(str(path), row, f"has {len(fields)} fields instead of {len(header)}", remedy=remedy)
-        if max(map(len, fields)) > MAX_CELL:
-            raise BadRecord(str(path), row, f"has a field of more than {MAX_CELL} characters", remedy="shorten it")
+        if not _is_short(fields):
+            raise _too_long(path, row)
     return header, lines, rows
+
+
+def _lines_of_parquet(
+    path: Path, schema: Schema | None, tolerant: bool
+) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return the names of the columns, fields and rows, counted from 1; no fields: a broken row."""
+    columns = parquet_columns(path, tolerant=tolerant)
+    header, named = _header(path, list(columns), schema)
+    if not named:
+        raise BadInput(f"{path} has none of the schema's columns; it has {list(columns)}")
+    lines = [list(fields) for fields in zip(*columns.values(), strict=True)]
+    rows = list(range(1, len(lines) + 1))
+    if tolerant:
+        return header, [fields if _is_short(fields) else [] for fields in lines], rows
+    for row, fields in zip(rows, lines, strict=True):
+        if not _is_short(fields):
+            raise _too_long(path, row)
+    return header, lines, rows
+
+
+def _is_short(fields: list[str]) -> bool:
+    return max(map(len, fields), default=0) <= MAX_CELL
+
+
+def _too_long(path: Path, row: int) -> BadRecord:
+    return BadRecord(str(path), row, f"has a field of more than {MAX_CELL} characters", remedy="shorten it")
 
 
 def _lines_alone(path: Path, schema: Schema | None) -> tuple[list[str], list[list[str]], list[int]]:
@@ -114,7 +149,7 @@ def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
     """The fields of a line by the first delimiter that gives the right number; none if they cannot be used."""
     splits = (_split(line, delimiter) for delimiter in delimiters)
     fields = next((fields for fields in splits if len(fields) == width), [])
-    return fields if max(map(len, fields), default=0) <= MAX_CELL else []
+    return fields if _is_short(fields) else []
 
 
 def _content(path: Path, errors: str) -> list[str]:

@@ -1,39 +1,133 @@
-"""Centralised baselines under the same roof: same features, same ε, same report."""
+"""Baselines under the same roof: same records, same partition, same report."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
 
-from methods.baselines.dp_sgd import DpSgd
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import read_parameters
+from methods.baselines import BASELINES as UNPROTECTED
+from methods.baselines import Baseline, DpSgd
+from methods.baselines.baseline import ClientData, Linear, Predictor
+from secagg.data.records import BAD, DOMAIN
 from secagg.errors import BadInput
+from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
+from secagg.head import Evaluation, evaluate
+from secagg.head.evaluation import clopper_pearson
 from secagg.parties.planning import PlanChoices, coarsest_levels, normalisation_for
+from secagg.parties.setup import FINE_LEVELS
 from secagg.privacy import Adjacency
 from secagg.privacy.claim import shown
-from secagg.statistics import Grid, Normalisation, quantise
+from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 
-BASELINES = ("dp-sgd",)
+DP_SGD = "dp-sgd"
+BASELINES = (DP_SGD, *UNPROTECTED)
 FEDERATED = (
-    *("refine", "class_gate", "unit", "noise", "shares"),
+    *("covariance", "ridge", "refine", "class_gate", "unit", "noise", "shares"),
     *("dropouts", "colluders", "radius", "levels", "max_records"),
 )
-"""Settings without a meaning where somebody has all the records; clients, partition and protection just do nothing."""
+"""Settings without a meaning where there is no secure sum."""
 
 
 def run_baseline(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
-    """Train DP-SGD on pooled, normalised records (softmax regression without privacy at ε = ∞).
+    """Train the baseline that `settings` name, on records normalised as a plan with the same settings would.
 
-    Records are normalised as a plan with the same settings would. Raises BadInput for settings that ask for what a
-    centralised baseline does not have.
+    Raises BadInput for settings that ask for what a baseline does not have, and for a protection that it cannot have.
     """
-    plain = SimulationSettings()
-    for name in FEDERATED:
-        if getattr(settings, name) != getattr(plain, name):
-            option = name.replace("_", "-")
-            raise BadInput(f"dp-sgd has all records in one place and no {name}", remedy=f"leave out --{option}")
-    noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalisation=_chosen(settings))
+    if settings.method == DP_SGD:
+        return _dp_sgd(features, settings, clock)
+    kind = UNPROTECTED[settings.method]
+    _refuse_what_sums_have(settings, f"{kind.name} makes no secure sum")
+    if settings.protection != "none":
+        problem = f"{kind.name} cannot run {settings.protection}: {kind.protections}"
+        raise BadInput(problem, remedy="give --protection none, which protects nothing")
+    if math.isfinite(settings.epsilon):
+        problem = f"{kind.name} cannot keep an epsilon: {kind.protections}"
+        raise BadInput(problem, remedy="leave out --epsilon; the baseline with one is dp-sgd")
+    baseline = kind(**read_parameters(kind.name, asdict(kind()), settings.parameters))
+    return _unprotected(baseline, features, settings, clock)
+
+
+def _unprotected(
+    baseline: Baseline, features: Features, settings: SimulationSettings, clock: Clock
+) -> SimulationResult:
+    normalisation = _normalised(settings) or Normalisation.NONE
+    grid = Grid(1.0, FINE_LEVELS, settings.centre, normalisation)
+    everybody = _in_the_clear(features, grid)
+    counted = everybody.labels != BAD
+    clients = [everybody.take(rows[counted[rows]]) for rows in split(features.dataset, settings)]
+    clock.lap("quantise")
+    start = time.process_time()
+    fitted = baseline.fit(clients, len(features.dataset.classes), settings.seed)
+    seconds = time.process_time() - start
+    clock.lap("training")
+    (first, *others), at_clients = fitted.predictors, fitted.client_seconds
+    measure = partial(mean_accuracy, fitted.predictors)
+    empty = sum(not len(client) for client in clients)
+    return SimulationResult(
+        settings=settings,
+        dataset=features.dataset.name,
+        clients=len(clients),
+        head=first.head if isinstance(first, Linear) and not others else None,
+        evaluation=features.measure(measure, grid),
+        reference=None,
+        by_domain=features.by_domain(measure, grid),
+        promise=None,
+        bad_records=int((~counted).sum()),
+        federated=None,
+        baseline_bytes=fitted.bytes_per_client,
+        notes=(
+            f"no protection; what leaves a client: {baseline.leaves}",
+            *([f"{empty} of {len(clients)} clients hold no record"] if empty else []),
+        ),
+        seconds=clock.laps,
+        client_seconds=at_clients / len(clients) if at_clients is not None else None,
+        server_seconds=seconds - at_clients if at_clients is not None else None,
+    )
+
+
+def mean_accuracy(
+    predictors: Sequence[Predictor], features: NDArray[np.float64], labels: NDArray[np.int64]
+) -> Evaluation:
+    """Return the mean of the predictors' accuracies on head inputs (m, d) with labels (m,), m ≥ 1.
+
+    `correct` is that mean times m, rounded, and the interval is of as many right ones: of several predictors it is
+    rather too wide, since a record's mean of zeros and ones varies less than one of them.
+    """
+    accuracy = float(np.mean([(each.predict(features) == labels).mean() for each in predictors]))
+    correct = round(accuracy * len(labels))
+    return Evaluation(correct, len(labels), accuracy, clopper_pearson(correct, len(labels)))
+
+
+def _in_the_clear(features: Features, grid: Grid) -> ClientData:
+    """All training records as head inputs. Raises BadRecord for one that a plan without noise cannot take."""
+    records = features.dataset.train
+    inputs = inputs_of(features.train, grid)
+    good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
+    faulty = np.flatnonzero(~good & (records.labels != BAD))
+    if len(faulty):
+        problem = "the feature vector has no direction, or NaN or infinite entries"
+        raise records.origin.refusal(int(faulty[0]), problem, "mend or remove the record")
+    domains = np.zeros(len(records), dtype=np.int64)
+    if DOMAIN in records.columns:
+        domains = np.unique(records.columns[DOMAIN], return_inverse=True)[1].astype(np.int64)
+    return ClientData(inputs, records.labels, domains)
+
+
+def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
+    """Pooled records; softmax regression without privacy at ε = ∞. Clients, partition and protection do nothing."""
+    _refuse_what_sums_have(settings, "dp-sgd has all records in one place")
+    noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalisation=_normalised(settings))
     normalisation = normalisation_for(noisy)
     if normalisation is Normalisation.NONE:
         raise BadInput("dp-sgd clips, and takes normalised records", remedy="choose centred-unit or unit")
@@ -41,7 +135,8 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
     records = quantise(features.train, grid) / grid.levels
     labels = features.dataset.train.labels
     counted = (labels >= 0) & (records != 0).any(axis=1)
-    head, spent = DpSgd().fit(
+    chosen: dict[str, Any] = read_parameters(DP_SGD, asdict(DpSgd()), settings.parameters)
+    head, spent = DpSgd(**chosen).fit(
         records[counted],
         labels[counted],
         len(features.dataset.classes),
@@ -58,6 +153,7 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
         head=head,
         evaluation=features.evaluate(head, grid),
         reference=None,
+        by_domain=features.by_domain(partial(evaluate, head), grid),
         promise=_promise(spent, settings),
         bad_records=int((~counted).sum()),
         federated=None,
@@ -66,7 +162,14 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
     )
 
 
-def _chosen(settings: SimulationSettings) -> Normalisation | None:
+def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:
+    plain = SimulationSettings()
+    for name in FEDERATED:
+        if getattr(settings, name) != getattr(plain, name):
+            raise BadInput(f"{why} and no {name}", remedy=f"leave out --{name.replace('_', '-')}")
+
+
+def _normalised(settings: SimulationSettings) -> Normalisation | None:
     return Normalisation(settings.normalise) if settings.normalise else None
 
 

@@ -3,45 +3,111 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data import Dataset
-from secagg.data.records import BAD
+from secagg.data import Dataset, Records
+from secagg.data.records import BAD, DOMAIN
+from secagg.data.shift import LeftOut, leave_out
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, open_backbone
 from secagg.head import Evaluation, LinearHead, evaluate
 from secagg.parties import Progress
 from secagg.statistics import Grid, inputs_of
 
+Measure = Callable[[NDArray[np.float64], NDArray[np.int64]], Evaluation]
+"""Says how good something is on head inputs (m, d) with labels (m,), m ≥ 1."""
+
+
+@dataclass(frozen=True)
+class DomainAccuracy:
+    """How good a head is on the held-out records of one domain; `left_out`: no client had a record of it."""
+
+    domain: str
+    evaluation: Evaluation
+    left_out: bool
+
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """A data set's feature vectors: `train` (n, d) and, where it has a test part, `test` (m, d)."""
+    """A data set's feature vectors: `train` (n, d) and, where it has a test part, `test` (m, d).
+
+    `left_out` says which records the test part is, when it is those of a domain that no client has; `others` are then
+    the held-out records of the other domains, and their features.
+    """
 
     dataset: Dataset
     map: FeatureMap
     train: NDArray[np.float64] = field(repr=False)
     test: NDArray[np.float64] | None = field(repr=False)
+    left_out: LeftOut | None = None
+    others: tuple[Records, NDArray[np.float64]] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, dataset: Dataset, settings: SimulationSettings, progress: Progress | None = None) -> Features:
-        """Extract them as the settings say."""
-        spec = settings.backbone or ("pixels" if dataset.kind == "images" else "features")
-        backbone = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress)
-        features = FeatureMap(backbone, Expansion(settings.expand) if settings.expand else None)
+        """Extract them as the settings say, and leave out what they leave out."""
+        features = map_of(dataset, settings.backbone, settings.expand, progress)
         test = features.extract(dataset.test.inputs) if dataset.test is not None else None
-        return cls(dataset, features, features.extract(dataset.train.inputs), test)
+        return cls(dataset, features, features.extract(dataset.train.inputs), test).without(settings.leave_out)
+
+    def without(self, left_out: str | None) -> Features:
+        """The same with the records of COLUMN=VALUE in the test part alone; None: as they are. Raises BadInput."""
+        if left_out is None:
+            return self
+        left = LeftOut.read(left_out)
+        cut = leave_out(self.dataset, left.column, left.value)
+        train, test = left.rows(self.dataset)
+        tested, others = [self.train[train]], None
+        if self.dataset.test is not None and self.test is not None:
+            tested.append(self.test[test])
+            others = (self.dataset.test.take(np.flatnonzero(~test)), self.test[~test])
+        return replace(
+            self, dataset=cut, train=self.train[~train], test=np.concatenate(tested), left_out=left, others=others
+        )
 
     def evaluate(self, head: LinearHead, grid: Grid) -> Evaluation | None:
         """Accuracy on the held-out records with a label; None without them."""
+        return self.measure(partial(evaluate, head), grid)
+
+    def measure(self, measure: Measure, grid: Grid) -> Evaluation | None:
+        """The same of anything that `measure` can judge."""
         if self.dataset.test is None or self.test is None:
             return None
-        labels = self.dataset.test.labels
-        labelled = labels != BAD
-        return evaluate(head, inputs_of(self.test[labelled], grid), labels[labelled])
+        return _measured(measure, self.dataset.test, self.test, grid)
+
+    def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
+        """The same for each value of the left-out column, else of the column `domain`; nothing without it."""
+        column = self.left_out.column if self.left_out is not None else DOMAIN
+        groups = [(self.dataset.test, self.test, self.left_out is not None), (*(self.others or (None, None)), False)]
+        found = []
+        for records, features, left in groups:
+            if records is None or features is None or column not in records.columns:
+                continue
+            values = records.columns[column]
+            for value in np.unique(values):
+                own = np.flatnonzero(values == value)
+                if (measured := _measured(measure, records.take(own), features[own], grid)) is not None:
+                    found.append(DomainAccuracy(str(value), measured, left))
+        return tuple(found)
+
+
+def map_of(dataset: Dataset, backbone: str | None, expand: int, progress: Progress | None = None) -> FeatureMap:
+    """What makes the features of a data set's records; `backbone` None: pixels of images, else the values as they are.
+
+    Raises BadInput for a backbone that does not fit them.
+    """
+    spec = backbone or ("pixels" if dataset.kind == "images" else "features")
+    opened = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress)
+    return FeatureMap(opened, Expansion(expand) if expand else None)
+
+
+def _measured(measure: Measure, records: Records, features: NDArray[np.float64], grid: Grid) -> Evaluation | None:
+    labelled = records.labels != BAD
+    return measure(inputs_of(features[labelled], grid), records.labels[labelled]) if labelled.any() else None
 
 
 class Clock:

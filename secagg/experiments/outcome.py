@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from methods.gate import GatedRound
+from methods.method import domains_of
+from secagg.experiments.features import DomainAccuracy
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Evaluation, LinearHead, head_digest
 from secagg.parties import SessionSetup, SumResult
@@ -23,19 +26,28 @@ class Federated:
 
     @property
     def classes_left_out(self) -> list[str]:
-        """The names of those that did not pass the plan's class gate."""
+        """The names of those that did not pass the plan's class gate, each with its domain where there are any."""
         classes, last = self.setup.plan.classes, self.setup.round
-        return [classes[j] for j in last.left_out(len(classes))] if isinstance(last, GatedRound) else []
+        if not isinstance(last, GatedRound):
+            return []
+        domains = [f" in {name}" for name in domains_of(self.setup.plan.method_parameters)] or [""]
+        return [classes[j] + domains[k] for j, k in last.left_out(len(classes))]
 
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """One run. `to_json` has the keys of the command-line contract; `federated` is None for a centralised baseline."""
+    """One run. `to_json` has the keys of the command-line contract; `federated` is None for a baseline.
+
+    `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends.
+    `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
+    CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
+    handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features.
+    """
 
     settings: SimulationSettings
     dataset: str
     clients: int
-    head: LinearHead
+    head: LinearHead | None
     evaluation: Evaluation | None
     reference: Evaluation | None
     promise: str | None
@@ -43,6 +55,10 @@ class SimulationResult:
     federated: Federated | None
     notes: tuple[str, ...]
     seconds: Mapping[str, float] = field(repr=False)
+    by_domain: tuple[DomainAccuracy, ...] = ()
+    client_seconds: float | None = None
+    server_seconds: float | None = None
+    baseline_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file; null where a baseline has nothing."""
@@ -64,13 +80,17 @@ class SimulationResult:
             "class_gate": s.class_gate,
             "covariance": s.covariance,
             "expand": s.expand,
+            "leave_out": s.leave_out,
             "accuracy": test.accuracy if test else None,
             "accuracy_interval": list(test.interval) if test else None,
             "accuracy_reference": reference.accuracy if reference else None,
+            "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "promise": self.promise,
-            "head_sha256": head_digest(self.head),
+            "head_sha256": head_digest(self.head) if self.head is not None else None,
             "bad_records": self.bad_records,
-            **(_federated(self.federated) if self.federated else dict.fromkeys(FEDERATED_KEYS)),
+            **(_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),
+            "client_seconds": self.client_seconds,
+            "server_seconds": self.server_seconds,
             "seconds": dict(self.seconds),
             "classes_left_out": self.federated.classes_left_out if self.federated else [],
             "notes": list(self.notes),
@@ -87,6 +107,27 @@ FEDERATED_KEYS = (
     "upload_bytes_per_client",
     "bytes_saved_by_grid",
 )
+
+
+def _by_domain(found: tuple[DomainAccuracy, ...]) -> dict[str, Any]:
+    """Each domain's accuracy; their mean over the domains that clients had, and that of the one left out."""
+    inside = [each.evaluation.accuracy for each in found if not each.left_out]
+    outside = [each.evaluation.accuracy for each in found if each.left_out]
+    domains = {
+        each.domain: {
+            "accuracy": each.evaluation.accuracy,
+            "correct": each.evaluation.correct,
+            "total": each.evaluation.total,
+            "left_out": each.left_out,
+        }
+        for each in found
+    }
+    means = {"in_domain": fmean(inside) if inside else None, "out_of_domain": fmean(outside) if outside else None}
+    return {"domains": domains, **means}
+
+
+def _not_federated(sent: int | None) -> dict[str, Any]:
+    return dict.fromkeys(FEDERATED_KEYS) | {"upload_bytes_per_client": sent}
 
 
 def _federated(run: Federated) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from secagg.experiments.summary import Cell, Series
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Told apart by colour-blind readers (Okabe & Ito 2008)."""
 MARKERS = "osD^vP"
-CENTRALISED = {"color": "black", "marker": "x", "linestyle": ":", "markersize": 5}
+UNPROTECTED = {"markerfacecolor": "white", "linestyle": ":"}
 STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -51,8 +51,13 @@ def plot_accuracy(series: Sequence[Series], paths: Sequence[Path]) -> None:
             figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
         else:
             _by_series(axes, series)
-        for path in paths:
-            figure.savefig(path, dpi=300, metadata={"Date": None} if path.suffix == ".svg" else None)
+        save(figure, paths)
+
+
+def save(figure: Any, paths: Sequence[Path]) -> None:
+    """Write a figure into files of the formats that their names say, the same bytes each time."""
+    for path in paths:
+        figure.savefig(path, dpi=300, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _looks(series: Sequence[Series]) -> list[dict[str, Any]]:
@@ -66,7 +71,7 @@ def _looks(series: Sequence[Series]) -> list[dict[str, Any]]:
         }
         for place in range(len(series))
     ]
-    return [CENTRALISED if each.centralised else look for each, look in zip(series, looks, strict=True)]
+    return [look | UNPROTECTED if each.unprotected else look for each, look in zip(series, looks, strict=True)]
 
 
 def _against_epsilon(axes: Any, series: Sequence[Series], epsilons: Sequence[float]) -> None:
@@ -103,7 +108,7 @@ def _by_series(axes: Any, series: Sequence[Series]) -> None:
 
 
 def _label(series: Series) -> str:
-    return f"{series.label} (centralised)" if series.centralised else series.label
+    return f"{series.label} (no protection)" if series.unprotected else series.label
 
 
 def _percent(cells: Sequence[Cell]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.parties import LocalRecords, SessionSetup
@@ -16,16 +17,17 @@ DELTA = 1e-5
 def noisy_contribution(setup: SessionSetup, records: LocalRecords, mechanism: PaperNoise) -> Integers:
     """One client's counts, exact, and its prototypes p_j = A_j/N_j with the noise, times N_j again.
 
-    Raises BadInput for noise that does not fit into the plan's ring.
+    A prototype is that of a class, or for `mpft` of a class in a domain. Raises BadInput for noise that does not fit
+    into the plan's ring.
     """
     plan = setup.plan
     tensors = setup.round.contribute(records.examples, len(plan.classes), plan.levels)
-    counts, sums = tensors["counts"], tensors["class_sums"]
-    held = np.flatnonzero(counts)
+    counts, sums = tensors.values()
+    held = np.nonzero(counts)
     unit = plan.grid.unit(plan.dimension) / plan.radius
-    if len(held):
-        prototypes = mechanism.apply(sums[held] / counts[held, None] / unit)
-        sums[held] = np.rint(prototypes * unit * counts[held, None]).astype(np.int64)
+    if len(records):
+        prototypes = mechanism.apply(sums[held] / counts[held][:, None] / unit)
+        sums[held] = np.rint(prototypes * unit * counts[held][:, None]).astype(np.int64)
     if np.abs(sums).max(initial=0) > plan.max_records * plan.levels:
         raise BadInput("noise of this size does not fit into the ring", remedy="give a larger --max-records")
     return setup.layout.flatten(tensors)
@@ -34,15 +36,17 @@ def noisy_contribution(setup: SessionSetup, records: LocalRecords, mechanism: Pa
 def amounts_to(setup: SessionSetup, members: list[LocalRecords], mechanism: PaperNoise, delta: float | None) -> str:
     """What the noise is worth, in one line: ε for replacing a record by another of its label, the counts being public.
 
+    The other record is of the same domain, too, where the method tells domains apart.
     With records of length 1 a prototype of N_j records moves by at most 2/N_j; the smallest N_j that a client has
     decides. Where records are not clipped no ε holds.
     """
-    classes = len(setup.plan.classes)
-    counts = np.concatenate([np.bincount(each.labels, minlength=classes) for each in members])
+    classes, levels = len(setup.plan.classes), setup.plan.levels
+    counts = np.stack([next(iter(setup.round.contribute(each.examples, classes, levels).values())) for each in members])
     smallest = int(counts[counts > 0].min())
     grid, dimension = setup.plan.grid, setup.plan.dimension
     longest = grid.levels / grid.unit(dimension)
     sensitivity = 2 * longest / smallest if grid.is_normalised else None
     at = delta or DELTA
     epsilon = mechanism.epsilon(sensitivity=sensitivity, dimension=dimension, delta=at)
-    return f"{mechanism.sentence(epsilon, at)} (another record of the same label; counts are public and exact)"
+    alike = "label and domain" if domains_of(setup.plan.method_parameters) else "label"
+    return f"{mechanism.sentence(epsilon, at)} (another record of the same {alike}; counts are public and exact)"

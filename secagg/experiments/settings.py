@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from methods import parameters_of
+from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
 from secagg.parties.planning import PlanChoices
 from secagg.plan import NoiseFrom
@@ -49,6 +50,7 @@ class SimulationSettings:
     normalise: str | None = None
     levels: int | None = None
     max_records: int | None = None
+    leave_out: str | None = None
     dropouts: int = 0
     colluders: int = 0
     seed: int = 0
@@ -63,12 +65,14 @@ class SimulationSettings:
         for name, (value, allowed) in choices.items():
             if value not in allowed:
                 raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
+        if self.leave_out is not None:
+            LeftOut.read(self.leave_out)
         if self.paper_noise and self.class_gate:
             raise BadInput(f"the noise {self.noise} has no census", remedy="leave out --class-gate")
-        if self.paper_noise and (self.method != "prototypes" or math.isfinite(self.epsilon)):
+        if self.paper_noise and (not self._sends_prototypes or math.isfinite(self.epsilon)):
             raise BadInput(
                 f"the noise {self.noise} belongs to prototypes and keeps no epsilon that one could ask for",
-                remedy="use it with --method prototypes --epsilon inf",
+                remedy="use it with --method prototypes, or mpft with one slot, and --epsilon inf",
             )
         if not self.epsilon > 0:
             raise BadInput(f"epsilon cannot be {self.epsilon}", remedy="give inf or a number above 0")
@@ -78,6 +82,12 @@ class SimulationSettings:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
+
+    @property
+    def _sends_prototypes(self) -> bool:
+        """Whether a client's part of the sum is one prototype, times its count, for each class (in each domain)."""
+        one_slot = self.method == "mpft" and dict(self.method_parameters).get("slots", 1) == 1
+        return self.method == "prototypes" or one_slot
 
     @property
     def paper_noise(self) -> PaperNoise | None:

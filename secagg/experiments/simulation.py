@@ -6,8 +6,10 @@ signed frames around the messages are missing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,19 @@ from numpy.typing import NDArray
 from methods import method_named
 from methods.method import DOMAINS
 from secagg.crypto.signatures import SigningKey
-from secagg.data import Dataset, Origin, Records, partition
+from secagg.data import Dataset, Origin, Records
 from secagg.data.records import DOMAIN
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, run_baseline
+from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.in_memory import Measured
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.sessions import LEAVING, run_session
-from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
+from secagg.experiments.settings import SimulationSettings
 from secagg.features import radius_of, round_up
+from secagg.head import evaluate
 from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
@@ -57,10 +61,9 @@ class Cast:
     @classmethod
     def of(cls, features: Features, settings: SimulationSettings) -> Cast:
         """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
-        split = _split(features.dataset, settings)
-        setup, keys, notes = _set_up(features, settings, [len(rows) for rows in split])
+        rows = dict(enumerate(split(features.dataset, settings), start=1))
+        setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = LocalRecords.of(setup.plan, features.train, features.dataset.train)
-        rows = dict(enumerate(split, start=1))
         members = {member: records.take(own) for member, own in rows.items()}
         return cls(features, setup, keys, members, rows, tuple(notes))
 
@@ -68,7 +71,7 @@ class Cast:
 def simulate_dataset(
     dataset: Dataset, settings: SimulationSettings, progress: Progress | None = None
 ) -> SimulationResult:
-    """Run one simulated plan, with all its rounds, over a data set; or a centralised baseline.
+    """Run one simulated plan, with all its rounds, over a data set; or a baseline.
 
     Raises BadInput, or SessionAborted below a threshold. `progress` is called while a backbone's program extracts
     features.
@@ -76,6 +79,11 @@ def simulate_dataset(
     clock = Clock()
     features = Features.of(dataset, settings, progress)
     clock.lap("features")
+    return simulate_features(features, settings, clock)
+
+
+def simulate_features(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
+    """The same over features that were extracted before, as the settings say."""
     if settings.method in BASELINES:
         return run_baseline(features, settings, clock)
     cast = Cast.of(features, settings)
@@ -89,16 +97,19 @@ def simulate_dataset(
     sent = max(measured.client_bytes[member] for member in result.members)
     return SimulationResult(
         settings=settings,
-        dataset=dataset.name,
+        dataset=features.dataset.name,
         clients=len(members),
         head=head,
         evaluation=features.evaluate(head, setup.plan.grid),
         reference=features.evaluate(reference, setup.plan.grid),
+        by_domain=features.by_domain(partial(evaluate, head), setup.plan.grid),
         promise=_promise(setup, settings, list(members.values())),
         bad_records=records.bad,
         federated=Federated(last, result, sent),
         notes=(*notes, *result.doubts),
         seconds=clock.laps,
+        client_seconds=sum(measured.client_cpu.values()) / len(members),
+        server_seconds=sum(measured.server_seconds.values()),
     )
 
 
@@ -152,23 +163,6 @@ def _radius(features: Features, settings: SimulationSettings) -> tuple[float | N
     return radius, [f"the radius {radius:g} is the pooled maximum; a real plan needs a public one (--radius)"]
 
 
-def _split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
-    """Each client's training rows. Raises BadInput unless there are more clients than dropouts."""
-    train, clients = dataset.train, settings.clients
-    if dataset.parts is not None:
-        if clients not in (None, len(dataset.parts)):
-            raise BadInput(
-                f"{dataset.name} holds {len(dataset.parts)} tables, one client each", remedy="leave out --clients"
-            )
-        split = tuple(rows for _, rows in dataset.parts)
-    else:
-        wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
-        split = partition(train.labels, train.columns, settings.partition, wanted, settings.seed)
-    if settings.dropouts >= len(split):
-        raise BadInput(f"{settings.dropouts} of {len(split)} clients cannot drop out", remedy="lower --dropouts")
-    return split
-
-
 def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
 ) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
@@ -211,12 +205,18 @@ def _run(
     """Every session of the plan; who left one is in no later one."""
     measured = Measured()
     while True:
-        vectors = {member: _vector(setup, records, paper) for member, records in members.items()}
+        vectors = {}
+        for member, records in members.items():
+            start = time.process_time()
+            vectors[member] = _vector(setup, records, paper)
+            measured.charge(member, cpu=time.process_time() - start)
         clock.lap("statistics")
         opened = run_session(setup, keys, vectors.__getitem__, leaves)
         measured.add(opened.measured)
         clock.lap("secure_sum")
+        start = time.process_time()
         result = conclude(setup, opened.members, opened.total)
+        measured.server_seconds["head"] = measured.server_seconds.get("head", 0.0) + time.process_time() - start
         clock.lap("head")
         if result.following is None:
             return setup, result, measured

@@ -18,12 +18,14 @@ class Run:
     """One point of a grid that was tried.
 
     `settings`: the fields of SimulationSettings by name, seed included. `result`: the JSON of the simulation, or None
-    where it was refused for the reason `refusal`.
+    where it was refused for the reason `refusal`. `unprotected`: why the protection that was asked for was refused,
+    where these settings are the same with none instead.
     """
 
     settings: Mapping[str, Any]
     result: Mapping[str, Any] | None
     refusal: str | None = None
+    unprotected: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Series:
-    """What differs in ε and seed alone, by growing ε. `centralised`: a baseline whose trainer sees every record."""
+    """What differs in ε and seed alone, by growing ε. `unprotected`: no secure sum ran."""
 
     label: str
     settings: Mapping[str, Any]
-    centralised: bool
+    unprotected: bool
     cells: tuple[Cell, ...]
 
 
@@ -69,12 +71,12 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
         peers = [_shared(other[0]) for other in kept]
         names = varying([peer for peer in peers if peer["method"] == settings["method"]])
         first = next(run.result for run in group if run.result)
-        series.append(Series(described(settings, names), settings, is_centralised(first), _cells(group)))
+        series.append(Series(described(settings, names), settings, first["protection"] == "none", _cells(group)))
     return tuple(series)
 
 
-def is_centralised(result: Mapping[str, Any]) -> bool:
-    """Whether a result is that of a baseline whose trainer sees every record: there was no sum."""
+def is_baseline(result: Mapping[str, Any]) -> bool:
+    """Whether a result is that of a baseline: there was no sum."""
     return result["aggregate_sha256"] is None
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.data import Dataset
+from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.settings import SimulationSettings
@@ -23,6 +24,7 @@ from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
 
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
 """The settings that a grid may list."""
+LEAVE_OUT = "leave_out"
 
 
 @dataclass(frozen=True)
@@ -109,23 +111,36 @@ def sweep(
 
     >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out=Path("out")).series  # doctest: +SKIP
     """
+    grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
+    runs = runs_of(dataset, combinations(grid, seeds), out, workers, progress)
+    result = SweepResult(dataset.name, runs)
+    if result.series:  # refusals alone must not replace what an earlier sweep has written
+        result.write(out)
+    return result
+
+
+def runs_of(
+    dataset: Dataset,
+    settings: Sequence[Mapping[str, Any]],
+    out: Path,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Run, ...]:
+    """One run for each of the settings, in their order; those that `out` holds are not repeated. Raises as `sweep`."""
     if dataset.test is None or not len(dataset.test):
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
     folder, digest = out / "runs", data_sha256(dataset)
-    files = [RunFile(folder, settings, digest) for settings in combinations(grid, seeds)]
+    files = [RunFile(folder, each, digest) for each in settings]
     folder.mkdir(parents=True, exist_ok=True)
     ended = {file.path: run for file in files if (run := file.read()) is not None}
     missing = [file for file in files if file.path not in ended]
     report = progress or (lambda done, total: None)
     report(len(ended), len(files))
     if missing:
-        for file, run in run_all(dataset, missing, min(_processes(workers), len(missing))):
+        for file, run in run_all(dataset, missing, _processes(workers)):
             ended[file.path] = run
             report(len(ended), len(files))
-    result = SweepResult(dataset.name, tuple(ended[file.path] for file in files))
-    if result.series:  # refusals alone must not replace what an earlier sweep has written
-        result.write(out)
-    return result
+    return tuple(ended[file.path] for file in files)
 
 
 def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[str, Any], ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.experiments.summary import Cell, Run, is_centralised, summarise
+from secagg.experiments.summary import Cell, Run, is_baseline, summarise
 from secagg.experiments.workers import plain
 
+SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 LATEX = str.maketrans(
     {
         "ε": r"$\varepsilon$",
@@ -19,6 +20,7 @@ LATEX = str.maketrans(
         "∞": r"$\infty$",
         "±": r"$\pm$",
         "–": "--",
+        **{mark: f"$^{{{digit}}}$" for digit, mark in enumerate(SUPERSCRIPTS)},
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
@@ -29,26 +31,28 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, a header and rows of the same length; the first column names the row."""
+    """A caption, a header and rows of the same length; the first column names the row. `notes` stand below."""
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """The table in aligned columns, the caption below."""
+        """The table in aligned columns, the caption and the notes below."""
         widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
         lines = [
             "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
             for row in (self.header, *self.rows)
         ]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", self.caption])
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", self.caption, *self.notes])
 
     def markdown(self) -> str:
         """The table in Markdown."""
         rows = [[cell.replace("|", "\\|") for cell in row] for row in (self.header, *self.rows)]
         rows.insert(1, ["---", *["---:"] * (len(self.header) - 1)])
-        return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", self.caption]) + "\n"
+        below = "\n\n".join([self.caption, *self.notes])
+        return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", below]) + "\n"
 
     def latex(self) -> str:
         """The table in LaTeX, for a document that uses booktabs."""
@@ -68,6 +72,7 @@ class Table:
             *(f"    {row}" for row in rows),
             r"    \bottomrule",
             r"  \end{tabular}",
+            *(rf"  \par\footnotesize {note.translate(LATEX)}" for note in self.notes),
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
@@ -87,7 +92,7 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
 
 def csv_of(runs: Sequence[Run]) -> str:
     """One row per run: its settings, its result, or why it was refused. Empty: not said, or by rule."""
-    rows = [{**plain(run.settings), **_flat(run.result or {}), "refused": run.refusal} for run in runs]
+    rows = [{**plain(run.settings), **_flat(run.result or {}), **_reason(run), "refused": run.refusal} for run in runs]
     names = dict.fromkeys(name for row in rows for name in row if name != "refused")
     text = io.StringIO()
     writer = csv.DictWriter(text, [*names, "refused"], lineterminator="\n")
@@ -96,27 +101,44 @@ def csv_of(runs: Sequence[Run]) -> str:
     return text.getvalue()
 
 
+def shown_accuracy(accuracy: float, interval: tuple[float, float] | None, seeds: int, refused: int) -> str:
+    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent."""
+    mean = 100 * accuracy
+    text = f"{mean:.2f}"
+    if interval is not None:
+        low, high = (100 * bound for bound in interval)
+        # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
+        text += f" ± {max(mean - low, high - mean):.2f}" if seeds > 1 else f" ({low:.2f}–{high:.2f})"
+    return text + (f" (n = {seeds})" if refused else "")
+
+
+def _reason(run: Run) -> dict[str, str]:
+    """Why a run was without the protection asked for, where that was so."""
+    return {"unprotected_because": run.unprotected} if run.unprotected is not None else {}
+
+
 def _shown(cell: Cell) -> str:
-    low, high = (100 * bound for bound in cell.interval)
-    mean = 100 * cell.accuracy
-    # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
-    bounds = f"± {max(mean - low, high - mean):.2f}" if cell.seeds > 1 else f"({low:.2f}–{high:.2f})"
-    return f"{mean:.2f} {bounds}" + (f" (n = {cell.seeds})" if cell.refused else "")
+    return shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
 
 
 def _caption(dataset: str, runs: Sequence[Run]) -> str:
+    return caption(dataset, runs, {cell.seeds for series in summarise(runs) for cell in series.cells})
+
+
+def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
+    """What a table of accuracies shows, the kinds of intervals for these numbers of seeds, and what all runs share."""
     results = [run.result for run in runs if run.result]
     seeds = len({run.settings["seed"] for run in runs})
-    counts = {cell.seeds for series in summarise(runs) for cell in series.cells}
     kinds = []
     if max(counts) > 1:
         kinds.append(f"mean over {seeds} seeds ± half the width of its 95 % Student-t interval, for fixed test records")
     if min(counts) == 1:
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)
-    names = ("clients", "partition", *(("delta", "adjacency", "unit") if noisy else ()))
-    federated = [result for result in results if not is_centralised(result)] or results
-    conditions = [f"{name} {_number(value)}" for name in names if (value := _common(federated, name)) is not None]
+    names = ("clients", "partition", "leave_out", "expand", *(("delta", "adjacency", "unit") if noisy else ()))
+    federated = [result for result in results if not is_baseline(result)] or results
+    shared = {name: value for name in names if (value := _common(federated, name))}
+    conditions = [f"{name.replace('_', ' ')} {_number(value)}" for name, value in shared.items()]
     return f"Accuracy (%) on the held-out records of {dataset}: {'; '.join(kinds)} ({', '.join(conditions)})."
 
 
@@ -135,6 +157,8 @@ def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
     flat = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
     if result:
         flat["accuracy_low"], flat["accuracy_high"] = result["accuracy_interval"]
+        for name, found in (result["by_domain"] or {"domains": {}})["domains"].items():
+            flat[f"accuracy_on_{name}"] = found["accuracy"]
         flat |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
         flat["notes"] = "; ".join(result.get("notes", ()))
     return flat

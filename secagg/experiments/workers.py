@@ -18,18 +18,23 @@ from importlib.metadata import version
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data import Dataset
 from secagg.errors import BadInput, SecaggError
+from secagg.experiments.features import Clock, Features, map_of
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import simulate_dataset
+from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
 from secagg.parties.memory import write_synced
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+Kind = tuple[str | None, int]
+"""Backbone and expansion: what decides the features of a data set."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,13 @@ class RunFile:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The settings, the digests of the data and of a backbone's file, and the version of this package."""
-        backbone = self.settings["backbone"]
-        program = Path(backbone) if backbone else None
+        """The settings, the digests of the data and of a backbone's files, and the version of this package."""
+        programs = [Path(part) for part in (self.settings["backbone"] or "").split("+")]
         return {
             "version": 1,
             "secagg": version("secagg"),
             "data_sha256": self.data_sha256,
-            "backbone_sha256": sha256_of(program) if program and program.is_file() else None,
+            "backbone_sha256": [sha256_of(program) for program in programs if program.is_file()],
             "settings": plain(self.settings),
         }
 
@@ -104,11 +108,60 @@ def data_sha256(dataset: Dataset) -> str:
 def run_all(dataset: Dataset, files: Sequence[RunFile], workers: int) -> Iterator[tuple[RunFile, Run]]:
     """Run what the files stand for in fresh processes of one thread each, and give each run as it ends.
 
-    Every process receives the data set once. Raises BadInput when a process dies; what has ended is kept.
+    Features are extracted here, once for each backbone and expansion, and mapped into every process from a folder that
+    only the user can read; it stands beside the runs and goes when this ends (unless it is killed). Raises BadInput
+    when a process dies; what has ended is kept.
     """
+    with TemporaryDirectory(dir=files[0].folder.parent, prefix=".features-") as folder:
+        refused, extracted = _extract(dataset, files, Path(folder))
+        yield from refused
+        ready = [file for file in files if _kind(file.settings) in extracted]
+        if ready:
+            yield from _in_processes(ready, min(workers, len(ready)), Extracted(dataset, extracted))
+
+
+@dataclass(frozen=True, eq=False)
+class Extracted:
+    """A data set, and where its features are: by backbone and expansion, training ones and test ones."""
+
+    dataset: Dataset
+    paths: Mapping[Kind, tuple[Path, Path]]
+
+    def features(self, settings: SimulationSettings) -> Features:
+        """What `Features.of` gives for these settings."""
+        train, test = (
+            np.asarray(np.load(path, mmap_mode="r")) for path in self.paths[settings.backbone, settings.expand]
+        )
+        return Features(self.dataset, map_of(self.dataset, settings.backbone, settings.expand), train, test).without(
+            settings.leave_out
+        )
+
+
+def _kind(settings: Mapping[str, Any]) -> Kind:
+    return settings["backbone"], settings["expand"]
+
+
+def _extract(
+    dataset: Dataset, files: Sequence[RunFile], folder: Path
+) -> tuple[list[tuple[RunFile, Run]], dict[Kind, tuple[Path, Path]]]:
+    """Write the features that the runs need; and what cannot run for lack of them."""
+    refused, extracted = [], {}
+    for number, kind in enumerate(dict.fromkeys(_kind(file.settings) for file in files)):
+        try:
+            features = map_of(dataset, *kind)
+            paths = folder / f"{number}-train.npy", folder / f"{number}-test.npy"
+            for path, records in zip(paths, filter(None, (dataset.train, dataset.test)), strict=True):
+                np.save(path, features.extract(records.inputs))
+            extracted[kind] = paths
+        except SecaggError as error:
+            refused += [(file, Run(file.settings, None, str(error))) for file in files if _kind(file.settings) == kind]
+    return refused, extracted
+
+
+def _in_processes(files: Sequence[RunFile], workers: int, extracted: Extracted) -> Iterator[tuple[RunFile, Run]]:
     with (
         _one_thread_each(),
-        ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare, initargs=(dataset,)) as pool,
+        ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare, initargs=(extracted,)) as pool,
     ):
         try:
             futures = {pool.submit(_run, file): file for file in files}
@@ -121,14 +174,14 @@ def run_all(dataset: Dataset, files: Sequence[RunFile], workers: int) -> Iterato
             pool.shutdown(cancel_futures=True)
 
 
-_received: dict[str, Dataset] = {}
+_received: dict[str, Extracted] = {}
 
 
-def _prepare(dataset: Dataset) -> None:
+def _prepare(extracted: Extracted) -> None:
     """Set up a fresh worker, which ends at once, and silently, with the sweep that started it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _received["dataset"] = dataset
+    _received["extracted"] = extracted
 
 
 def _end_with_parent() -> None:
@@ -139,8 +192,12 @@ def _end_with_parent() -> None:
 
 
 def _run(file: RunFile) -> Run:
+    clock = Clock()
     try:
-        result = simulate_dataset(_received["dataset"], SimulationSettings(**file.settings))
+        settings = SimulationSettings(**file.settings)
+        features = _received["extracted"].features(settings)
+        clock.lap("features")
+        result = simulate_features(features, settings, clock)
     except SecaggError as error:
         return Run(file.settings, None, str(error))
     return file.write(result.to_json())

@@ -1,46 +1,96 @@
-"""Open a backbone by what the user wrote."""
+"""Open a backbone by what the user wrote, after its digest was compared with the plan's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.errors import BadInput
 from secagg.features.backbone import Backbone, Identity, Pixels
+from secagg.features.cache import user_cache
+from secagg.features.concatenation import Concatenation, digest_of_parts
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
-from secagg.features.program import Progress, open_program
+from secagg.features.program import ProgramFile, Progress
 
-FORMS = "features, pixels, random-features:M or a PATH.pt2"
+FORMS = "features, pixels, random-features:M or a PATH.pt2; several joined by +"
+SUFFIX = ".pt2"
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """A backbone that has a digest but was not parsed yet."""
+
+    digest: str
+    open: Callable[[Progress | None], Backbone]
 
 
 def open_backbone(
     spec: str, input_shape: tuple[int, ...], *, expected_digest: str | None = None, progress: Progress | None = None
 ) -> Backbone:
-    """Open `features` (also `identity`), `pixels`, `random-features:M` or `PATH.pt2` for one record's shape.
+    """Open `features` (also `identity`), `pixels`, `random-features:M`, `PATH.pt2`, or several joined by `+`.
 
-    `expected_digest` is the SHA-256 (hex) that the plan pins; a program file is compared with it before it is
-    parsed. `progress` is called by programs only. Raises BadInput for an unknown form, a shape the backbone
-    does not take, or another digest.
+    `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before
+    any program file is parsed. `progress` is called by programs only; over the same inputs they run once (see
+    `FeatureCache`). Raises BadInput for an unknown form, a shape the backbone does not take, or another digest.
     """
-    backbone = _open(spec, input_shape, expected_digest, progress)
-    if expected_digest is not None and backbone.digest != expected_digest:
-        problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {backbone.digest}"
-        raise BadInput(problem, remedy=f"expected {expected_digest}")
-    return backbone
+    closed = [_find(part, input_shape) for part in spec.split("+")]
+    digest = digest_of_parts([part.digest for part in closed])
+    if expected_digest is not None and digest != expected_digest:
+        problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}"
+        raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
+    programs = [part.endswith(SUFFIX) for part in spec.split("+")]
+    parts = tuple(
+        part.open(progress and _share(progress, sum(programs[:index]), sum(programs)))
+        for index, part in enumerate(closed)
+    )
+    return parts[0] if len(parts) == 1 else Concatenation(parts)
 
 
-def _open(spec: str, shape: tuple[int, ...], expected_digest: str | None, progress: Progress | None) -> Backbone:
+def backbone_digest(spec: str, input_shape: tuple[int, ...] | None = None) -> str:
+    """The digest by which plan and policy know a backbone; no program is parsed, so no trust is needed.
+
+    Programs need no `input_shape`, the other forms do. Raises BadInput.
+    """
+    return digest_of_parts([_find(part, input_shape).digest for part in spec.split("+")])
+
+
+def planned_name(spec: str) -> str:
+    """What a plan calls a backbone: the names of its files without the planner's folders, joined by +."""
+    return "+".join(Path(part).name if part.endswith(SUFFIX) else part for part in spec.split("+"))
+
+
+def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
+    if spec.endswith(SUFFIX):
+        file = ProgramFile.read(Path(spec))
+        return _Closed(file.digest, lambda progress: file.open(_known(shape, spec), progress, user_cache()))
+    backbone = _without_program(spec, shape)
+    return _Closed(backbone.digest, lambda _progress: backbone)
+
+
+def _without_program(spec: str, shape: tuple[int, ...] | None) -> Backbone:
     form, _, parameter = spec.partition(":")
     if spec in ("features", "identity"):
+        shape = _known(shape, spec)
         if len(shape) != 1:
             raise BadInput(f"{spec} takes vectors, but a record has shape {shape}", remedy="use pixels for images")
         return Identity(shape[0])
     if spec == "pixels":
-        return Pixels(shape)
+        return Pixels(_known(shape, spec))
     if form == "random-features":
         if not (parameter.isascii() and parameter.isdigit()):
             raise BadInput(f"{spec}: M is a number of features", remedy="for example random-features:512")
-        return FeatureMap(Pixels(shape), Expansion(int(parameter)))
-    if spec.endswith(".pt2"):
-        return open_program(Path(spec), shape, expected_digest, progress)
-    raise BadInput(f"unknown backbone {spec!r}", remedy=f"give {FORMS}")
+        return FeatureMap(Pixels(_known(shape, spec)), Expansion(int(parameter)))
+    raise BadInput(f"unknown backbone {spec!r}", remedy=f"give {FORMS}; `secagg backbone export` makes a .pt2")
+
+
+def _known(shape: tuple[int, ...] | None, spec: str) -> tuple[int, ...]:
+    if shape is None:
+        raise BadInput(f"the digest of {spec} depends on the shape of a record", remedy="give it, 28x28 say")
+    return shape
+
+
+def _share(progress: Progress, before: int, programs: int) -> Progress:
+    """Progress of one program as a share of the progress of all."""
+    return lambda done, total: progress(before * total + done, programs * total)

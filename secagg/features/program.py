@@ -10,7 +10,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.features.backbone import Features
+from secagg.features.cache import FeatureCache
 
 if TYPE_CHECKING:
     import torch
@@ -41,9 +42,15 @@ class Program:
     module: Callable[..., Any]
     input_shape: tuple[int, ...]
     progress: Progress | None = None
+    cache: FeatureCache | None = None
 
     def extract(self, inputs: NDArray[Any]) -> Features:
         """Map inputs (n, …) to features (n, d) float64. Raises BadInput when the program refuses them."""
+        if self.cache is None or len(inputs) == 0:
+            return self._run_all(inputs)
+        return self.cache.recall(self.digest, inputs, self.dimension, lambda: self._run_all(inputs))
+
+    def _run_all(self, inputs: NDArray[Any]) -> Features:
         features = np.empty((len(inputs), self.dimension))
         with _one_thread():
             for index, record in enumerate(inputs):
@@ -57,38 +64,49 @@ class Program:
         return None
 
 
-def open_program(
-    path: Path, input_shape: tuple[int, ...], expected_digest: str | None, progress: Progress | None
-) -> Program:
-    """Load a `.pt2` for inputs of shape (…) per record.
+@dataclass(frozen=True)
+class ProgramFile:
+    """The bytes of a `.pt2`, not parsed yet."""
 
-    Raises BadInput, before parsing, when the file's SHA-256 is not `expected_digest`; and when it is no
-    exported program, takes another batch size or shape, or does not put out one vector per record.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"cannot read the backbone {path}: {error}") from error
-    digest = hashlib.sha256(content).hexdigest()
-    if expected_digest is not None and digest != expected_digest:
-        remedy = f"expected {expected_digest}; nothing in the file was run"
-        raise BadInput(f"the backbone {path} has SHA-256 {digest}", remedy=remedy)
-    import torch
+    path: Path
+    content: bytes = field(repr=False)
 
-    try:
-        program = torch.export.load(io.BytesIO(content))
-        module, takes = program.module(), _input_of(program)
-    except Exception as error:
-        remedy = "export it with torch.export.save"
-        raise BadInput(f"the backbone {path} is no exported program: {_first_line(error)}", remedy=remedy) from error
-    if takes is None or takes[0] not in (1, None):
-        problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
-        remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
-        raise BadInput(f"the backbone {path} takes {problem}", remedy=remedy)
-    shape = _matching_shape(path, input_shape, takes[1:])
-    with _one_thread():
-        dimension = len(_run(module, np.zeros(shape, dtype=np.float32), path.name))
-    return Program(path.name, digest, dimension, module, shape, progress)
+    @classmethod
+    def read(cls, path: Path) -> ProgramFile:
+        """Read the file, once: what is pinned is what is parsed. Raises BadInput."""
+        try:
+            return cls(path, path.read_bytes())
+        except OSError as error:
+            raise BadInput(f"cannot read the backbone {path}: {error}") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the file."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def open(self, input_shape: tuple[int, ...], progress: Progress | None, cache: FeatureCache | None) -> Program:
+        """Parse it for inputs of shape (…) per record; the caller trusts the digest.
+
+        Raises BadInput when it is no exported program, takes another batch size or shape, or does not put out
+        one vector per record.
+        """
+        import torch
+
+        path = self.path
+        try:
+            program = torch.export.load(io.BytesIO(self.content))
+            module, takes = program.module(), _input_of(program)
+        except Exception as error:
+            remedy = "make it with `secagg backbone export` or torch.export.save"
+            raise BadInput(f"the backbone {path} is no exported program: {first_line(error)}", remedy=remedy) from error
+        if takes is None or takes[0] not in (1, None):
+            problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
+            remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
+            raise BadInput(f"the backbone {path} takes {problem}", remedy=remedy)
+        shape = _matching_shape(path, input_shape, takes[1:])
+        with _one_thread():
+            dimension = len(_run(module, np.zeros(shape, dtype=np.float32), path.name))
+        return Program(path.name, self.digest, dimension, module, shape, progress, cache)
 
 
 def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] | None:
@@ -129,13 +147,13 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
     import torch
 
     try:
-        with torch.no_grad():
+        with torch.inference_mode():
             output = module(torch.from_numpy(record[None]))
         vector = np.asarray(output.detach().numpy(), dtype=np.float64)
     except Exception as error:
         remedy = "export it for a batch of 1 or a dynamic batch dimension"
         raise BadInput(
-            f"the backbone {name} refuses a batch of one record: {_first_line(error)}", remedy=remedy
+            f"the backbone {name} refuses a batch of one record: {first_line(error)}", remedy=remedy
         ) from error
     if vector.ndim < 2 or vector.shape[0] != 1:
         raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
@@ -155,6 +173,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what an exception says, or its name."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

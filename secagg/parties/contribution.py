@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import DOMAINS, Examples
+from methods.method import Examples, domains_of
 from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Integers
@@ -78,7 +78,7 @@ def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool
 
     Raises BadInput for data without the column, and BadRecord, unless the plan has noise, for an unknown domain.
     """
-    names = [name for name in str(plan.method_parameters.get(DOMAINS, "")).split("+") if name]
+    names = domains_of(plan.method_parameters)
     if not names:
         return np.zeros(len(records), dtype=np.int64), np.ones(len(records), dtype=np.bool_)
     if DOMAIN not in records.columns:

@@ -49,14 +49,16 @@ def _uploads(setup: SessionSetup) -> str:
 def _sums(setup: SessionSetup) -> str:
     """Every sum, in order."""
     plan, census = setup.plan, isinstance(setup.method, Gated)
-    kinds = setup.method.sums(plan.dimension, len(plan.classes), plan.levels)[: 1 + census]
+    kinds = setup.method.sums(plan.dimension, len(plan.classes), plan.levels)
+    refines = plan.method_parameters.get("refine", 0)
     said = [
-        ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in kind.blocks)
+        (f"{kind.times} times " if kind.times > 1 else "")
+        + ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in kind.blocks)
         + f": {sum(block.size for block in kind.blocks)} integers"
-        for kind in kinds
+        for kind in (kinds[: 1 + census] if refines else kinds)
     ]
-    if rounds := setup.rounds - len(kinds):
-        said.append(f"{rounds} rounds of refinement over the same records")
+    if refines:
+        said.append(f"{refines} rounds of refinement over the same records")
     return ", then ".join(said)
 
 
@@ -67,8 +69,9 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
         return []
     least = gate.threshold
     honest = least - plan.dropouts - plan.colluders
+    what = "classes, domain by domain," if gate.domains > 1 else "classes"
     said = (
-        f"classes of which fewer than {least} clients have a record are left out of the sums after the census, and of "
+        f"{what} of which fewer than {least} clients have a record are left out of the sums after the census, and of "
         f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude, "
         "if the census is opened as it is"
     )
@@ -77,7 +80,7 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
         sigma = noise["census"].sigma / noise["census"].multiplier
         one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))
         said += (
-            f"; under the census's noise a class that m clients hold passes with probability "
+            f"; under the census's noise one that m clients hold passes with probability "
             f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do"
         )
     return [("class gate", said)]

@@ -87,7 +87,14 @@ class Pipeline:
 
         `tolerant`: a record at fault is not refused but marked with the label −1 (see `open_dataset`).
         """
-        dataset = open_dataset(source, schema=self.schema, split=False, tolerant=tolerant)
+        dataset = open_dataset(
+            source,
+            schema=self.schema,
+            split=False,
+            tolerant=tolerant,
+            image_size=self.input_shape,
+            classes=self.classes,
+        )
         records = dataset.train
         if dataset.kind != self.data_kind or records.inputs.shape[1:] != self.input_shape:
             raise BadInput(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from methods import method_named
@@ -13,7 +12,7 @@ from methods.gate import GATE
 from methods.method import Sum
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
-from secagg.features import Expansion, FeatureMap, open_backbone, round_up
+from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
 from secagg.parties.promise import Noisers, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
@@ -108,7 +107,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
-        backbone=Path(spec).name if spec.endswith(".pt2") else spec,
+        backbone=planned_name(spec),
         backbone_digest=bytes.fromhex(features.backbone.digest),
         input_shape=data.input_shape,
         expand=choices.expand,

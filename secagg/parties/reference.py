@@ -20,6 +20,7 @@ def pooled_result(setup: SessionSetup, records: LocalRecords) -> SumResult:
     exact = replace(
         setup.plan,
         parameters=canonical_json(parameters),
+        protection="none",
         epsilon=math.inf,
         delta=0.0,
         adjacency="",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from methods import Method, method_named
 from methods.gate import GATE
-from methods.method import Noise, Round, Sum
+from methods.method import Noise, Round, Sum, domains_of
 from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
 from secagg.errors import BadInput
@@ -72,6 +72,7 @@ class SessionSetup:
                 f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
                 remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
             )
+        _require_cohorts(plan)
         if plan.has_noise:
             claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, roster, fewest))
         calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)
@@ -199,6 +200,16 @@ class SessionSetup:
     def fewest(self) -> int:
         """The smallest number of clients whose sum can be opened."""
         return self.protection.fewest(self.context)
+
+
+def _require_cohorts(plan: Plan) -> None:
+    """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
+    hidden = plan.has_noise or plan.method_parameters.get(GATE) or plan.protection == "none"
+    if domains_of(plan.method_parameters) and not hidden:
+        raise BadInput(
+            "without a class gate the sum of a class in a domain that one client has is its own prototype",
+            remedy="give --class-gate, and each domain at least that many clients, or a finite epsilon",
+        )
 
 
 def _context(plan: Plan, roster: Roster) -> SessionContext:

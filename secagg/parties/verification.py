@@ -8,6 +8,7 @@ party's transcript proves what it was told and what it gave.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,25 @@ from secagg.transcript import (
 from secagg.wire import encode
 
 
+@dataclass(frozen=True)
+class Verified:
+    """A transcript that verifies: its session, the records after its beginning, and what it proves as plain values."""
+
+    setup: SessionSetup
+    records: Sequence[Record]
+    findings: dict[str, Any]
+
+
 def verify_transcript(path: Path) -> dict[str, Any]:
     """What the transcript proves, as plain values.
 
     Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
     """
+    return verified(path).findings
+
+
+def verified(path: Path) -> Verified:
+    """The transcript, read and replayed. Raises as `verify_transcript` does."""
     records = read_transcript(path)
     setup, following = setup_of(records)
     is_servers = _is_servers(records)
@@ -58,7 +73,8 @@ def verify_transcript(path: Path) -> dict[str, Any]:
     }
     if setup.rounds > 1:
         found["round"] = f"{len(setup.openings) + 1} of {setup.rounds}"
-    return {**found, "plan_sha256": setup.plan.digest.hex(), **verifier.conclusion(len(records))}
+    found |= {"plan_sha256": setup.plan.digest.hex(), **verifier.conclusion(len(records))}
+    return Verified(setup, following, found)
 
 
 def _is_servers(records: Sequence[Record]) -> bool:

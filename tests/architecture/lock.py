@@ -14,11 +14,12 @@ HEADER = "# Written by `make lock`; install with `make setup`.\n"
 
 
 def declared(pyproject: str) -> list[Requirement]:
-    """The requirements of a pyproject.toml: to build, to run and of every extra."""
+    """The requirements of a pyproject.toml: to build, to run and to develop; what users may add is their own."""
     document = tomllib.loads(pyproject)
     project = document["project"]
-    extras = (line for lines in project["optional-dependencies"].values() for line in lines)
-    return [Requirement(line) for line in (*document["build-system"]["requires"], *project["dependencies"], *extras)]
+    development = project["optional-dependencies"]["dev"]
+    needed = (*document["build-system"]["requires"], *project["dependencies"], *development)
+    return [Requirement(line) for line in needed]
 
 
 def locked(text: str) -> dict[str, Version]:

@@ -16,6 +16,7 @@ requires = ["build-tool>=1"]
 dependencies = ["Some_Library>=2"]
 [project.optional-dependencies]
 dev = ["checker==3.1"]
+tables = ["never-locked>=1"]
 """
 
 

@@ -1,6 +1,7 @@
 """`secagg audit` and `secagg attacks`, as a security officer runs them."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from secagg.transcript import FILE_NAME
 from tests.cli.command import Command
 from tests.parties.federation import Federation
 from tests.parties.stage import make_stage
+from threat_models.report.gate import DEFAULT
+from threat_models.report.meanings import is_known
 
 FEW = ("audit", "--simulate", "--dataset", "breast-cancer", "--clients", "4")
 
@@ -34,6 +37,20 @@ def test_masked_sum_of_many_records_passes(secagg: Command, tmp_path: Path) -> N
     assert (said.code, said.json["gate"]["outcome"]) == (0, "pass")
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert json.loads(findings.read_text(encoding="utf-8"))["version"] == "2.1.0"
+
+
+def test_intervals_are_corrected_for_their_number(secagg: Command) -> None:
+    """The planned number of limits and the level are stated, no attack's interval is wider in level, and all are known.
+
+    What the attacks measure is in the table of meanings: else a gate could not name it.
+    """
+    said = secagg(*FEW, "--threat-model", "curious_server", "--threat-model", "rerunning_server", "--json", "-").json
+    stated = said["multiplicity"]
+    assert stated["level"] * stated["comparisons"] < stated["family_level"]
+    findings = [finding for each in said["adversaries"] for finding in each["findings"]]
+    measures = [(finding["attack"], measure) for finding in findings for measure in finding["measures"]]
+    assert not [measure["name"] for _, measure in measures if measure["method"].endswith(", 95 %")]
+    assert [measure["name"] for attack, measure in measures if not is_known(attack, measure["name"])] == []
 
 
 def test_unprotected_uploads_fail(secagg: Command) -> None:
@@ -74,6 +91,10 @@ def test_damaged_transcript_is_no_evidence(secagg: Command, transcripts: dict[st
         ((*FEW, "--gate", "missing.toml"), "missing.toml"),
         ((*FEW, "--method", "dp-sgd"), ""),
         (("audit", "nowhere.log", "--simulate"), "say what to audit"),
+        ((*FEW, "--html", "no/such/folder/audit.html"), "there is no folder no/such/folder"),
+        ((*FEW, "--sarif", "no/such/folder/audit.sarif"), "there is no folder no/such/folder"),
+        ((*FEW, "--json", "no/such/folder/audit.json"), "there is no folder no/such/folder"),
+        ((*FEW, "--html", "."), "is a folder"),
     ],
 )
 def test_bad_questions_are_refused(secagg: Command, arguments: tuple[str, ...], words: str) -> None:
@@ -81,6 +102,42 @@ def test_bad_questions_are_refused(secagg: Command, arguments: tuple[str, ...], 
     said = secagg(*arguments, "--quiet")
     assert said.code == 2
     assert words in said.complaint
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('[[rule]]\nattack = "unmixin"\nreason = "r"', "did you mean 'unmixing'?"),
+        ('[[rule]]\nattack = "unmixing"\nadversary = "server"\nreason = "r"', "did you mean 'curious_server'?"),
+        ('[[rule]]\nattack = "unmixing"\nmeasure = "auc"\nat_most = 1\nreason = "r"', "has no measure 'auc'"),
+        (
+            '[[waiver]]\nattack = "unmix"\nadversary = "curious_server"\nreason = "r"\nexpires = 2030-01-01',
+            "did you mean 'unmixing'?",
+        ),
+    ],
+)
+def test_gate_that_names_what_is_not_there_is_refused(secagg: Command, tmp_path: Path, line: str, words: str) -> None:
+    """A misspelt attack, threat model or measure would judge nothing: exit 2, with the nearest name and all names."""
+    gate = tmp_path / "gate.toml"
+    gate.write_text(f"{DEFAULT.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
+    said = secagg(*FEW, "--gate", gate, "--quiet")
+    assert said.code == 2
+    assert words in said.complaint
+
+
+def test_file_that_may_not_be_written_is_refused_first(secagg: Command, tmp_path: Path) -> None:
+    """Nothing is simulated when the report has nowhere to go."""
+    page = tmp_path / "audit.html"
+    page.touch(mode=0o400)
+    if os.access(page, os.W_OK):
+        pytest.skip("this user may write everything")
+    said = secagg(*FEW, "--html", page)
+    assert (said.code, "permission denied" in said.complaint) == (2, True)
+
+
+def test_debug_is_in_the_help(secagg: Command) -> None:
+    """The option that goes with every command is listed with them."""
+    assert "--debug" in secagg("--help").out
 
 
 def test_attacks_are_listed_with_their_papers(secagg: Command) -> None:

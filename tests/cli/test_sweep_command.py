@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from secagg.cli.simulate import simulate
-from secagg.cli.sweep import sweep
+from secagg.cli.sweep import sweep, values_of
 from secagg.experiments.sweep import AXES
 from tests.cli.command import Command
 
@@ -23,7 +23,9 @@ def data(tmp_path: Path) -> Path:
     """A small file of features."""
     path = tmp_path / "small.npz"
     labels = np.arange(90) % 3
-    np.savez(path, features=np.random.default_rng(0).normal(size=(90, 4)) + labels[:, None], labels=labels)
+    site = np.array([f"s{number % 3}" for number in np.arange(90) // 3])
+    features = np.random.default_rng(0).normal(size=(90, 4)) + labels[:, None]
+    np.savez(path, features=features, labels=labels, site=site)
     return path
 
 
@@ -34,7 +36,7 @@ def test_takes_what_simulate_takes() -> None:
     assert set(simulated) - set(offered) == {"seed"}
     for name in AXES:
         default = simulated[name].default
-        assert offered[name].default == (None if default is None else str(default))
+        assert offered[name].default == (None if default in (None, "") else str(default))
         assert offered[name].annotation.__metadata__[0].help == simulated[name].annotation.__metadata__[0].help
 
 
@@ -51,6 +53,28 @@ def test_lists(secagg: Command, data: Path, tmp_path: Path) -> None:
         ("3", "0", "0"), ("3", "0", "1"), ("3", "4", "0"), ("3", "4", "1")
     ]  # fmt: skip
     assert {row["ridge"] for row in rows} == {"0.1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "partitions"),
+    [
+        ("dirichlet:0.05,0.1,0.5", ("dirichlet:0.05", "dirichlet:0.1", "dirichlet:0.5")),
+        ("iid, shards:1,2", ("iid", "shards:1", "shards:2")),
+        ("dirichlet:1,default", ("dirichlet:1", "iid")),
+    ],
+)
+def test_partitions(text: str, partitions: tuple[str, ...]) -> None:
+    """A number alone has the form of the partition before it."""
+    assert values_of("partition", text) == partitions
+
+
+def test_leaves_out_each_domain(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """`--leave-out COLUMN=*` runs once for every value of the column."""
+    said = secagg("sweep", "--dataset", data, "--out", tmp_path / "out", "--leave-out", "site=*", "--seeds", 1)
+    assert said.code == 0, said
+    assert [line.split("  ")[0] for line in said.out.splitlines()[2:5]] == [
+        f"fedcgs, leave out site=s{site}" for site in range(3)
+    ]
 
 
 def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> None:

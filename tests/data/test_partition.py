@@ -10,7 +10,7 @@ from secagg.errors import BadInput
 
 labels_of = st.lists(st.integers(-1, 4), max_size=80).map(lambda values: np.array(values, dtype=np.int64))
 specs = st.sampled_from(
-    ["iid", "dirichlet:0.001", "dirichlet:0.05", "dirichlet:100", "shards:1", "shards:5", "column:c"]
+    ["iid", "dirichlet:0.001", "dirichlet:0.05", "dirichlet:100", "shards:1", "shards:5", "column:c", "column:c:3"]
 )
 
 
@@ -27,7 +27,8 @@ def test_every_record_belongs_to_one_client(labels, spec, clients, seed):
     parts = partition(labels, columns, spec, wanted, seed)
     assert sorted(np.concatenate([*parts, np.zeros(0, np.int64)]).tolist()) == list(range(len(labels)))
     assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
-    assert len(parts) == (clients if wanted else len(np.unique(columns["c"])))
+    values = len(np.unique(columns["c"]))
+    assert len(parts) == {"column:c": values, "column:c:3": 3 * values}.get(spec, clients)
     again = partition(labels, columns, spec, wanted, seed)
     assert [part.tolist() for part in parts] == [part.tolist() for part in again]
 
@@ -76,6 +77,24 @@ def test_column_gives_one_client_per_value():
     assert set(LABELS[east]) == {4, 5, 6, 7, 8, 9}
 
 
+def test_column_is_divided_evenly_among_its_clients():
+    """K clients for each value, in the values' order, share its records at random, as evenly as can be."""
+    columns = {"site": np.where(LABELS < 4, "west", "east")}
+    parts = partition(LABELS, columns, "column:site:7", 14, 0)
+    assert [set(columns["site"][part]) for part in parts] == [{"east"}] * 7 + [{"west"}] * 7
+    sizes = [len(part) for part in parts]
+    assert max(sizes[:7]) - min(sizes[:7]) <= 1 >= max(sizes[7:]) - min(sizes[7:])
+    assert any(np.diff(part).max() > 1 for part in parts)
+    other = partition(LABELS, columns, "column:site:7", None, 1)
+    assert not all(np.array_equal(one, two) for one, two in zip(parts, other, strict=True))
+
+
+def test_column_named_like_a_division_is_that_column():
+    """A colon in a column's name does not divide its clients."""
+    columns = {"site:2": np.where(LABELS < 4, "west", "east")}
+    assert len(partition(LABELS, columns, "column:site:2", None, 0)) == 2
+
+
 @pytest.mark.parametrize(
     ("spec", "clients", "seed", "words"),
     [
@@ -93,7 +112,11 @@ def test_column_gives_one_client_per_value():
         ("shards:1", 5, 0, "cannot hold 10 classes"),
         ("shards:11", 5, 0, "cannot hold 10 classes"),
         ("column:hospital", None, 0, "no column"),
-        ("column:site", 3, 0, "has 2 values"),
+        ("column:site", 3, 0, "gives 2 clients but 3"),
+        ("column:site:3", 5, 0, "gives 6 clients but 5"),
+        ("column:site:0", None, 0, "K is a number of clients"),
+        ("column:site:x", None, 0, "K is a number of clients"),
+        ("column:hospital:2", None, 0, "no column"),
     ],
 )
 def test_impossible_partition_is_refused(spec, clients, seed, words):

@@ -51,9 +51,9 @@ def test_absent_source_is_named(source):
 
 def test_unknown_format_is_refused(tmp_path):
     """A file of another format is refused with the formats that are read."""
-    (tmp_path / "data.parquet").write_bytes(b"PAR1")
+    (tmp_path / "data.feather").write_bytes(b"ARROW1")
     with pytest.raises(BadInput, match=r"\.npz or a table"):
-        open_dataset(str(tmp_path / "data.parquet"))
+        open_dataset(str(tmp_path / "data.feather"))
 
 
 @given(arrays(np.int64, st.integers(0, 200), elements=st.integers(-1, 4)))

@@ -1,4 +1,4 @@
-"""DP-SGD under the roof of `simulate`: the same report, and refusals of what one place with all records has not."""
+"""Baselines under the roof of `simulate`: the same report, and refusals of what they do not have."""
 
 import json
 import math
@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 import secagg
+from methods.baselines import BASELINES
 from methods.baselines.dp_sgd import DpSgd
-from secagg.data import Dataset, Origin, Records
-from secagg.errors import BadInput
+from methods.baselines.local_heads import LocalOnly
+from secagg.data import Dataset, Origin, Records, partition
+from secagg.errors import BadInput, BadRecord
 from secagg.experiments import baselines
 from secagg.experiments.outcome import FEDERATED_KEYS
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from secagg.head.linear import predict
 from secagg.statistics import Grid, Normalisation, inputs_of
 
 DRAWS = np.random.default_rng(9)
@@ -158,7 +161,7 @@ def test_bad_records_are_left_out_and_counted(private, epsilon):
 def test_what_a_baseline_does_not_have_is_refused(monkeypatch, settings, words):
     """Another adjacency, unit, refinement, dropouts and budgets it cannot account for are refused before training."""
     monkeypatch.setattr(DpSgd, "_train", None)
-    monkeypatch.setattr("methods.baselines.dp_sgd._converged", None)
+    monkeypatch.setattr("methods.baselines.dp_sgd.by_lbfgs", None)
     with pytest.raises(BadInput, match=words):
         trained(**settings)
 
@@ -169,3 +172,155 @@ def test_too_few_records_are_refused():
     labels[0] = 0
     with pytest.raises(BadInput, match="records of shape"):
         trained(pooled(FEATURES, labels))
+
+
+UNPROTECTED = ("centralised", "local-only", "fedavg-one-shot", "ensemble", "fedpft", "ccvr")
+
+
+def compared(method, dataset=None, **settings):
+    """One run of another baseline, without protection unless another is given."""
+    settings = {"protection": "none", "clients": 3, **settings}
+    return simulate_dataset(dataset or pooled(), SimulationSettings(method=method, **settings))
+
+
+@pytest.mark.parametrize("method", UNPROTECTED)
+def test_every_baseline_reports_as_a_federation_does(method):
+    """The same keys; protection none, no promise, a note of what leaves, and the bytes of what a client sends."""
+    run = compared(method)
+    content = run.to_json()
+    assert list(content) == list(secagg.simulate(FEATURES, LABELS, clients=3).to_json())
+    assert (content["method"], content["protection"], content["clients"], content["survivors"]) == (
+        *(method, "none"),
+        *(3, 3),
+    )
+    sent = content.pop("upload_bytes_per_client")
+    assert sent == 0 if method == "local-only" else sent > 0
+    assert {content[key] for key in FEDERATED_KEYS if key in content} == {None}
+    assert (content["promise"], content["epsilon"]) == (None, "inf")
+    assert content["notes"] == [f"no protection; what leaves a client: {BASELINES[method].leaves}"]
+    assert (content["head_sha256"] is None) == (method in ("local-only", "ensemble"))
+    assert content["accuracy"] > 0.9
+    assert content["accuracy_interval"][0] <= content["accuracy"] <= content["accuracy_interval"][1]
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
+@pytest.mark.parametrize("method", sorted(BASELINES))
+def test_protections_are_refused_with_the_reason(method, protection):
+    """A baseline runs under no protection, and the refusal says why and what to give instead."""
+    with pytest.raises(BadInput) as refusal:
+        compared(method, protection=protection)
+    assert refusal.value.problem == f"{method} cannot run {protection}: {BASELINES[method].protections}"
+    assert "--protection none" in refusal.value.remedy
+
+
+@pytest.mark.parametrize("method", sorted(BASELINES))
+def test_finite_epsilon_is_refused_with_the_reason(method):
+    """No baseline but DP-SGD keeps an ε, and the refusal says why and names that one."""
+    with pytest.raises(BadInput) as refusal:
+        compared(method, **PRIVATE)
+    assert refusal.value.problem == f"{method} cannot keep an epsilon: {BASELINES[method].protections}"
+    assert "dp-sgd" in refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"dropouts": 1}, {"refine": 1}, {"class_gate": 1}, {"covariance": "total"}, {"ridge": 0.1}, {"radius": 9.0}],
+    ids=lambda settings: next(iter(settings)),
+)
+@pytest.mark.parametrize("method", ["dp-sgd", "fedpft"])
+def test_settings_of_secure_sums_are_refused(method, settings):
+    """What has no meaning without a secure sum is refused rather than overlooked."""
+    with pytest.raises(BadInput, match=f"and no {next(iter(settings))}"):
+        compared(method, **settings)
+
+
+def test_clients_hold_the_records_of_the_partition(monkeypatch):
+    """Every client gets the records that a federation with the same partition and seed gives it, as head inputs."""
+    seen = []
+
+    class Watched(LocalOnly):
+        """Notes what it gets."""
+
+        def fit(self, clients, classes, seed):
+            """Train."""
+            seen.extend(clients)
+            return super().fit(clients, classes, seed)
+
+    monkeypatch.setattr(baselines, "UNPROTECTED", {"local-only": Watched})
+    compared("local-only", partition="dirichlet:0.3", seed=4)
+    expected = partition(LABELS, {}, "dirichlet:0.3", 3, 4)
+    assert [client.features.tolist() for client in seen] == [FEATURES[rows].tolist() for rows in expected]
+    assert [client.labels.tolist() for client in seen] == [LABELS[rows].tolist() for rows in expected]
+    seen.clear()
+    compared("local-only", normalise="centred-unit")
+    grid = Grid(1.0, 1 << 16, 0.0, Normalisation.CENTRED_UNIT)
+    (rows, *_) = partition(LABELS, {}, "iid", 3, 0)
+    assert seen[0].features.tolist() == inputs_of(FEATURES[rows], grid).tolist()
+
+
+def test_accuracy_of_several_is_their_mean():
+    """Two predictors, right on 2 and on 3 of 4 records, have the accuracy 5/8 over 4 records."""
+
+    class Fixed:
+        """Says what it was told to."""
+
+        def __init__(self, *labels):
+            self.labels = np.array(labels)
+
+        def predict(self, features):
+            """The same, whatever the features."""
+            return self.labels
+
+    measured = baselines.mean_accuracy([Fixed(0, 0, 1, 1), Fixed(0, 1, 1, 1)], np.zeros((4, 2)), np.array([0, 1, 1, 0]))
+    assert (measured.accuracy, measured.total) == (5 / 8, 4)
+    assert measured.interval[0] < 5 / 8 < measured.interval[1]
+
+
+def test_parameters_reach_the_baseline():
+    """`--parameters` are the fields, of the default's type; others are refused with those that there are."""
+    usual, other = (compared("fedpft", parameters=text).to_json() for text in ("", "components=1"))
+    assert usual["upload_bytes_per_client"] > other["upload_bytes_per_client"]
+    with pytest.raises(BadInput, match="cannot take 'slots=3'"):
+        compared("fedpft", parameters="slots=3")
+    with pytest.raises(BadInput, match="no client has 100 records"):
+        compared("fedpft", parameters="fewest=100")
+
+
+def test_unlabelled_records_are_left_out_and_faulty_ones_refused():
+    """A record without a label changes no bit; one with NaN entries is refused, as by a plan without noise."""
+    labels = np.append(LABELS, -1)
+    clean = compared("centralised")
+    dirty = compared("centralised", pooled(np.vstack([FEATURES, np.full(5, 9.0)]), labels))
+    assert (clean.bad_records, dirty.bad_records) == (0, 1)
+    assert clean.to_json()["head_sha256"] == dirty.to_json()["head_sha256"]
+    faulty = pooled(np.vstack([FEATURES, np.full(5, np.nan)]), np.append(LABELS, 0))
+    with pytest.raises(BadRecord, match="row 61"):
+        compared("ensemble", faulty)
+    constant = pooled(np.vstack([FEATURES, np.full(5, 2.0)]), np.append(LABELS, 0))
+    with pytest.raises(BadRecord, match="row 61"):
+        compared("ensemble", constant, normalise="centred-unit")
+
+
+def test_clients_without_records_are_told_of():
+    """With more clients than records the run says how many hold none."""
+    run = compared("fedavg-one-shot", clients=100)
+    assert run.notes[1] == "40 of 100 clients hold no record"
+
+
+@pytest.mark.parametrize("method", UNPROTECTED)
+def test_runs_repeat(method):
+    """The same settings give the same accuracy, bytes and head."""
+    one, two = (compared(method, partition="dirichlet:0.2", seed=3).to_json() for _ in range(2))
+    for key in ("accuracy", "head_sha256", "upload_bytes_per_client"):
+        assert one[key] == two[key]
+
+
+def test_nearest_class_mean_is_the_method_prototypes():
+    """The head of `prototypes`, on exact sums, gives each record the class whose mean is nearest."""
+    features = np.abs(FEATURES)
+    run = secagg.simulate(features, LABELS, method="prototypes", clients=3)
+    means = np.stack([features[label == LABELS].mean(axis=0) for label in range(3)])
+    probes = np.abs(DRAWS.normal(size=(300, 5))) * 3
+    nearest = ((probes[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    assert (predict(run.head, probes) == nearest).mean() > 0.99  # the grid may turn a tie

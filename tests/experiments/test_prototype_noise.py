@@ -10,8 +10,10 @@ import pytest
 from scipy import stats
 
 import secagg
-from secagg.data import partition
+from secagg.data import open_dataset, partition
 from secagg.errors import BadInput
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
 from tests.experiments.test_simulation import FEATURES as SMALL
 from tests.experiments.test_simulation import LABELS as SMALL_LABELS
 from tests.parties.promised import delta_by_hand
@@ -205,11 +207,37 @@ def test_promise_says_what_it_is_for():
     assert said.startswith("MPFT's noise 1·N(0, 1²) on prototypes")
 
 
+def test_mpft_bears_its_own_noise(tmp_path):
+    """With a client for each domain every prototype is p + q·N(0, s²): mean and variance (false failures 10⁻⁹)."""
+    arrays = {f"{name}_{part}": values[rows] for name, rows in DOMAINS.items() for part, values in PARTS.items()}
+    np.savez(tmp_path / "domains.npz", **arrays)
+    data = open_dataset(str(tmp_path / "domains.npz"))
+    given = {"method": "mpft", "parameters": "epochs=1", "partition": "column:domain", "protection": "none"}
+    runs = [
+        simulate_dataset(data, SimulationSettings(**given, noise=noise, normalise="unit", max_records=1 << 20))
+        for noise in ("mpft:2:0.25", "client")
+    ]
+    blocks = [run.federated.result.blocks for run in runs]
+    plan = runs[0].federated.setup.plan
+    assert np.array_equal(blocks[0]["slot_counts"], blocks[1]["slot_counts"])
+    counts = blocks[0]["slot_counts"][..., None] * plan.grid.unit(plan.dimension)
+    standard = (blocks[0]["slot_sums"] - blocks[1]["slot_sums"]) / counts / 0.5
+    limit = stats.norm.isf(FALSE_FAILURE / 4)
+    assert abs(standard.mean()) * math.sqrt(standard.size) < limit
+    assert abs((standard**2).mean() - 1) < limit * math.sqrt(2 / standard.size)
+    assert runs[0].promise.endswith("(another record of the same label and domain; counts are public and exact)")
+
+
+DOMAINS = {"art": slice(0, 300), "photo": slice(300, 600)}
+PARTS = {"features": FEATURES, "labels": LABELS}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"method": "fedcgs"}, "belongs to prototypes"),
         ({"method": "dp-sgd"}, "belongs to prototypes"),
+        ({"method": "mpft", "parameters": "slots=2"}, "mpft with one slot"),
         ({"epsilon": 1.0, "delta": 1e-5, "adjacency": "add-remove"}, "keeps no epsilon"),
         ({"noise": "fedtc"}, "unknown noise 'fedtc'"),
         ({"noise": "fedtc:uniform"}, "unknown noise distribution 'uniform'"),

@@ -24,9 +24,12 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
     result = {
         "accuracy": accuracy,
         "accuracy_interval": [accuracy - 0.1, accuracy + 0.02],
+        "protection": "none" if chosen["method"] == "dp-sgd" else "masked",
         "aggregate_sha256": None if chosen["method"] == "dp-sgd" else "00",
         "clients": 1 if chosen["method"] == "dp-sgd" else 5,
         "partition": "iid",
+        "leave_out": None,
+        "expand": 0,
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "delta": 1e-5,
         "adjacency": "add-remove",
@@ -97,7 +100,7 @@ def test_labels_say_what_varies() -> None:
     """A label names what varies among the series of its method; a series without any result is left out."""
     series = summarise(COMPARED)
     assert [each.label for each in series] == ["fedcgs, refine 0", "fedcgs, refine 16", "dp-sgd"]
-    assert [each.centralised for each in series] == [False, False, True]
+    assert [each.unprotected for each in series] == [False, False, True]
 
 
 def test_table() -> None:
@@ -130,13 +133,16 @@ def test_table_of_mixed_seeds() -> None:
 
 def test_text_formats() -> None:
     """Markdown and LaTeX hold every cell, with what is special to them escaped; text is aligned."""
-    table = Table("50 % of a_b", ("ε", "∞"), (("x|y", "1 ± 2"), ("column:A_B & C", "3–4")))
+    table = Table("50 % of a_b", ("ε", "∞"), (("x|y", "1 ± 2"), ("column:A_B & C", "3–4")), ("¹² a & b",))
     assert "| x\\|y | 1 ± 2 |" in table.markdown()
     latex = table.latex()
     assert "\\caption{50 \\% of a\\_b}" in latex
     assert "    $\\varepsilon$ & $\\infty$ \\\\\n    \\midrule" in latex
     assert "    column:A\\_B \\& C & 3--4 \\\\\n    \\bottomrule" in latex
+    assert "\n\n¹² a & b\n" in table.markdown()
+    assert "\\end{tabular}\n  \\par\\footnotesize $^{1}$$^{2}$ a \\& b\n" in latex
     lines = table.text().splitlines()
+    assert lines[-2:] == ["50 % of a_b", "¹² a & b"]
     assert len({len(line) for line in lines[:4]}) == 1
 
 

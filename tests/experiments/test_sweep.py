@@ -133,6 +133,25 @@ def test_nothing_is_repeated(swept: tuple[Path, SweepResult, Any], tmp_path: Pat
     assert all(run.result for run in result.runs)
 
 
+def test_features_are_those_of_a_simulation(tmp_path: Path) -> None:
+    """Runs with several backbones and expansions have the bits that they have alone; what does not open is refused."""
+    grid = {"backbone": [None, "random-features:8", "nonsense"], "expand": [0, 16], "leave_out": [None, "site=x"]}
+    data = dataset()
+    for part in (data.train, data.test):
+        assert part is not None
+        part.columns["site"] = np.array(["x", "y"])[np.arange(len(part)) % 2]  # type: ignore[index]
+    result = sweep(data, grid, 1, tmp_path, 2)
+    assert [run.settings["backbone"] for run in result.runs if run.result is None] == ["nonsense"] * 4
+    for run in result.runs:
+        if run.result is None:
+            assert run.refusal is not None
+            assert "unknown backbone 'nonsense'" in run.refusal
+        else:
+            alone = simulate_dataset(data, SimulationSettings(**run.settings)).to_json()
+            assert (run.result["head_sha256"], run.result["accuracy"]) == (alone["head_sha256"], alone["accuracy"])
+    assert {path.name for path in tmp_path.iterdir()} == FILES | {"runs"}
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": 2}', b"\xff"], ids=repr)
 def test_damaged_file_is_no_run(damage: bytes, tmp_path: Path) -> None:
     """A file that is not a whole run of these settings counts as missing."""

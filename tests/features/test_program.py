@@ -8,42 +8,14 @@ import pytest
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, open_backbone
 
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A function that exports a small network for some input and returns the file."""
-    import torch
-
-    class Network(torch.nn.Module):
-        """Convolution, ReLU, average pool."""
-
-        def __init__(self, channels):
-            super().__init__()
-            self.convolution = torch.nn.Conv2d(channels, 6, 3)
-
-        def forward(self, images):
-            """(n, channels, h, w) → (n, 6)."""
-            return torch.relu(self.convolution(images)).mean(dim=(2, 3))
-
-    def export(name, channels=3, batch=1, dynamic=False, size=8):
-        torch.manual_seed(0)
-        path = tmp_path_factory.mktemp("programs") / name
-        example = (torch.rand(batch, channels, size, size),)
-        shapes = ({0: torch.export.Dim("batch", min=1)},) if dynamic else None
-        torch.export.save(torch.export.export(Network(channels).eval(), example, dynamic_shapes=shapes), path)
-        return path
-
-    return export
-
-
 COLOUR = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
 
 
-def test_program_runs_and_is_pinned_by_its_file(exported):
+def test_program_runs_and_is_pinned_by_its_file(program):
     """Features are the network's own, the digest is the file's SHA-256, and progress counts records."""
     import torch
 
-    path = exported("net.pt2", batch=2, dynamic=True)
+    path = program("net.pt2", batch=2, dynamic=True)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     seen = []
     backbone = open_backbone(
@@ -59,11 +31,11 @@ def test_program_runs_and_is_pinned_by_its_file(exported):
     assert FeatureMap(backbone, Expansion(4)).bound(1.0) is None
 
 
-def test_row_depends_on_its_record_alone(exported):
+def test_row_depends_on_its_record_alone(program):
     """Alone or in a batch, and with any number of threads before, a record gives the same bits."""
     import torch
 
-    backbone = open_backbone(str(exported("net.pt2")), (8, 8, 3))
+    backbone = open_backbone(str(program("net.pt2")), (8, 8, 3))
     together = backbone.extract(COLOUR)
     threads = torch.get_num_threads()
     try:
@@ -75,9 +47,9 @@ def test_row_depends_on_its_record_alone(exported):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_grey_images_fit_one_or_three_channels(exported, channels):
+def test_grey_images_fit_one_or_three_channels(program, channels):
     """Grey images enter a one-channel program as they are and are repeated for a three-channel one."""
-    path = exported("grey.pt2", channels=channels)
+    path = program("grey.pt2", channels=channels)
     grey = COLOUR[..., 0]
     features = open_backbone(str(path), (8, 8)).extract(grey)
     assert (open_backbone(str(path), (8, 8, 1)).extract(grey[..., None]) == features).all()
@@ -104,10 +76,10 @@ def test_other_digest_is_refused_before_parsing(tmp_path, monkeypatch):
         ({}, (192,), "takes records of shape"),
     ],
 )
-def test_program_that_does_not_fit_is_refused(exported, options, shape, words):
+def test_program_that_does_not_fit_is_refused(program, options, shape, words):
     """A fixed batch size or another record shape is named."""
     with pytest.raises(BadInput, match=words):
-        open_backbone(str(exported("net.pt2", **options)), shape)
+        open_backbone(str(program("net.pt2", **options)), shape)
 
 
 def test_other_file_is_refused(tmp_path):

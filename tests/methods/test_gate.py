@@ -178,7 +178,7 @@ def test_blocks_of_every_round_fit_the_plans_layout(kept: tuple[int, ...]) -> No
     gate = gated(refine=2)
     layouts = [Layout(kind.blocks) for kind in gate.sums(DIMENSION, CLASSES, GRID.levels)]
     round_, left_out = after(gate, kept), [j for j in range(CLASSES) if j not in kept]
-    assert round_.left_out(CLASSES) == tuple(left_out)
+    assert round_.left_out(CLASSES) == tuple((j, 0) for j in left_out)
     for layout in layouts[1:]:
         blocks = round_.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         layout.flatten(blocks)

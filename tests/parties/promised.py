@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from methods.method import domains_of
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Origin, Records
+from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
 from secagg.experiments.in_memory import InMemorySession
@@ -70,9 +72,11 @@ def some_records(setup: SessionSetup, count: int = 20, seed: int = 0) -> LocalRe
 
 
 def local(setup: SessionSetup, features: np.ndarray, labels: np.ndarray) -> LocalRecords:
-    """Features and labels as a member has them."""
-    origin = Origin.of("features", np.arange(1, len(labels) + 1))
-    return LocalRecords.of(setup.plan, features, Records(features, labels.astype(np.int64), {}, origin))
+    """Features and labels as a member has them; where the plan has domains, records of all of them in turn."""
+    origin, names = Origin.of("features", np.arange(1, len(labels) + 1)), domains_of(setup.plan.method_parameters)
+    turns = np.arange(len(labels)) // len(setup.plan.classes)
+    columns = {DOMAIN: np.array(names)[turns % len(names)]} if names else {}
+    return LocalRecords.of(setup.plan, features, Records(features, labels.astype(np.int64), columns, origin))
 
 
 def exact(setup: SessionSetup, records: LocalRecords) -> Integers:

@@ -156,6 +156,9 @@ def test_refinement_without_noise_is_refused() -> None:
     (violation,) = refused(policy_for(PLAN), refining)
     assert violation.startswith("refinement_without_noise: 5 ")
     policy_for(PLAN, refinement_without_noise=True).check(refining, 4, FEWEST, UPLOAD_BYTES)  # type: ignore[arg-type]
+    assert refused(policy_for(PLAN), NoisyPlan(**exact, method_parameters={"rounds": 3}))[0].startswith(
+        "refinement_without_noise: 3 "
+    )
     for plan in (NoisyPlan(method_parameters={"refine": 5}), NoisyPlan(**exact, method_parameters={"refine": 0})):
         policy_for(PLAN).check(plan, 4, FEWEST, UPLOAD_BYTES)  # type: ignore[arg-type]
 

@@ -7,8 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from secagg.features.export import export_network
+from secagg.features.network import Network as Exportable
+
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 """Of CIFAR-10, with which the stored features were made."""
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and deviation with which ResNet-18 was trained."""
 
 
 class Network(nn.Module):
@@ -66,3 +71,10 @@ class SqueezeNet(Network):
 
     def _conv(self, x: Tensor, name: str, **options: int) -> Tensor:
         return self.conv(x, name, "w", "b", **options)
+
+
+def export(network: Network, path: Path, image_size: int = 32, resize: int | None = None) -> Path:
+    """Write one of these networks as a program for images of `image_size` pixels a side, and return its path."""
+    plain = Exportable(network, (0.0,) * 3, (1.0,) * 3, 32, has_head=False)  # they normalise themselves
+    export_network(plain, path, image_size=image_size, resize=resize)
+    return path

@@ -96,7 +96,7 @@ def test_attack_that_lacks_its_view_is_not_applicable():
     found = examine(adversary_named("curious_server"), rehearsal.sessions, rehearsal.knowledge, lambda *_: None)
     by_name = {finding.attack: finding for finding in found.findings}
     assert by_name["label_counts"].verdict is Verdict.NOT_APPLICABLE
-    assert "contributions" in by_name["label_counts"].sentence
+    assert "vectors in clear" in by_name["label_counts"].sentence
     assert found.sees == ("messages", "release", "head")
     assert {finding.adversary for finding in found.findings} == {"curious_server"}
 

@@ -80,6 +80,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("matrix", "bytes"),
         ("centre", "bytes"),
     ],
+    "Centres": [("number", "uint"), ("rows", "bytes")],
     "KeptClasses": [("classes", "uint*")],
     "Acknowledgement": [("aggregate_sha256", "bytes")],
     "Receipt": [],

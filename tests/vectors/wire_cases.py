@@ -91,6 +91,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("RoundOpening", {"aggregate_sha256": _hex("sum"), "broadcast": _hex("next", 8)}),
         ("RefinementBroadcast", {"number": 1, "total": 1000.25, **geometry}),
         ("RefinementBroadcast", {"number": 100, "total": 1.0, **geometry, "matrix": "", "centre": ""}),
+        ("Centres", {"number": 1, "rows": _hex("centres", 24)}),
         ("KeptClasses", {"classes": [0, 1, 127, 128, 9999]}),
         ("Acknowledgement", {"aggregate_sha256": _hex("sum")}),
         ("Receipt", {}),

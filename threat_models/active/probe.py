@@ -101,7 +101,7 @@ def finding_of(results: Sequence[ProbeResult], controls: Sequence[Control]) -> F
         _measure(f"{each.probe.name}: {each.probe.does}. {each.sentence}", float(each.verdict is Verdict.FAILS))
         for each in results
     )
-    total = _measure("ways to cheat that were refused, as a share", len(refused) / len(results) if results else 0.0)
+    total = _measure("ways to cheat that were refused", len(refused) / len(results) if results else 0.0)
     return Finding("malicious_server", "", verdict, sentence, (total, *measures), controls=tuple(controls))
 
 

@@ -13,7 +13,8 @@ from scipy import stats
 from secagg.plan import NoiseFrom
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.likelihood import total
-from threat_models.attacks.scores import LEVEL, verdict
+from threat_models.attacks.scores import verdict
+from threat_models.comparisons import current_level
 from threat_models.estimation.intervals import at_level, bootstrap
 from threat_models.findings import Control, Finding, Measure, Verdict
 from threat_models.session import Blocks, Knowledge, Records
@@ -65,7 +66,7 @@ def _gain(name: str, guessed: Floats, blind: Floats) -> tuple[Measure, bool]:
         value = float(guessed.mean())
         return Measure(name, value, value, value, f"none, of {len(guessed)} values", baseline), False
     pairs = np.column_stack([guessed, blind])
-    error = bootstrap(lambda rows: float(rows[:, 0].mean()), (pairs,), generator, level=LEVEL, replicates=REPLICATES)
+    error = bootstrap(lambda rows: float(rows[:, 0].mean()), (pairs,), generator, replicates=REPLICATES)
     gain = bootstrap(lambda rows: float((rows[:, 1] - rows[:, 0]).mean()), (pairs,), generator, replicates=REPLICATES)
     return error.measure(name, baseline=baseline), gain.low > 0
 
@@ -84,13 +85,13 @@ def _counts_gain(clients: Mapping[str, Blocks], knowledge: Knowledge) -> tuple[M
 def _faithful(clients: Mapping[str, Blocks], sigma: float) -> Measure:
     """How much of the variance of the counts, over clients and classes, is not noise of this σ; interval by χ²."""
     counts = np.array([blocks["counts"] for blocks in clients.values()], dtype=np.float64)
-    freedom = max(counts.size - 1, 1)
+    freedom, level = max(counts.size - 1, 1), current_level()
     seen = max(float(counts.var(ddof=1)) if counts.size > 1 else 0.0, 1e-12)
     value, low, high = (
         min(1.0, max(0.0, 1 - sigma**2 / (seen * factor)))
-        for factor in (1, *(freedom / float(stats.chi2.ppf(tail, freedom)) for tail in (1 - LEVEL / 2, LEVEL / 2)))
+        for factor in (1, *(freedom / float(stats.chi2.ppf(tail, freedom)) for tail in (1 - level / 2, level / 2)))
     )
-    return Measure("share of the counts' variance that is not noise", value, low, high, at_level("chi-square", LEVEL))
+    return Measure("share of the counts' variance that is not noise", value, low, high, at_level("chi-square", level))
 
 
 def _label_counts(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
@@ -206,13 +207,14 @@ LABEL_COUNTS = Attack(
     "label_counts",
     "Class counts of a client",
     "Guan et al. 2025 (FedCGS), Eq. 3: the counts are part of what is uploaded",
-    ("contributions",),
+    ("contributions", "class_sums"),
     _label_counts,
 )
 PROPERTY_INFERENCE = Attack(
     "property_inference",
     "Class shares and group means",
     "Ateniese et al. 2015; PROLIN, arXiv:2303.03908",
-    ("release",),
+    ("release", "class_sums"),
     _property,
+    limits=2,
 )

@@ -17,7 +17,7 @@ from secagg.plan import Plan
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.decoder import learn_decoder
 from threat_models.attacks.image_prior import deep_image_prior, descend
-from threat_models.attacks.levels import Level, levels_of
+from threat_models.attacks.levels import CLASS, NOT_SEEN, RANDOM, RAW, with_references
 from threat_models.attacks.rotation import as_features
 from threat_models.attacks.similarity import cosines, psnr, ssim
 from threat_models.attacks.targets import targets
@@ -33,10 +33,6 @@ SHOWN = 8
 NEAREST = 0.1
 """An image is re-identified when fewer than this share of its class's strangers are nearer to its reconstruction."""
 SMALLEST = 11
-RAW = "raw feature"
-RANDOM = "random direction"
-CLASS = "class mean of public records"
-NOT_SEEN = (RAW, RANDOM, CLASS)
 
 
 def inverter(
@@ -90,33 +86,21 @@ def _chosen(view: Any, knowledge: Knowledge) -> NDArray[np.intp]:
     return rows
 
 
-def _all_known(view: Any, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[Level, ...]:
-    """The view's levels, and those that are not in it: the features themselves, nothing at all, and the class alone."""
-    plan = view.plan
-    raw = knowledge.candidates.integers[rows] / plan.levels
-    random = np.random.default_rng(0).standard_normal(raw.shape)
-    if not plan.grid.is_normalised:
-        random = np.abs(random)
-    random *= np.linalg.norm(raw, axis=1, keepdims=True) / np.linalg.norm(random, axis=1, keepdims=True)
-    found = (Level(RAW, raw), *levels_of(view, knowledge, rows), Level(RANDOM, random))
-    public, labels = knowledge.public, knowledge.candidates.labels[rows]
-    if public is None or not set(labels) <= set(public.labels):
-        return found
-    means = [public.integers[public.labels == label].mean(axis=0) / plan.levels for label in labels]
-    return (*found, Level(CLASS, np.stack(means)))
-
-
 def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view = views[0]
+    return examine(views[0], knowledge, progress)
+
+
+def examine(view: Any, knowledge: Knowledge, progress: Progress, invert: Inverter | None = None) -> Finding:
+    """The attack on one view, by `invert` or by what `inverter` finds best for this knowledge."""
     if knowledge.candidates.images is None:
         return _not_applicable("the records are no images, or the audit was given none")
     rows = _chosen(view, knowledge)
     if not len(rows):
         return _not_applicable("the view holds no class sums of members whose images the audit has")
-    levels = _all_known(view, knowledge, rows)
+    levels = with_references(view, knowledge, rows)
     steps = len(levels) + 2
     progress(1, steps)
-    invert = inverter(knowledge, view.plan)
+    invert = invert or inverter(knowledge, view.plan)
     if invert is None:
         return _not_applicable("the audit was given neither a backbone with gradients nor public images")
     progress(2, steps)
@@ -153,22 +137,44 @@ def _finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: d
     verdict = Verdict.SUCCEEDS if worked else Verdict.FAILS
     if not all(control.holds for control in controls):
         verdict = Verdict.INCONCLUSIVE
-    sentence = f"No image is re-identified beyond chance from the {' or the '.join(tried)}."
-    if worked:
-        best = max(worked, key=lambda name: scored[name].rate.value)
-        share = f"{scored[best].rate.value:.0%} of {len(rows)} images"
-        sentence = f"From the {best}, {share} are re-identified among strangers of their class."
+    sentence = _sentence(scored, tried, worked)
+    if not controls[0].holds:
+        sentence = _blind(scored[RAW], alone, knowledge.candidates.features[rows])
     picture = _picture({**images, **guesses}, knowledge, rows)
     return Finding(INVERSION.name, "", verdict, sentence, tuple(measures), pictures=(picture,), controls=controls)
 
 
+def _sentence(scored: dict[str, Scores], tried: list[str], worked: list[str]) -> str:
+    if not worked:
+        return f"No image is re-identified beyond chance from the {' or the '.join(tried)}."
+    best = max(worked, key=lambda name: scored[name].rate.value)
+    share = f"{scored[best].rate.value:.0%} of {len(scored[best].nearer)} images"
+    return f"From the {best}, {share} are re-identified among strangers of their class."
+
+
+def _blind(raw: Scores, alone: Scores | None, features: Floats) -> str:
+    """What is said where not even features themselves show images, as of the SqueezeNet in the module's docstring."""
+    beside = f", {alone.rate.value:.0%} by their class alone" if alone else ""
+    held = int(np.median(np.count_nonzero(features, axis=1)))
+    return (
+        f"Not even the {RAW}s show the images to this attack ({raw.rate.value:.0%} of {len(features)} re-identified"
+        f"{beside}; half of them have at most {held} of {features.shape[1]} features that are not 0): "
+        "it says nothing of what protection hides."
+    )
+
+
 @dataclass(frozen=True)
 class Scores:
-    """How near images are to the true ones: per image, with the rate of re-identification and its chance level."""
+    """How near images are to the true ones: per image, with the rate of re-identification and its chance level.
+
+    `nearer` is the share of its class's strangers nearer to the made image than the true one, `nearer_of_all` that of
+    all other candidates: without any knowledge 0.5 on average.
+    """
 
     psnr: tuple[float, ...]
     ssim: tuple[float, ...]
     nearer: tuple[float, ...]
+    nearer_of_all: tuple[float, ...]
     rate: Interval
     chance: float
 
@@ -193,6 +199,11 @@ class Scores:
                 baseline=float(np.mean(alone.nearer)) if alone else 0.5,
             )
         )
+        for what, statistic in (("mean", _mean), ("median", _median)):
+            rank = bootstrap(statistic, [np.array(self.nearer_of_all)], generator)
+            found.append(
+                rank.measure(f"{what} share of all candidates nearer than the true image, {name}", baseline=0.5)
+            )
         for what, values, others in (
             ("PSNR in dB", self.psnr, alone.psnr if alone else ()),
             ("SSIM", self.ssim, alone.ssim if alone else ()),
@@ -211,22 +222,30 @@ def score(made: Floats, knowledge: Knowledge, rows: NDArray[np.intp]) -> Scores:
     """
     images = np.asarray(knowledge.candidates.images, dtype=np.float64) / 255
     labels, strangers = knowledge.candidates.labels, ~knowledge.is_member
-    ranks, chances = [], []
+    ranks, chances, overall = [], [], []
     for image, row in zip(made, rows, strict=True):
-        others = images[strangers & (labels == labels[row])]
-        others = others if len(others) + 1 >= 1 / NEAREST else images[strangers]
-        distance = float(np.mean((image - images[row]) ** 2))
-        ranks.append(float(np.mean(np.mean((others - image) ** 2, axis=(1, 2, 3)) < distance)) if len(others) else 1.0)
-        chances.append(int(NEAREST * (len(others) + 1)) / (len(others) + 1))
+        errors = np.mean((images - image) ** 2, axis=(1, 2, 3))
+        is_nearer = errors < errors[row]
+        others = strangers & (labels == labels[row])
+        others = others if others.sum() + 1 >= 1 / NEAREST else strangers
+        count = int(others.sum())
+        ranks.append(float(is_nearer[others].mean()) if count else 1.0)
+        chances.append(int(NEAREST * (count + 1)) / (count + 1))
+        overall.append(float(is_nearer.sum()) / max(len(images) - 1, 1))
     hits = sum(rank < NEAREST for rank in ranks)
     pairs = [(image, images[row]) for image, row in zip(made, rows, strict=True)]
     likeness = tuple(ssim(*pair) for pair in pairs) if min(images.shape[1:3]) >= SMALLEST else ()
     signal = tuple(min(psnr(*pair), 60.0) for pair in pairs)
-    return Scores(signal, likeness, tuple(ranks), clopper_pearson(hits, len(rows)), max(NEAREST, *chances))
+    rate = clopper_pearson(hits, len(rows))
+    return Scores(signal, likeness, tuple(ranks), tuple(overall), rate, max(NEAREST, *chances))
 
 
 def _mean(values: Floats) -> float:
     return float(values.mean())
+
+
+def _median(values: Floats) -> float:
+    return float(np.median(values))
 
 
 def _guesses(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -> dict[str, Floats]:
@@ -260,5 +279,6 @@ INVERSION = Attack(
     paper="Guan et al., FedTC; MPFT, App. G; Mahendran & Vedaldi 2015; Ulyanov, Vedaldi & Lempitsky 2018",
     needs=(),
     run=_run,
+    limits=4,
 )
 """Needs class sums of contributions or a release, images, and a way back from features: found out when it runs."""

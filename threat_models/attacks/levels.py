@@ -1,4 +1,4 @@
-"""What a view shows about single records: class means, and what can be recovered of sums of few records."""
+"""What a view shows about single records, class means and what is recovered of sums of few, beside what it does not."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from threat_models.session import Knowledge, Records
 Floats = NDArray[np.float64]
 MOST = 64
 """Largest sum whose records are recovered."""
+RAW = "raw feature"
+RANDOM = "random feature"
+CLASS = "class mean of public records"
+NOT_SEEN = (RAW, RANDOM, CLASS)
+"""Levels that are in no view: the controls, and what the class alone tells."""
+MIXED = 4
+"""Public records in one random mixture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +32,35 @@ class Level:
 
     name: str
     known: Floats = field(repr=False)
+
+
+def with_references(view: Any, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[Level, ...]:
+    """The view's levels, after the features themselves, before random ones and what the class alone tells."""
+    raw = knowledge.candidates.integers[rows] / view.plan.levels
+    found = (
+        Level(RAW, raw),
+        *levels_of(view, knowledge, rows),
+        Level(RANDOM, _random(raw, knowledge.public, view.plan)),
+    )
+    public, labels = knowledge.public, knowledge.candidates.labels[rows]
+    if public is None or not set(labels) <= set(public.labels):
+        return found
+    means = [public.integers[public.labels == label].mean(axis=0) / view.plan.levels for label in labels]
+    return (*found, Level(CLASS, np.stack(means)))
+
+
+def _random(raw: Floats, public: Records | None, plan: Plan) -> Floats:
+    """Features (n, d) that have nothing to do with `raw`: mixtures of a few public ones, else random directions."""
+    generator = np.random.default_rng(0)
+    if public is not None and len(public):
+        picked = public.integers[generator.integers(len(public), size=(len(raw), MIXED))] / plan.levels
+        mixed: Floats = np.einsum("nm,nmd->nd", generator.dirichlet(np.ones(MIXED), len(raw)), picked)
+        return mixed
+    random = generator.standard_normal(raw.shape)
+    if not plan.grid.is_normalised:
+        random = np.abs(random)
+    scaled: Floats = random * np.linalg.norm(raw, axis=1, keepdims=True) / np.linalg.norm(random, axis=1, keepdims=True)
+    return scaled
 
 
 def levels_of(view: Any, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[Level, ...]:

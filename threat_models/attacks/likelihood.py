@@ -69,7 +69,7 @@ def off_diagonal(size: int) -> NDArray[np.bool_]:
     return apart
 
 
-def drawn(shapes: Blocks, noise: Noise, seed: int) -> dict[str, Floats]:
+def drawn(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str, Floats]:
     """Noise of the given strength, in the shape of a release; seeded, for simulations and never for protection."""
     generator = np.random.default_rng(seed)
     found = {name: generator.normal(0, noise[name].sigma, np.shape(block)) for name, block in shapes.items()}

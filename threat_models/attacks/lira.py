@@ -1,13 +1,16 @@
 """The likelihood ratio attack on a head (Carlini et al. 2022), with shadow heads that cost almost nothing.
 
 Each shadow is a head over records that the adversary has. For the exact discriminant every candidate's margin with and
-without itself follows from the shadow by a rank-one update (`leave_one_out`); other heads, and noisy ones, are made
-anew, with the candidates at random inside or outside.
+without itself follows from the shadow by a rank-one update (`leave_one_out`), for exact prototypes from a changed sum.
+Noisy heads, and those that further rounds have refined, go through all their sums anew, with the candidates at random
+inside or outside.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +20,12 @@ from scipy.special import logsumexp
 from methods import Method, method_named
 from methods.fedcgs import FedCGS
 from methods.gate import GATE
+from methods.method import Examples, Round
+from methods.prototypes import Prototypes
 from secagg.errors import BadInput
 from secagg.head import LinearHead
-from secagg.plan import Plan
+from secagg.head.linear import ABSENT_BIAS
+from secagg.plan import NoiseFrom, Plan
 from secagg.statistics import Grid
 from threat_models.attacks.attack import Progress
 from threat_models.attacks.leave_one_out import Discriminant, margins
@@ -28,6 +34,8 @@ from threat_models.session import Records
 
 Floats = NDArray[np.float64]
 
+REMADE = (FedCGS.name, Prototypes.name)
+"""Methods whose heads are made anew here."""
 SHADOWS = 64
 NARROWEST = 0.05
 """Least standard deviation of a margin, in units of the mean over candidates."""
@@ -79,39 +87,87 @@ def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
     return -logarithms[np.arange(len(labels)), labels], entropy
 
 
-def _method(plan: Plan) -> Method:
-    """The plan's method, without a class gate."""
-    return method_named(plan.method, {name: value for name, value in plan.method_parameters.items() if name != GATE})
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a plan makes its head from records: through `sums` sums, a class gate's census not counted.
 
-
-def trained(plan: Plan, records: Records, noise: Noise | None = None, seed: int = 0) -> LinearHead:
-    """The head of the plan's first sum of moments over these records, with noise of the given strength.
-
-    Raises BadInput as the method does, for too few records say.
+    `noises` is what is known of the noise on each of them, empty for exact ones. Classes that are not `present` have no
+    part in the head; None: all are.
     """
-    method = _method(plan)
-    blocks = total(records, len(plan.classes), _names(method, plan))
-    if noise is not None:
-        extra = drawn(blocks, noise, seed)
-        blocks = {name: block + extra[name] for name, block in blocks.items()}
-    return _head(method, blocks, plan.grid, noise)
+
+    plan: Plan
+    sums: int = 1
+    noises: tuple[Noise, ...] = ()
+    present: NDArray[np.bool_] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, view: Any) -> Recipe:
+        """The one behind the head in a view."""
+        census = int(bool(view.plan.method_parameters.get(GATE)))
+        noises = (*_noises(view)[census : view.number - 1], view.noise) if view.noise is not None else ()
+        return cls(view.plan, view.number - census, noises, view.head.present)
+
+    @property
+    def method(self) -> Method:
+        """The plan's method, without a class gate."""
+        parameters = self.plan.method_parameters
+        return method_named(self.plan.method, {name: value for name, value in parameters.items() if name != GATE})
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The blocks of the first sum."""
+        plan = self.plan
+        return frozenset(
+            each.name for each in self.method.sums(plan.dimension, len(plan.classes), plan.levels)[0].blocks
+        )
+
+    def head(self, records: Records, seed: int = 0) -> LinearHead:
+        """The head over these records, with noise of the given strength from `seed`.
+
+        Raises BadInput as the method does, for too few records say.
+        """
+        plan, examples = self.plan, Examples.of(records.integers, records.labels)
+        round_: Round = self.method
+        for turn in range(1, self.sums):
+            following = round_.following(*self._summed(round_, examples, turn, seed))
+            if following is None:
+                raise BadInput(f"the method {plan.method} has no sum after {turn}")
+            round_ = following
+        blocks, _, noise = self._summed(round_, examples, self.sums, seed)
+        return self.made(blocks, noise, round_)
+
+    def _summed(
+        self, round_: Round, examples: Examples, turn: int, seed: int
+    ) -> tuple[dict[str, Any], Grid, Noise | None]:
+        """What a round sums of the examples, the plan's grid, and what is known of the noise in it."""
+        plan, noise = self.plan, self.noises[turn - 1] if self.noises else None
+        blocks: dict[str, Any] = round_.contribute(examples, len(plan.classes), plan.levels)
+        if noise is not None:
+            extra = drawn(blocks, noise, [seed, turn])
+            blocks = {name: block + extra[name] for name, block in blocks.items()}
+        return blocks, plan.grid, noise
+
+    def made(self, blocks: Mapping[str, Any], noise: Noise | None, round_: Round) -> LinearHead:
+        """The head that a round makes of its sum."""
+        made = round_.head(blocks, self.plan.grid, noise)
+        if made is None:
+            raise BadInput(f"this sum of {self.plan.method} gives no head")
+        return made if self.present is None else replace(made, bias=np.where(self.present, made.bias, ABSENT_BIAS))
 
 
-def _names(method: Method, plan: Plan) -> frozenset[str]:
-    """The blocks of the method's first sum."""
-    return frozenset(block.name for block in method.sums(plan.dimension, len(plan.classes), plan.levels)[0].blocks)
-
-
-def _head(method: Method, blocks: dict[str, Any], grid: Grid, noise: Noise | None) -> LinearHead:
-    made = method.head(blocks, grid, noise)
-    if made is None:
-        raise BadInput(f"the first sum of {method.name} gives no head")
-    return made
+def _noises(view: Any) -> tuple[Noise, ...]:
+    """What is known of the noise on every sum of the plan, in the units of one record."""
+    by_clients = view.plan.noise == NoiseFrom.CLIENT
+    found = []
+    for calibration, times in view.claim.releases.parts:
+        opened = calibration.opened(len(view.members) if by_clients else calibration.parties)
+        own = {name: replace(each, sigma=each.sigma / each.multiplier, multiplier=1) for name, each in opened.items()}
+        found += [own] * times
+    return tuple(found)
 
 
 def shadows_of(
-    plan: Plan,
-    noise: Noise | None,
+    recipe: Recipe,
     candidates: Records,
     pool: Records,
     size: int,
@@ -120,19 +176,22 @@ def shadows_of(
     shadows: int = SHADOWS,
     seed: int = 0,
 ) -> Shadows:
-    """Shadow heads over `size` records of the candidates and `pool` at random. Raises BadInput as `trained` does."""
+    """Shadow heads over `size` records of candidates and `pool` at random. Raises BadInput where most give no head."""
     everything = _joined(candidates, pool)
     generator = np.random.default_rng(seed)
     pairs = []
     for number in range(shadows):
         order = generator.permutation(len(everything))
-        if noise is not None:
+        if recipe.noises or recipe.sums > 1:
             rows = _halved(order, len(candidates), size)
-            pairs.append(_retrained(plan, noise, candidates, everything, rows, number))
+            with suppress(BadInput):  # such records would have given no head: it was not over them
+                pairs.append(_retrained(recipe, candidates, everything, rows, number))
         else:
-            exact = _updated if plan.method == FedCGS.name else _remade
-            pairs.append(exact(plan, candidates, everything, order[:size]))
+            exact = _updated if recipe.plan.method == FedCGS.name else _remade
+            pairs.append(exact(recipe, candidates, everything, order[:size]))
         progress(number + 1, shadows)
+    if len(pairs) < shadows / 2:
+        raise BadInput(f"only {len(pairs)} of {shadows} times do {size} of the records that are known give a head")
     return Shadows(np.array([one for one, _ in pairs]), np.array([other for _, other in pairs]))
 
 
@@ -142,11 +201,13 @@ def _halved(order: NDArray[np.int64], candidates: int, size: int) -> NDArray[np.
     return np.concatenate([inside, order[order >= candidates][: size - len(inside)]])
 
 
-def _updated(plan: Plan, candidates: Records, everything: Records, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _updated(
+    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
     """Margins with and without each candidate, by adding or removing it."""
-    parameters: dict[str, Any] = _method(plan).parameters
+    parameters: dict[str, Any] = recipe.method.parameters
     shadow = Discriminant.of(
-        everything.take(rows), len(plan.classes), parameters["covariance"], float(parameters["ridge"])
+        everything.take(rows), len(recipe.plan.classes), parameters["covariance"], float(parameters["ridge"])
     )
     there = np.isin(np.arange(len(candidates)), rows)
     as_is = shadow.margins(candidates, np.zeros(len(candidates), dtype=np.int64))
@@ -154,27 +215,27 @@ def _updated(plan: Plan, candidates: Records, everything: Records, rows: NDArray
     return np.where(there, as_is, other), np.where(there, other, as_is)
 
 
-def _remade(plan: Plan, candidates: Records, everything: Records, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _remade(recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Margins with and without each candidate, by making the head of the changed sums anew."""
-    method, grid = _method(plan), plan.grid
-    blocks = total(everything.take(rows), len(plan.classes), _names(method, plan))
+    grid, classes, method = recipe.plan.grid, len(recipe.plan.classes), recipe.method
+    blocks = total(everything.take(rows), classes, recipe.names)
     there = np.isin(np.arange(len(candidates)), rows)
-    as_is = margins(head_scores(_head(method, blocks, grid, None), candidates, grid), candidates.labels)
+    as_is = margins(head_scores(recipe.made(blocks, None, method), candidates, grid), candidates.labels)
     other = np.empty_like(as_is)
     for row in range(len(candidates)):
         one = candidates.take([row])
-        own = total(one, len(plan.classes), frozenset(blocks))
+        own = total(one, classes, frozenset(blocks))
         changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
-        other[row] = margins(head_scores(_head(method, changed, grid, None), one, grid), one.labels)[0]
+        other[row] = margins(head_scores(recipe.made(changed, None, method), one, grid), one.labels)[0]
     return np.where(there, as_is, other), np.where(there, other, as_is)
 
 
 def _retrained(
-    plan: Plan, noise: Noise | None, candidates: Records, everything: Records, rows: NDArray[np.int64], seed: int
+    recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64], seed: int
 ) -> tuple[Floats, Floats]:
     """Margins under one new head: each candidate's is one with it, or one without it."""
-    head = trained(plan, everything.take(rows), noise, seed)
-    found = margins(head_scores(head, candidates, plan.grid), candidates.labels)
+    head = recipe.head(everything.take(rows), seed)
+    found = margins(head_scores(head, candidates, recipe.plan.grid), candidates.labels)
     there = np.isin(np.arange(len(candidates)), rows)
     return np.where(there, found, np.nan), np.where(there, np.nan, found)
 

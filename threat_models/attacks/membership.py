@@ -198,6 +198,7 @@ MEMBERSHIP_RELEASE = Attack(
     "membership_release",
     "Membership of a record, from the sum",
     "Neyman & Pearson 1933; Homer et al. 2008; Dwork et al. 2015",
-    ("release",),
+    ("release", "class_sums"),
     _run,
+    limits=8,
 )

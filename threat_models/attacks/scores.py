@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.privacy import PrivacyClaim
+from threat_models.comparisons import current_level
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 from threat_models.estimation.intervals import at_level, auc_interval, bonferroni, clopper_pearson
 from threat_models.findings import Control, Curve, Measure, Series, Verdict
@@ -17,8 +18,6 @@ from threat_models.findings import Control, Curve, Measure, Series, Verdict
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-LEVEL = 0.05
-"""Every interval is wrong with this probability."""
 RATES = (0.01, 0.001)
 """False positive rates at which true positives are counted (Carlini et al. 2022)."""
 NOTABLE_AREA = 0.6
@@ -58,8 +57,9 @@ class Scores:
         """The scores of some candidates."""
         return Scores(self.values[rows], self.is_member[rows])
 
-    def supports(self, fpr: float, level: float = LEVEL) -> bool:
+    def supports(self, fpr: float, level: float | None = None) -> bool:
         """Whether there are enough others to bound the threshold of this rate from above."""
+        level = current_level() if level is None else level
         return float(stats.binom.ppf(level / 4, len(self.negative), fpr)) >= 1
 
     def threshold(self, fpr: float) -> float:
@@ -70,16 +70,17 @@ class Scores:
         """How many members exceed the threshold."""
         return int((self.positive > self.threshold(fpr)).sum())
 
-    def area(self, level: float = LEVEL) -> Measure:
+    def area(self, level: float | None = None) -> Measure:
         """The area under the ROC curve, DeLong's interval."""
         return auc_interval(self.positive, self.negative, level).measure("AUC", baseline=0.5)
 
-    def rate(self, fpr: float, level: float = LEVEL) -> Measure:
+    def rate(self, fpr: float, level: float | None = None) -> Measure:
         """The true positive rate at a false positive rate.
 
         Half of the level bounds the threshold that has this rate by order statistics, half the members above it.
         Without enough others the interval is all of [0, 1].
         """
+        level = current_level() if level is None else level
         members, others = len(self.positive), len(self.negative)
         name, value = f"TPR at {100 * fpr:g} % FPR", self.hits(fpr) / members
         if not self.supports(fpr, level):
@@ -95,7 +96,7 @@ class Scores:
     def false_rate(self, fpr: float) -> Measure:
         """The false positive rate of the threshold that `rate` uses."""
         wrong = int((self.negative > self.threshold(fpr)).sum())
-        return clopper_pearson(wrong, len(self.negative), LEVEL).measure(f"FPR at the threshold of {100 * fpr:g} %")
+        return clopper_pearson(wrong, len(self.negative)).measure(f"FPR at the threshold of {100 * fpr:g} %")
 
     def _largest(self, rank: int) -> float:
         """The score that `rank` of the others exceed."""
@@ -110,7 +111,7 @@ def measures(scores: Scores, suffix: str = "", claim: PrivacyClaim | None = None
     """
     if not scores.is_judged:
         return ()
-    level = LEVEL if claim is None else bonferroni(LEVEL, 1 + len(RATES))
+    level = current_level() if claim is None else bonferroni(current_level(), 1 + len(RATES))
     found = [scores.area(level)]
     for fpr in RATES:
         found += [scores.rate(fpr, level), scores.false_rate(fpr)]
@@ -129,7 +130,7 @@ def worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequence[str])
     ]
     if not judged:
         return ()
-    level = bonferroni(LEVEL, len(judged))
+    level = bonferroni(current_level(), len(judged))
     areas = [replace(each.area(level), name=f"AUC of the worst class ({name})") for each, name in judged]
     return (max(areas, key=lambda found: found.value),)
 
@@ -197,7 +198,7 @@ def _line(name: str, scores: Scores) -> Series:
     count = len(scores.negative)
     allowed = np.unique(np.geomspace(1, count, POINTS).astype(int))
     rates = [each / count for each in allowed]
-    found = [clopper_pearson(scores.hits(rate), len(scores.positive), LEVEL) for rate in rates]
+    found = [clopper_pearson(scores.hits(rate), len(scores.positive)) for rate in rates]
     kept = [(rate, each) for rate, each in zip(rates, found, strict=True) if each.value > 0]
     return Series(
         name,

@@ -14,6 +14,7 @@ from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.scores import verdict
+from threat_models.comparisons import current_level
 from threat_models.estimation.intervals import holm
 from threat_models.findings import Control, Finding, Measure
 from threat_models.session import Knowledge, Message
@@ -85,7 +86,7 @@ def _column(values: Mapping[str, float], names: Sequence[str]) -> Floats:
 
 def _succeeds(p_values: Sequence[float]) -> bool:
     """Whether sizes or order go with the number of records, corrected for looking at every step."""
-    return bool(p_values) and min(holm(p_values)) < SIGNIFICANT
+    return bool(p_values) and min(holm(p_values)) < min(SIGNIFICANT, current_level())
 
 
 def _controls() -> tuple[Control, Control]:
@@ -141,7 +142,7 @@ def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fi
 
 def _could_notice(clients: int) -> bool:
     """Whether the strongest association, in either direction, would be significant."""
-    return 2 / math.factorial(min(clients, 20)) < SIGNIFICANT
+    return 2 / math.factorial(min(clients, 20)) < min(SIGNIFICANT, current_level())
 
 
 SIZES_AND_TIMING = Attack(

@@ -15,7 +15,8 @@ from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.likelihood import Noise, drawn, noise_ratio, total
 from threat_models.attacks.membership import from_release
-from threat_models.attacks.scores import LEVEL, Scores, measures, verdict
+from threat_models.attacks.scores import Scores, measures, verdict
+from threat_models.comparisons import current_level
 from threat_models.estimation.intervals import at_level
 from threat_models.findings import Control, Finding, Measure
 from threat_models.session import Blocks, Knowledge
@@ -37,13 +38,13 @@ def signals(blocks: Blocks, noise: Noise) -> tuple[Measure, ...]:
 
     The interval is that of a noncentral χ², by its variance.
     """
-    found = []
+    found, level = [], current_level()
     for name in blocks:
         ratio, entries = noise_ratio({name: blocks[name]}, noise)
         signal = max(ratio - 1, 0.0)
-        reach = float(stats.norm.isf(LEVEL / 2)) * math.sqrt(2 * (1 + 2 * signal) / entries)
+        reach = float(stats.norm.isf(level / 2)) * math.sqrt(2 * (1 + 2 * signal) / entries)
         low, high = max(ratio - 1 - reach, 0.0), max(ratio - 1 + reach, 0.0)
-        method = at_level("noncentral chi-square", LEVEL)
+        method = at_level("noncentral chi-square", level)
         found.append(Measure(f"signal to noise of {name}", signal, low, high, method, baseline=0.0))
     return tuple(found)
 
@@ -166,14 +167,16 @@ DIFFERENCING = Attack(
     "differencing",
     "Difference of two sums",
     "Dinur & Nissim 2003; Pasquini, Francati & Ateniese 2022",
-    ("release",),
+    ("release", "class_sums"),
     _differencing,
     sessions=2,
+    limits=3,
 )
 COLLUSION_SUBTRACTION = Attack(
     "collusion_subtraction",
     "Subtraction by colluding clients",
     "Bonawitz et al. 2017, section 6",
-    ("release", "contributions"),
+    ("release", "contributions", "class_sums"),
     _collusion,
+    limits=3,
 )

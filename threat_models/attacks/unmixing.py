@@ -256,5 +256,6 @@ UNMIXING = Attack(
     paper="Guan et al., FedCGS (2503.06962), claims that B hides features; Elser, Rankenburg & Thibault 2007",
     needs=(),
     run=_run,
+    limits=2 + SUMS,
 )
 """Needs contributions or a release: which of them a view has is found out when it runs."""

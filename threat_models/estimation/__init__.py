@@ -3,7 +3,8 @@
 from threat_models.estimation.canary import Canary, planned_release, worst_canary
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 from threat_models.estimation.intervals import Interval, auc_interval, bonferroni, bootstrap, clopper_pearson, holm
-from threat_models.estimation.one_run import Canaries, OneRunBound, canary_scores, draw_canaries, one_run
+from threat_models.estimation.one_run import OneRunBound, audit_canaries, one_run
+from threat_models.estimation.planted import Canaries, canary_scores, draw_canaries
 from threat_models.estimation.recomputation import SecondOpinion, second_opinion
 from threat_models.estimation.rerelease import EpsilonBound, audit_release
 
@@ -16,6 +17,7 @@ __all__ = [
     "SecondOpinion",
     "auc_ceiling",
     "auc_interval",
+    "audit_canaries",
     "audit_release",
     "bonferroni",
     "bootstrap",

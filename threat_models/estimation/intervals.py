@@ -1,6 +1,7 @@
 """Intervals with a stated level: of rates, of the area under a ROC curve, of anything resampled; and many tests.
 
-All intervals are two-sided: each end alone is wrong with probability level/2.
+All intervals are two-sided: each end alone is wrong with probability level/2. Where no level is asked for it is the
+audit's, corrected for how many limits it judges (`threat_models.comparisons`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.errors import BadInput
+from threat_models.comparisons import current_level
 from threat_models.findings import Measure
 
 Floats = NDArray[np.float64]
+BEYOND = 10
+"""Replicates that a bootstrap wants beyond its interval, both ends together."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ def at_level(method: str, level: float) -> str:
     return f"{method}, {100 * (1 - level):.4g} %"
 
 
-def clopper_pearson(successes: int, trials: int, level: float = 0.05) -> Interval:
+def clopper_pearson(successes: int, trials: int, level: float | None = None) -> Interval:
     """The exact interval of a probability from `successes` of `trials` (Clopper & Pearson 1934).
 
     It holds too for independent trials of different probabilities, for their mean (Hoeffding 1956).
@@ -52,19 +56,21 @@ def clopper_pearson(successes: int, trials: int, level: float = 0.05) -> Interva
     """
     if not (0 <= successes <= trials and trials >= 1):
         raise BadInput(f"{successes} successes of {trials} trials")
+    level = current_level() if level is None else level
     method = at_level("Clopper-Pearson", level)
     low = float(stats.beta.ppf(level / 2, successes, trials - successes + 1)) if successes else 0.0
     high = float(stats.beta.isf(level / 2, successes + 1, trials - successes)) if successes < trials else 1.0
     return Interval(successes / trials, low, high, method)
 
 
-def auc_interval(positive: Floats, negative: Floats, level: float = 0.05) -> Interval:
+def auc_interval(positive: Floats, negative: Floats, level: float | None = None) -> Interval:
     """The area under the ROC curve of scores (m,) and (n,), ties counting half, with DeLong's interval.
 
     DeLong, DeLong & Clarke-Pearson 1988, by midranks (Sun & Xu 2014). Approximate for small samples. Where the scores
     show no variance (separated, or all tied) it is the exact interval of min(m, n) independent pairs instead.
     Raises BadInput for fewer than 2 scores of either kind.
     """
+    level = current_level() if level is None else level
     m, n = len(positive), len(negative)
     if min(m, n) < 2:
         raise BadInput(f"{m} and {n} scores", remedy="an area needs two of either kind")
@@ -86,15 +92,19 @@ def bootstrap(
     samples: Sequence[Floats],
     generator: np.random.Generator,
     *,
-    level: float = 0.05,
+    level: float | None = None,
     replicates: int = 2_000,
 ) -> Interval:
     """The percentile interval of `statistic(*samples)`; each sample is resampled by rows, on its own (Efron 1979).
 
-    Approximate. To resample rows that belong together, give them as one array. Raises BadInput for an empty sample.
+    Approximate. To resample rows that belong together, give them as one array. There are at least BEYOND / level
+    replicates, so that each end of the interval rests on several. Raises BadInput for an empty sample.
     """
+    level = current_level() if level is None else level
+    at_level("", level)
     if not samples or min(len(sample) for sample in samples) < 1 or replicates < 1:
         raise BadInput("nothing to resample")
+    replicates = max(replicates, math.ceil(BEYOND / level))
     value = statistic(*samples)
     drawn = [
         statistic(*(sample[generator.integers(len(sample), size=len(sample))] for sample in samples))

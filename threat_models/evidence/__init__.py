@@ -1,6 +1,7 @@
 """Where sessions come from: recorded transcripts, and simulations of the same plan."""
 
+from threat_models.evidence.canaries import Planted, canaries_of, plant, prepare
 from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.evidence.transcripts import known_of, read_session
 
-__all__ = ["Rehearsal", "known_of", "read_session", "rehearse"]
+__all__ = ["Planted", "Rehearsal", "canaries_of", "known_of", "plant", "prepare", "read_session", "rehearse"]

@@ -51,12 +51,17 @@ def rehearse(
     """Run the plan once. Raises BadInput for a method that sums no class counts, or a protocol's abort."""
     features = Features.of(dataset, settings, progress)
     cast = Cast.of(features, settings)
+    setup, first = main_session(cast)
+    known = _knowledge(cast, settings, with_gradients(features.map))
+    return Rehearsal((first, _without_last(cast, setup)), known, cast.notes)
+
+
+def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
+    """The session of a simulated plan that is audited. Raises BadInput for a method that sums no class counts."""
     for setup, result, vectors, sent in _rounds(cast):
         if MAIN in result.blocks:
-            first = _session(setup, result, vectors, sent)
-            known = _knowledge(cast, settings, with_gradients(features.map))
-            return Rehearsal((first, _without_last(cast, setup)), known, cast.notes)
-    raise BadInput(f"the method {settings.method} sums no {MAIN}", remedy="audit fedcgs or prototypes")
+            return setup, _session(setup, result, vectors, sent)
+    raise BadInput(f"the method {cast.setup.plan.method} sums no {MAIN}", remedy="audit fedcgs or prototypes")
 
 
 def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Integers], dict[int, int]]]:
@@ -91,6 +96,7 @@ def _session(setup: SessionSetup, result: SumResult, vectors: dict[int, Integers
         uploads={},
         contributions={names[member]: blocks_of(setup, vector) for member, vector in vectors.items()},
         is_shown=setup.shows_sum,
+        number=len(setup.openings) + 1,
     )
 
 
@@ -106,7 +112,10 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
 
 
 def _knowledge(cast: Cast, settings: SimulationSettings, backbone: Callable[[Any], Any] | None) -> Knowledge:
-    """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's."""
+    """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's.
+
+    How many records there are in all is supposed to be public, as the size of a cohort mostly is.
+    """
     dataset, plan = cast.features.dataset, cast.setup.plan
     generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
     names = cast.setup.context.names
@@ -116,14 +125,16 @@ def _knowledge(cast: Cast, settings: SimulationSettings, backbone: Callable[[Any
         owner_of[rows] = names[member]
     inside = generator.permutation(np.flatnonzero((owner_of != "") & (dataset.train.labels != BAD)))[:CANDIDATES]
     members = records_of(plan, cast.features.train, dataset.train, inside)  # none was refused: all are in the sum
+    total = sum(len(own) - own.bad for own in cast.members.values())
     if dataset.test is None or cast.features.test is None:
-        return Knowledge(members, tuple(owner_of[inside]), None, backbone)
+        return Knowledge(members, tuple(owner_of[inside]), None, backbone, total)
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
     strangers = records_of(plan, cast.features.test, dataset.test, outside)
     candidates = joined(members, strangers)
     owners = (*owner_of[inside], *[""] * len(strangers))
-    return Knowledge(candidates, owners, records_of(plan, cast.features.test, dataset.test, public), backbone)
+    chosen = records_of(plan, cast.features.test, dataset.test, public)
+    return Knowledge(candidates, owners, chosen, backbone, total)
 
 
 def records_of(plan: Plan, features: NDArray[np.float64], records: DataRecords, rows: NDArray[np.int64]) -> Records:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
-from secagg.errors import BadInput, TranscriptInvalid
-from secagg.head import LinearHead, load_safetensors
+from secagg.errors import BadInput
+from secagg.head import LinearHead, head_digest, load_safetensors, parse_safetensors
 from secagg.parties import Pipeline, SessionSetup
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
 from secagg.parties.staging import vector_path
-from secagg.parties.transcripts import setup_of
-from secagg.parties.verification import verify_transcript
+from secagg.parties.verification import verified
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
-from secagg.transcript import Record, payload_of, peek, read_transcript
+from secagg.transcript import Record, payload_of, peek
 from threat_models.evidence.blocks import blocks_of, noise_of
 from threat_models.evidence.simulation import joined, records_of
 from threat_models.session import Blocks, Knowledge, Message, Records, Session
@@ -29,19 +29,18 @@ EVERYONE = "everyone"
 def read_session(path: Path) -> Session:
     """The session of a transcript.
 
-    Raises TranscriptInvalid when it does not verify or its sum was never opened, BadInput when files beside it are
-    missing. The opened sum is there when the party has it: a server's, or a member's that was shown it.
+    Raises TranscriptInvalid when it does not verify, BadInput when it shows no opened sum, or when files beside it are
+    missing or not those that it names. The opened sum is there when the party has it: a server's, or a member's that
+    was shown it.
     """
-    found = verify_transcript(path)
-    records = read_transcript(path)
-    setup, following = setup_of(records)
-    frames = [record for record in following if record.kind in ("received", "sent")]
+    proved = verified(path)
+    setup, role = proved.setup, proved.findings["role"]
+    frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = _outcome(frames)
     if outcome is None:
-        raise TranscriptInvalid(len(records), "the session has no outcome to audit")
+        raise BadInput(f"{path} has no outcome to audit: {proved.findings['session']}", remedy="audit the server's")
     names = setup.context.names
-    is_servers = found["role"] == "server"
-    uploads = _uploads(path.parent, outcome.members, names) if is_servers else {}
+    uploads = _uploads(path.parent, outcome.members, names) if role == "server" else {}
     return Session(
         plan=setup.plan,
         clients=tuple(names[member] for member in setup.context.clients),
@@ -50,19 +49,21 @@ def read_session(path: Path) -> Session:
         noise=noise_of(setup, len(outcome.members)),
         claim=setup.claim,
         calibration=setup.calibration,
-        head=_head(path.parent),
+        head=_head(path.parent, outcome),
         messages=_messages(setup, frames),
         uploads=uploads,
         contributions=_in_clear(setup, uploads),
         is_shown=setup.shows_sum,
-        transcript_sha256=found["head"],
+        number=len(setup.openings) + 1,
+        role=role,
+        transcript_sha256=proved.findings["head"],
     )
 
 
-def known_of(session: Session, known: str | None, public: str | None) -> Knowledge:
+def known_of(session: Session, known: str | None, public: str | None, records: int | None = None) -> Knowledge:
     """What somebody knows who has these files: records that took part, and others, half of them to compare with.
 
-    Raises BadInput for data that the plan does not take.
+    `records` is how many took part, where the public was told. Raises BadInput for data that the plan does not take.
     """
     empty = Records(
         np.zeros((0, session.plan.dimension), dtype=np.int64),
@@ -74,7 +75,7 @@ def known_of(session: Session, known: str | None, public: str | None) -> Knowled
     half = len(others) // 2
     candidates = joined(inside, others.take(slice(half)))
     owners = (*[known or ""] * len(inside), *[""] * half)
-    return Knowledge(candidates, owners, others.take(slice(half, None)) if public else None)
+    return Knowledge(candidates, owners, others.take(slice(half, None)) if public else None, records=records)
 
 
 def _records_of_file(session: Session, source: str) -> Records:
@@ -102,16 +103,25 @@ def _release(setup: SessionSetup, folder: Path, outcome: Outcome) -> Blocks:
     file = folder / AGGREGATE_FILE
     if not file.exists():
         return {}
-    with np.load(file, allow_pickle=False) as stored:
-        vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
+        raise BadInput(f"{file} cannot be read ({error})", remedy="restore it") from None
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise BadInput(f"{file} is not the sum that the transcript names", remedy="restore it")
     return blocks_of(setup, vector)
 
 
-def _head(folder: Path) -> LinearHead | None:
+def _head(folder: Path, outcome: Outcome) -> LinearHead | None:
+    """The head: shown in the outcome, or beside a transcript; None where this party has none."""
+    if outcome.head:
+        return parse_safetensors(outcome.head)[0]
     file = folder / HEAD_FILE
-    return load_safetensors(file)[0] if file.exists() else None
+    head = load_safetensors(file)[0] if file.exists() else None
+    if head is not None and bytes.fromhex(head_digest(head)) != outcome.head_sha256:
+        raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
+    return head
 
 
 def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from secagg.errors import BadInput
 from threat_models.adversary import Adversary
+from threat_models.comparisons import Comparisons
 from threat_models.findings import Curve, Finding, Verdict
 
+CONTROL = "no_protection"
+"""The adversary that shows what attacks find where nothing protects: it is expected to succeed."""
+SEEN = {
+    "messages": "who sends messages to whom, their order and sizes",
+    "uploads": "the protected uploads",
+    "release": "the opened sum",
+    "head": "the head",
+    "contributions": "clients' vectors in clear",
+}
+"""What fields of a session are, for people."""
+SESSION_RULES = {
+    "protection": "How uploads are protected",
+    "records": "Enough records for a sum without noise",
+    "promise": "The promised epsilon holds",
+    "audit": "The audit ran",
+}
+"""Rules about the sum itself, beside those of the attacks."""
 DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
 
 HEADLINE_WORDS = {
@@ -32,7 +50,7 @@ class AttackNote:
 
 @dataclass(frozen=True)
 class Subject:
-    """What was examinations: transcripts (file name, SHA-256), or the settings of a simulation.
+    """What was examined: transcripts (file name, SHA-256), or the settings of a simulation.
 
     `records` is how many are in the sum, `dimension` d their length.
     """
@@ -59,10 +77,17 @@ class LowerBound:
     refuted: bool = False
     curve: Curve | None = None
 
+    def disproves(self, claimed: float) -> bool:
+        """Whether it contradicts a claim."""
+        return self.refuted or self.lower > claimed
+
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised (ε infinite: nothing about a record), ε as the auditor recomputes it, and as it was measured."""
+    """What is promised (ε infinite: nothing about a record), ε as the auditor recomputes it, and as it was measured.
+
+    `measured` is by re-releases, `one_run` by canaries in a single run.
+    """
 
     sentence: str
     claimed: float
@@ -72,6 +97,7 @@ class Promise:
     unit: str
     adjacency: str
     measured: LowerBound | None = None
+    one_run: LowerBound | None = None
 
     @property
     def agrees(self) -> bool:
@@ -81,7 +107,7 @@ class Promise:
     @property
     def disproved(self) -> bool:
         """Whether what was measured contradicts the claim."""
-        return self.measured is not None and (self.measured.refuted or self.measured.lower > self.claimed)
+        return any(bound.disproves(self.claimed) for bound in (self.measured, self.one_run) if bound is not None)
 
 
 @dataclass(frozen=True)
@@ -154,7 +180,7 @@ class AuditReport:
     """Everything. Raises BadInput for a finding whose attack has no title and paper, or under another's adversary.
 
     `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
-    versions of packages.
+    versions of packages, `comparisons` for how many limits the intervals are corrected.
     """
 
     title: str
@@ -166,6 +192,7 @@ class AuditReport:
     limits: tuple[str, ...]
     environment: Mapping[str, str]
     seed: int
+    comparisons: Comparisons
     levels: tuple[Level, ...] = ()
     gate: GateResult | None = None
 
@@ -188,15 +215,30 @@ class AuditReport:
         return next(note for note in self.attacks if note.name == attack)
 
     def headline(self) -> str:
-        """One sentence: how many attacks succeed, fail, tell nothing, or find nothing to work on."""
-        found = [finding.verdict for finding in self.findings]
-        parts = [
-            f"{found.count(verdict)} {one if found.count(verdict) == 1 else many}"
-            for verdict, (one, many) in HEADLINE_WORDS.items()
-            if verdict in found
-        ]
-        who = _counted(len(self.examinations), "adversary", "adversaries")
-        return f"{_counted(len(found), 'attack')} by {who}: {', '.join(parts) or 'none was run'}."
+        """How many attacks succeed, fail, tell nothing, or find nothing to work on; the control in a sentence apart."""
+        judged = [one for one in self.examinations if one.adversary.name != CONTROL]
+        controls = [one for one in self.examinations if one.adversary.name == CONTROL]
+        said = []
+        if judged or not controls:
+            who = _counted(len(judged), "adversary", "adversaries")
+            said.append(f"{_tried(judged)} by {who}: {_fates(judged)}.")
+        if controls:
+            said.append(f"Without protection, for comparison, {_tried(controls)}: {_fates(controls)}.")
+        return " ".join(said)
+
+
+def _tried(examinations: Sequence[Examination]) -> str:
+    return _counted(sum(len(one.findings) for one in examinations), "attack")
+
+
+def _fates(examinations: Sequence[Examination]) -> str:
+    found = [finding.verdict for one in examinations for finding in one.findings]
+    parts = [
+        f"{found.count(verdict)} {one if found.count(verdict) == 1 else many}"
+        for verdict, (one, many) in HEADLINE_WORDS.items()
+        if verdict in found
+    ]
+    return ", ".join(parts) or "none was run"
 
 
 def _counted(number: int, one: str, many: str = "") -> str:

@@ -6,15 +6,19 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from threat_models.report.content import Outcome
+from threat_models.adversary import names
+from threat_models.report.content import SESSION_RULES, Outcome
+from threat_models.report.meanings import MEANINGS, is_known
 
 FORMAT = "secagg-gate/1"
 DEFAULT = Path(__file__).parent / "default_gate.toml"
+PROTECTIONS = ("none", "masked", "shared", "encrypted")
 REFERENCES = ("baseline", "ceiling")
 """What a threshold may be beside a number: the measure's own baseline or ceiling."""
 
@@ -85,7 +89,10 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """The gate that some TOML describes. Raises BadInput for anything missing, unknown, or of a wrong type."""
+        """The gate that some TOML describes.
+
+        Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models.
+        """
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -104,6 +111,13 @@ class Gate:
             waivers=waivers,
             sha256=sha256(text.encode()).hexdigest(),
         )
+
+    def rules_for(self, attack: str, adversary: str) -> tuple[Rule, ...]:
+        """The rules of the narrowest kind for an attack by an adversary; without any, that it must not succeed."""
+        for name in ((attack, adversary), ("*", adversary), (attack, "*"), ("*", "*")):
+            if found := tuple(rule for rule in self.rules if (rule.attack, rule.adversary) == name):
+                return found
+        return (Rule(attack, ""),)
 
 
 def _rule(table: Mapping[str, Any], number: int) -> Rule:
@@ -126,6 +140,11 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
         raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
     if set(table) & ({"tolerated"} if rule.measure else {"margin", "unclear", "optional"}):
         raise BadInput(f"{where}: margin, unclear and optional go with a measure, tolerated goes without one")
+    _known(rule.attack, ("*", *MEANINGS), f"{where}: there is no attack")
+    _known(rule.adversary, ("*", *names()), f"{where}: there is no threat model")
+    if rule.measure and not is_known(rule.attack, rule.measure):
+        found = [each.name for name, group in MEANINGS.items() if rule.attack in (name, "*") for each in group]
+        _known(rule.measure, tuple(dict.fromkeys(found)), f"{where}: {rule.attack} has no measure")
     return rule
 
 
@@ -136,7 +155,20 @@ def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
     if not isinstance(expires, date) or isinstance(expires, datetime):
         raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
     adversary = table["adversary"] and _text(table, "adversary", where)
-    return Waiver(_text(table, "attack", where), adversary, _text(table, "reason", where), expires)
+    attack = _text(table, "attack", where)
+    if adversary:
+        _known(adversary, names(), f"{where}: there is no threat model")
+        _known(attack, tuple(MEANINGS), f"{where}: there is no attack")
+    else:
+        _known(attack, tuple(SESSION_RULES), f"{where}: without an adversary there is no")
+    return Waiver(attack, adversary, _text(table, "reason", where), expires)
+
+
+def _known(name: str, known: tuple[str, ...], problem: str) -> None:
+    """Raise BadInput with the nearest name and all of them."""
+    if name not in known:
+        near = get_close_matches(name, known, n=1, cutoff=0.0)
+        raise BadInput(f"{problem} {name!r}", remedy=f"did you mean {near[0]!r}? There are {', '.join(known)}")
 
 
 def _numbered(tables: Any) -> enumerate[Mapping[str, Any]]:
@@ -177,6 +209,8 @@ def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     values = table[key]
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
+    for value in values:
+        _known(value, PROTECTIONS, "the gate: there is no protection")
     return tuple(values)
 
 

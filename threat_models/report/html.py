@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from threat_models.findings import Finding, Picture, Verdict
-from threat_models.report.content import DISCLAIMER, AuditReport, Outcome
+from threat_models.findings import Finding, Measure, Picture, Verdict
+from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, GateLine, Outcome
 from threat_models.report.json_report import as_json
+from threat_models.report.meanings import REFUSED, good_of, is_drawn, meaning_of, summed_up
 from threat_models.report.png import png
+from threat_models.report.summary import verdict_of
 from threat_models.report.svg import curve_svg, interval_svg
-from threat_models.report.text import figure, interval, is_bounded, shown
+from threat_models.report.text import figure, is_bounded, limits, quantity, shown
 
 FOLDER = Path(__file__).parent
 BADGES: dict[Verdict | Outcome, tuple[str, str]] = {
@@ -30,6 +34,8 @@ BADGES: dict[Verdict | Outcome, tuple[str, str]] = {
     Outcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
 }
 """Class and words of every verdict; the words alone must do on a grey print."""
+GRIDS = ("feature_inversion",)
+"""Attacks with the same measures at every level of knowledge."""
 
 
 def as_html(report: AuditReport) -> str:
@@ -45,8 +51,9 @@ def as_html(report: AuditReport) -> str:
             style_sha256=b64encode(sha256(style.encode()).digest()).decode(),
             attacks=_in_order(report, report.findings),
             compared=_in_order(report, [finding for level in report.levels for finding in level.findings]),
-            allowed=allowed,
-            let_pass=[finding for finding in report.findings if allowed(finding)],
+            badge=partial(_badge, allowed),
+            line_badge=_line_badge,
+            let_pass=[finding for finding in report.findings if allowed(finding) and finding.adversary != CONTROL],
             levels=[(level.name, {finding.attack: finding for finding in level.findings}) for level in report.levels],
             side_by_side=_side_by_side(report),
             disclaimer=DISCLAIMER,
@@ -65,15 +72,69 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = {"curve": curve_svg, "whisker": interval_svg, "interval": interval, "figure": figure, "image": _image}
-    environment.filters.update(filters)
-    environment.tests["bounded"] = is_bounded
-    environment.globals["badges"] = BADGES
+    environment.filters.update({"curve": curve_svg, "figure": figure, "image": _image, "summed_up": summed_up})
+    environment.tests["number_of"] = _is_number
+    environment.globals.update({"badges": BADGES, "row": _row, "grid": _grid, "seen": SEEN})
     return environment
 
 
 def _clean(value: object) -> object:
     return value if isinstance(value, Markup) else shown(str(value))
+
+
+def _is_number(measure: Measure, attack: str) -> bool:
+    """Whether a measure is a number, not whether something was refused."""
+    return meaning_of(attack, measure.name).unit != REFUSED
+
+
+def _row(attack: str, measure: Measure) -> dict[str, object]:
+    """What the page prints of a measure, in its unit."""
+    unit = meaning_of(attack, measure.name).unit
+
+    def said(value: float | None) -> str:
+        return "–" if value is None else quantity(value, unit)
+
+    return {
+        "value": said(measure.value),
+        "limits": limits(measure, unit) if is_bounded(measure) else "–",
+        "baseline": said(measure.baseline),
+        "ceiling": said(measure.ceiling),
+        "good": good_of(attack, measure),
+        "plot": interval_svg(measure) if is_drawn(attack, measure) and is_bounded(measure) else "",
+    }
+
+
+def _grid(finding: Finding) -> dict[str, Any] | None:
+    """Measures named "what, from which level" with the levels as rows, of an attack that has many; else None."""
+    if finding.attack not in GRIDS or not finding.measures:
+        return None
+    named = {tuple(each.name.split(", ", 1)): each for each in finding.measures if ", " in each.name}
+    columns = list(dict.fromkeys(what for what, _ in named))
+    return {
+        "columns": [
+            (what, next(good_of(finding.attack, named[key]) for key in named if key[0] == what)) for what in columns
+        ],
+        "rows": [
+            (level, [_row(finding.attack, found) if (found := named.get((what, level))) else None for what in columns])
+            for level in dict.fromkeys(level for _, level in named)
+        ],
+        "methods": list(dict.fromkeys(each.method for each in finding.measures)),
+    }
+
+
+def _badge(allowed: Callable[[Finding], bool], finding: Finding) -> tuple[str, str]:
+    """Class and words of a finding: the control without protection is neutral, what the gate lets pass is amber."""
+    if finding.adversary == CONTROL:
+        return "none", verdict_of(finding)
+    return ("unclear", "✕ succeeds, allowed by the gate") if allowed(finding) else BADGES[finding.verdict]
+
+
+def _line_badge(line: GateLine) -> tuple[str, str]:
+    """Class and words of a line of the gate."""
+    if line.waiver:
+        return "unclear", "⚑ waived"
+    is_control = line.adversary == CONTROL and line.outcome is Outcome.PASS
+    return ("none", "– control") if is_control else BADGES[line.outcome]
 
 
 def _image(picture: NDArray[np.uint8]) -> Markup:

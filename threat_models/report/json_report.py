@@ -9,8 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from threat_models.comparisons import FAMILY, Comparisons
 from threat_models.findings import Curve, Finding, Measure, Picture
-from threat_models.report.content import AuditReport, Examination, GateResult, Promise
+from threat_models.report.content import AuditReport, Examination, GateResult, LowerBound, Promise
+from threat_models.report.meanings import good_of, leading, meaning_of
 
 FORMAT = "secagg-audit/1"
 SCHEMA = Path(__file__).parent / "audit.schema.json"
@@ -38,6 +40,7 @@ def as_json(report: AuditReport) -> str:
             "adversaries": [_examination(one) for one in report.examinations],
             "levels": [{"name": level.name, "findings": _findings(level.findings)} for level in report.levels],
             "power": list(report.power),
+            "multiplicity": _comparisons(report.comparisons),
             "limits": list(report.limits),
             "environment": dict(report.environment),
             "seed": report.seed,
@@ -59,15 +62,25 @@ def number(value: float | None) -> float | str | None:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-def measure_content(measure: Measure) -> dict[str, Any]:
-    """One measure with its limits and method."""
+def measure_content(attack: str, measure: Measure) -> dict[str, Any]:
+    """One measure of an attack with its limits, method and unit ("%": shares of 1), and what would be good."""
     numbers = ("value", "low", "high", "baseline", "ceiling")
     named = {name: number(getattr(measure, name)) for name in numbers}
-    return {"name": measure.name, "method": measure.method, **named}
+    words = {"unit": meaning_of(attack, measure.name).unit, "good": good_of(attack, measure)}
+    return {"name": measure.name, "method": measure.method, **words, **named}
+
+
+def _comparisons(comparisons: Comparisons) -> dict[str, Any]:
+    return {
+        "method": "Bonferroni",
+        "comparisons": comparisons.count,
+        "family_level": FAMILY,
+        "level": comparisons.level,
+        "sentence": comparisons.sentence(),
+    }
 
 
 def _promise(promise: Promise) -> dict[str, Any]:
-    measured = promise.measured
     return {
         "sentence": promise.sentence,
         "claimed": number(promise.claimed),
@@ -78,15 +91,19 @@ def _promise(promise: Promise) -> dict[str, Any]:
         "delta": promise.delta,
         "unit": promise.unit,
         "adjacency": promise.adjacency,
-        "measured": measured
-        and {
-            "lower": number(measured.lower),
-            "method": measured.method,
-            "sentence": measured.sentence,
-            "power": measured.power,
-            "refuted": measured.refuted,
-            "curve": measured.curve and _curve(measured.curve),
-        },
+        "measured": promise.measured and _bound(promise.measured),
+        "one_run": promise.one_run and _bound(promise.one_run),
+    }
+
+
+def _bound(bound: LowerBound) -> dict[str, Any]:
+    return {
+        "lower": number(bound.lower),
+        "method": bound.method,
+        "sentence": bound.sentence,
+        "power": bound.power,
+        "refuted": bound.refuted,
+        "curve": bound.curve and _curve(bound.curve),
     }
 
 
@@ -111,12 +128,14 @@ def _findings(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
+    headline = leading(finding)
     return {
         "attack": finding.attack,
         "adversary": finding.adversary,
         "verdict": str(finding.verdict),
         "sentence": finding.sentence,
-        "measures": [measure_content(measure) for measure in finding.measures],
+        "headline": None if headline is None else headline.name,
+        "measures": [measure_content(finding.attack, measure) for measure in finding.measures],
         "curves": [_curve(curve) for curve in finding.curves],
         "pictures": [_picture(picture) for picture in finding.pictures],
         "controls": [

@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from threat_models.findings import Finding, Measure, Verdict
 from threat_models.report.content import AuditReport, Examination, GateLine, GateResult, Outcome
 from threat_models.report.gate import Gate, Rule
-from threat_models.report.text import figure, interval
+from threat_models.report.meanings import in_units, summed_up, with_interval
+from threat_models.report.text import figure
 
 BY_VERDICT = {
     Verdict.SUCCEEDS: Outcome.FAIL,
@@ -56,7 +57,8 @@ def _records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
         yield GateLine("records", "", Outcome.PASS, facts)
         return
     figures = [
-        f"{finding.adversary}: {', '.join(f'{measure.name} {interval(measure)}' for measure in finding.measures)}"
+        f"{finding.adversary}: "
+        + ", ".join(f"{measure.name} {with_interval('unmixing', measure)}" for measure in finding.measures)
         for finding in report.findings
         if finding.attack == "unmixing" and finding.measures
     ]
@@ -65,7 +67,7 @@ def _records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
 
 
 def _promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
-    """The claim against the auditor's own computation, and against the measured lower bound."""
+    """The claim against the auditor's own computation, and against the measured lower bounds."""
     promise = report.promise
     if math.isinf(promise.claimed):
         yield GateLine("promise", "", Outcome.PASS, "No finite epsilon is claimed: nothing is promised of a record.")
@@ -73,12 +75,11 @@ def _promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     outcome = Outcome.PASS if promise.agrees else Outcome.FAIL
     claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
     yield GateLine("promise", "", outcome, claims)
-    if promise.measured is None:
-        if gate.measured:
-            yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise was not measured.")
-        return
-    outcome = Outcome.FAIL if promise.disproved else Outcome.PASS
-    yield GateLine("promise", "", outcome, promise.measured.sentence)
+    if promise.measured is None and gate.measured:
+        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise was not measured.")
+    for bound in filter(None, (promise.measured, promise.one_run)):
+        outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
+        yield GateLine("promise", "", outcome, bound.sentence)
 
 
 def _finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
@@ -87,23 +88,15 @@ def _finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[Gate
         return
     if gate.controls:
         yield from _controls(finding)
-    for rule in _rules(gate, finding):
+    for rule in gate.rules_for(finding.attack, finding.adversary):
         if rule.measure:
             yield from _measured(rule, report, finding)
         else:
             outcome = Outcome.PASS if rule.tolerated else BY_VERDICT[finding.verdict]
             tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
-            sentence = f"The attack {_words(finding.verdict)}{tolerated}: {finding.sentence}"
+            figures = f" ({summed})" if outcome is Outcome.FAIL and (summed := summed_up(finding)) else ""
+            sentence = f"The attack {_words(finding.verdict)}{tolerated}: {finding.sentence}{figures}"
             yield GateLine(finding.attack, finding.adversary, outcome, sentence)
-
-
-def _rules(gate: Gate, finding: Finding) -> tuple[Rule, ...]:
-    """The rules of the narrowest kind that the gate has for a finding; without any, that it must not succeed."""
-    attack, adversary = finding.attack, finding.adversary
-    for name in ((attack, adversary), ("*", adversary), (attack, "*"), ("*", "*")):
-        if found := tuple(rule for rule in gate.rules if (rule.attack, rule.adversary) == name):
-            return found
-    return (Rule(attack, ""),)
 
 
 def _words(verdict: Verdict) -> str:
@@ -164,8 +157,10 @@ def _line(rule: Rule, finding: Finding, measure: Measure, threshold: float) -> G
     else:
         outcome, word = rule.unclear, "is not shown to break or keep"
     limit = _limit(rule)
-    asked = f"{'at most' if sign == 1 else 'at least'} {figure(threshold)}{f' ({limit})' if limit != threshold else ''}"
-    return GateLine(finding.attack, finding.adversary, outcome, f"{measure.name} {interval(measure)} {word} {asked}.")
+    asked = "at most" if sign == 1 else "at least"
+    asked += f" {in_units(finding.attack, measure, threshold)}{f' ({limit})' if limit != threshold else ''}"
+    found = f"{measure.name}: {with_interval(finding.attack, measure)}"
+    return GateLine(finding.attack, finding.adversary, outcome, f"{found}, {word} {asked}.")
 
 
 def _not_run(one: Examination) -> list[GateLine]:

@@ -7,26 +7,19 @@ from typing import Any
 from urllib.parse import quote
 
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import AuditReport, GateLine, Outcome, worst
+from threat_models.report.content import CONTROL, SESSION_RULES, AuditReport, GateLine, Outcome, worst
 from threat_models.report.json_report import encoded, measure_content
 from threat_models.report.text import shown
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-SESSION_RULES = {
-    "protection": "How uploads are protected",
-    "records": "Enough records for a sum without noise",
-    "promise": "The promised epsilon holds",
-    "audit": "The audit ran",
-}
-"""Rules about the sum itself, beside those of the attacks."""
 
 
 def as_sarif(report: AuditReport, version: str) -> str:
     """One run of the auditor in `version`.
 
     A finding is judged by its gate lines, without a gate by its verdict. An attack that succeeds where the gate lets it
-    is informational; what is waived is a suppressed failure. Fingerprints are of rule and adversary: those of one
-    result stay the same from run to run.
+    is informational, and so is the control without protection; what is waived is a suppressed failure. Fingerprints are
+    of rule and adversary: those of one result stay the same from run to run.
     """
     rules: list[dict[str, Any]] = [
         {"id": note.name, "shortDescription": _text(note.title), "help": _text(note.paper)} for note in report.attacks
@@ -36,7 +29,12 @@ def as_sarif(report: AuditReport, version: str) -> str:
         "tool": {"driver": {"name": "secagg audit", "version": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "results": _results(report, [rule["id"] for rule in rules]),
-        "properties": {"headline": report.headline(), "promise": report.promise.sentence, "seed": report.seed},
+        "properties": {
+            "headline": report.headline(),
+            "promise": report.promise.sentence,
+            "seed": report.seed,
+            "multiplicity": report.comparisons.sentence(),
+        },
     }
     if report.subject.transcripts:
         run["artifacts"] = [
@@ -58,7 +56,7 @@ def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
         kind = _kind(finding, drawn)
         result = _result(rules, finding.attack, finding.adversary, kind, finding.sentence, drawn)
         result["properties"]["verdict"] = str(finding.verdict)
-        result["properties"]["measures"] = [measure_content(measure) for measure in finding.measures]
+        result["properties"]["measures"] = [measure_content(finding.attack, measure) for measure in finding.measures]
         results.append(result)
     for (attack, adversary), rest in lines.items():
         drawn = tuple(rest)
@@ -79,6 +77,8 @@ def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:
     """What SARIF calls a result (3.27.9): pass, fail, review, informational or notApplicable."""
     if finding.verdict is Verdict.NOT_APPLICABLE:
         return "notApplicable"
+    if finding.adversary == CONTROL and worst(lines) is Outcome.PASS and not _waivers(lines):
+        return "informational"
     if not lines:
         return {Verdict.SUCCEEDS: "fail", Verdict.FAILS: "pass"}.get(finding.verdict, "review")
     if _waivers(lines) or worst(lines) is Outcome.FAIL:

@@ -6,19 +6,26 @@ import csv
 import io
 from collections.abc import Iterator
 
-from threat_models.findings import Finding
-from threat_models.report.content import AuditReport, GateLine, Outcome
+from threat_models.findings import Finding, Verdict
+from threat_models.report.content import CONTROL, AuditReport, GateLine, Outcome
 from threat_models.report.json_report import number
-from threat_models.report.text import cell, interval, shown
+from threat_models.report.meanings import good_of, meaning_of, summed_up
+from threat_models.report.text import cell, shown
 
 COLUMNS = (
     *("level", "adversary", "attack", "verdict", "measure"),
-    *("value", "low", "high", "method", "baseline", "ceiling"),
+    *("value", "low", "high", "method", "baseline", "ceiling", "unit", "good"),
 )
+CONTROL_WORDS = {
+    Verdict.SUCCEEDS: "control: succeeds, as it must",
+    Verdict.FAILS: "control: fails even unprotected",
+    Verdict.INCONCLUSIVE: "control: inconclusive",
+}
+"""What the control without protection did. Where it fails, so does the attack on what is protected: not its merit."""
 
 
 def as_text(report: AuditReport) -> str:
-    """Verdict first, then what did not pass, then a line for each finding; nothing that a terminal would act on."""
+    """Verdict first, then what did not pass, then each finding; nothing that a terminal would act on."""
     return "".join(f"{shown(line)}\n" for line in _lines(report))
 
 
@@ -27,14 +34,27 @@ def _lines(report: AuditReport) -> Iterator[str]:
     yield f"{report.title}: {f'gate {gate.outcome.upper()}' if gate else 'no gate was applied'}"
     yield report.headline()
     yield report.promise.sentence
+    if (one_run := report.promise.one_run) is not None:
+        yield f"{one_run.sentence} {one_run.power}"
     for line in gate.lines if gate else ():
         if line.outcome is not Outcome.PASS:
             yield f"{line.outcome.upper()} {_what(line)}: {line.sentence}"
         elif line.waiver:
             yield f"WAIVED {_what(line)}: {line.sentence} {line.waiver}"
     for finding in report.findings:
-        first = f" [{finding.measures[0].name} {interval(finding.measures[0])}]" if finding.measures else ""
-        yield f"{finding.adversary}, {finding.attack}: {finding.verdict}{first}"
+        yield f"{finding.adversary}, {finding.attack}: {verdict_of(finding)}. {finding.sentence}"
+        if summed := summed_up(finding):
+            yield f"  {summed}"
+    yield report.comparisons.sentence()
+
+
+def verdict_of(finding: Finding) -> str:
+    """What came of an attack; the control without protection is none of the audited session's."""
+    if finding.verdict is Verdict.NOT_APPLICABLE:
+        return "not applicable"
+    if finding.adversary == CONTROL:
+        return CONTROL_WORDS[finding.verdict]
+    return "inconclusive" if finding.verdict is Verdict.INCONCLUSIVE else f"attack {finding.verdict}"
 
 
 def _what(line: GateLine) -> str:
@@ -63,4 +83,5 @@ def _rows(level: str, finding: Finding) -> Iterator[list[object]]:
         value, low, high, baseline, ceiling = (
             number(part) for part in (measure.value, measure.low, measure.high, measure.baseline, measure.ceiling)
         )
-        yield [*head, cell(measure.name), value, low, high, cell(measure.method), baseline, ceiling]
+        words = cell(meaning_of(finding.attack, measure.name).unit), cell(good_of(finding.attack, measure))
+        yield [*head, cell(measure.name), value, low, high, cell(measure.method), baseline, ceiling, *words]

@@ -8,6 +8,8 @@ from threat_models.findings import Measure
 
 LONGEST = 2_000
 """Characters of one text that are shown."""
+UNBOUNDED = ("none", "not supported")
+"""How the methods of numbers without an interval begin."""
 
 
 def shown(text: str) -> str:
@@ -36,15 +38,34 @@ def figure(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
 
 
-def interval(measure: Measure) -> str:
+def quantity(value: float, unit: str) -> str:
+    """A number in a unit: shares as "98.2 %", what was refused or not (1 or 0) in words."""
+    if math.isnan(value):
+        return figure(value)
+    if unit == "refused":
+        return "refused" if value == 1 else "not refused"
+    return f"{figure(float(f'{100 * value:.3g}'))} %" if unit == "%" else f"{figure(value)} {unit}".rstrip()
+
+
+def interval(measure: Measure, unit: str = "") -> str:
     """A measure's value and, where there are any, its limits: "0.52 (0.49 to 0.55)"."""
-    value = figure(measure.value)
-    return f"{value} ({figure(measure.low)} to {figure(measure.high)})" if is_bounded(measure) else value
+    value = quantity(measure.value, unit)
+    if not is_bounded(measure):
+        return value
+    return f"{value} ({limits(measure, unit)})"
+
+
+def limits(measure: Measure, unit: str = "") -> str:
+    """The limits of a measure, the unit once: "98.2 to 100 %"."""
+    low, high = quantity(measure.low, unit), quantity(measure.high, unit)
+    return f"{low.removesuffix(unit).rstrip() if unit else low} to {high}"
 
 
 def is_bounded(measure: Measure) -> bool:
-    """Whether a measure has an interval."""
-    return measure.method != "none" and not math.isnan(measure.low + measure.high)
+    """Whether a measure has an interval: not where it is exact, or where the data do not support one."""
+    if measure.method.startswith(UNBOUNDED) or math.isnan(measure.low + measure.high):
+        return False
+    return measure.low < measure.high or "%" in measure.method
 
 
 def cell(text: str) -> str:

@@ -178,6 +178,14 @@ class RefinementBroadcast(_message.Message):
     centre: bytes
     def __init__(self, number: _Optional[int] = ..., total: _Optional[float] = ..., weights: _Optional[bytes] = ..., matrix: _Optional[bytes] = ..., centre: _Optional[bytes] = ...) -> None: ...
 
+class Centres(_message.Message):
+    __slots__ = ("number", "rows")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    rows: bytes
+    def __init__(self, number: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
+
 class KeptClasses(_message.Message):
     __slots__ = ("classes",)
     CLASSES_FIELD_NUMBER: _ClassVar[int]

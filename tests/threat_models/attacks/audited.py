@@ -11,10 +11,10 @@ from threat_models.views import view_of
 
 
 @cache
-def rehearsed(dataset="breast-cancer", epsilon=math.inf, partition="iid", method="fedcgs", clients=8):
+def rehearsed(dataset="breast-cancer", epsilon=math.inf, partition="iid", method="fedcgs", clients=8, refine=0):
     """A rehearsal, made once for all tests that ask for the same."""
     promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
-    settings = SimulationSettings(clients=clients, partition=partition, method=method, **promise)
+    settings = SimulationSettings(clients=clients, partition=partition, method=method, refine=refine, **promise)
     return rehearse(open_dataset(dataset), settings)
 
 

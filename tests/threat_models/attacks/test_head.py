@@ -1,14 +1,17 @@
 """Membership from the head: LiRA and the gaps of loss and entropy."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from secagg.head.linear import ABSENT_BIAS
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
+from tests.threat_models.attacks.sums import seen_by
 from threat_models.attacks.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.leave_one_out import margins
-from threat_models.attacks.lira import Shadows, head_scores, shadows_of, trained
+from threat_models.attacks.lira import Recipe, Shadows, head_scores, shadows_of
 from threat_models.findings import Verdict
 from threat_models.session import Knowledge
 
@@ -26,10 +29,70 @@ def test_head_over_few_records_tells_them():
     session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
     behind = np.random.default_rng(2).permutation(len(knowledge.candidates)) < session.plan.dimension
     known = Knowledge(knowledge.candidates, tuple("a" if each else "" for each in behind), knowledge.public)
-    small = replace(session, head=trained(session.plan, knowledge.candidates.take(behind)))
+    small = replace(session, head=Recipe(session.plan).head(knowledge.candidates.take(behind)))
     finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", replace(rehearsal, knowledge=known), small)
     assert finding.verdict is Verdict.SUCCEEDS
     assert measured(finding, "AUC, LiRA online").low > 0.6
+
+
+@pytest.mark.parametrize(("epsilon", "verdict"), [(math.inf, Verdict.SUCCEEDS), (8.0, Verdict.FAILS)])
+def test_refined_head_is_judged_by_refined_shadows(epsilon, verdict):
+    """After two rounds an exact head over 300 records tells them; one at ε = 8 stays below its ceiling."""
+    rehearsal = rehearsed("digits", epsilon, refine=2)
+    session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
+    behind = np.random.default_rng(3).permutation(len(knowledge.candidates)) < 300
+    known = replace(knowledge, owners=tuple("a" if each else "" for each in behind), records=300)
+    if session.claim is not None:
+        session = replace(session, noise=session.claim.releases.parts[1][0].opened(len(session.members)))
+    recipe = Recipe.of(seen_by("released_head_white_box", replace(session, number=3)))
+    assert (recipe.sums, len(recipe.noises)) == (3, 0 if math.isinf(epsilon) else 3)
+    refined = replace(session, number=3, head=recipe.head(knowledge.candidates.take(behind)))
+    finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", replace(rehearsal, knowledge=known), refined)
+    assert finding.verdict is verdict
+    assert all(control.holds for control in finding.controls)
+    assert all(each.low <= each.ceiling for each in finding.measures if each.ceiling is not None)
+    assert "of 300 records (the sum holds 300, as is publicly known)" in finding.sentence
+
+
+@pytest.mark.parametrize("attack", [MEMBERSHIP_HEAD, LOSS_ENTROPY_GAPS])
+def test_no_number_about_another_head(attack):
+    """Heads of a method that is not made anew here, and refinement that so few records do not allow: inconclusive."""
+    rehearsal = rehearsed("digits")
+    session = rehearsal.sessions[0]
+    other = replace(session, plan=replace(session.plan, method="another"))
+    few = replace(rehearsal.knowledge, candidates=rehearsal.knowledge.candidates.take(slice(0, 60)), public=None)
+    few = replace(few, owners=rehearsal.knowledge.owners[:60])
+    refined = replace(rehearsed("digits", refine=2).sessions[0], number=2)
+    for knowledge, tried, words in ((rehearsal.knowledge, other, "another"), (few, refined, "")):
+        finding = attacked(attack, "released_head_white_box", replace(rehearsal, knowledge=knowledge), tried)
+        assert finding.verdict is Verdict.INCONCLUSIVE
+        assert not finding.measures
+        assert words in finding.sentence
+
+
+def test_shadows_are_as_large_as_the_sum_where_that_is_known():
+    """The size is that of the opened counts, else what the public was told, else supposed; never more than half."""
+    rehearsal = rehearsed("digits")
+    session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
+    for adversary, records, said in (
+        ("curious_server", 7, "the sum holds 1438, as its counts say"),
+        ("released_head_white_box", 200, "200 records (the sum holds 200, as is publicly known)"),
+        ("released_head_white_box", None, "the sum holds 1000, supposed"),
+    ):
+        told = replace(rehearsal, knowledge=replace(knowledge, records=records))
+        assert said in attacked(MEMBERSHIP_HEAD, adversary, told, session).sentence
+
+
+def test_classes_that_a_gate_left_out_have_no_part():
+    """Records of a class that the head does not know are neither tried nor in a shadow."""
+    rehearsal = rehearsed("digits")
+    session = rehearsal.sessions[0]
+    bias = session.head.bias.copy()
+    bias[3] = ABSENT_BIAS
+    gated = replace(session, head=replace(session.head, bias=bias))
+    finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", rehearsal, gated)
+    kept = int((rehearsal.knowledge.candidates.labels[~rehearsal.knowledge.is_member] != 3).sum())
+    assert f"{kept} non-members" in measured(finding, "TPR at 0.1 % FPR, LiRA online").method
 
 
 @pytest.mark.parametrize("attack", [MEMBERSHIP_HEAD, LOSS_ENTROPY_GAPS])
@@ -46,12 +109,12 @@ def test_remade_shadows_are_heads_with_one_record_more_or_less():
     rehearsal = rehearsed(method="prototypes")
     plan, candidates = rehearsal.sessions[0].plan, rehearsal.knowledge.candidates.take(slice(0, 40))
     nobody = candidates.take(slice(0, 0))
-    shadows = shadows_of(plan, None, candidates, nobody, 30, lambda *_: None, shadows=1, seed=4)
+    shadows = shadows_of(Recipe(plan), candidates, nobody, 30, lambda *_: None, shadows=1, seed=4)
     rows = np.random.default_rng(4).permutation(40)[:30]
     for row in (rows[0], next(row for row in range(40) if row not in rows)):
         inside, outside = np.union1d(rows, [row]), np.setdiff1d(rows, [row])
         for found, behind in ((shadows.inside, inside), (shadows.outside, outside)):
-            scores = head_scores(trained(plan, candidates.take(behind)), candidates.take([row]), plan.grid)
+            scores = head_scores(Recipe(plan).head(candidates.take(behind)), candidates.take([row]), plan.grid)
             assert found[0, row] == pytest.approx(margins(scores, candidates.labels[[row]])[0], rel=1e-6)
 
 
@@ -68,7 +131,12 @@ def test_shadows_with_noise_are_inside_or_outside():
     rehearsal = rehearsed(epsilon=1.0)
     session, candidates = rehearsal.sessions[0], rehearsal.knowledge.candidates
     shadows = shadows_of(
-        session.plan, session.noise, candidates, rehearsal.knowledge.public, 100, lambda *_: None, shadows=4
+        Recipe(session.plan, noises=(session.noise,)),
+        candidates,
+        rehearsal.knowledge.public,
+        100,
+        lambda *_: None,
+        shadows=4,
     )
     assert np.array_equal(np.isnan(shadows.inside), ~np.isnan(shadows.outside))
 
@@ -77,7 +145,7 @@ def test_trained_head_is_the_session_head():
     """Over all members' records the shadow's training gives the head of the session, where nothing is noisy."""
     rehearsal = rehearsed()
     session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
-    head = trained(session.plan, knowledge.candidates.take(knowledge.is_member))
+    head = Recipe(session.plan).head(knowledge.candidates.take(knowledge.is_member))
     assert np.allclose(head.weight, session.head.weight, rtol=1e-4, atol=1e-6)
     scores = head_scores(session.head, knowledge.candidates, session.plan.grid)
     assert (scores.argmax(axis=1) == knowledge.candidates.labels).mean() > 0.9

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
-from threat_models.adversary import adversary_named
 from threat_models.findings import Measure, Verdict
-from threat_models.report.content import Examination, GateLine, GateResult, Outcome
+from threat_models.report.content import GateLine, GateResult, Outcome
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.judging import judge
 
@@ -74,7 +73,7 @@ def test_failure_for_few_records_names_the_figures_of_unmixing():
     report = sample.with_findings(sample.exact(sample.report(), 64), *sample.exposed_findings())
     result = judge(Gate.read(), report, TODAY)
     assert result.exit_code == 1
-    assert "mean cosine 0.9991 (0.9989 to 0.9993)" in "".join(
+    assert "cosine of the recovered features, all 0.9991 (0.9989 to 0.9993)" in "".join(
         line.sentence for line in result.lines if line.attack == "records"
     )
     assert outcomes(result, "unmixing") == [Outcome.FAIL]
@@ -82,14 +81,7 @@ def test_failure_for_few_records_names_the_figures_of_unmixing():
 
 def test_default_gate_lets_the_control_without_protection_succeed():
     """What the adversary called no_protection finds in a masked session fails nothing."""
-    found = tuple(
-        replace(one, adversary="no_protection", verdict=Verdict.SUCCEEDS, controls=sample.CONTROLS)
-        for one in sample.exposed_findings()
-    )
-    control = Examination(adversary_named("no_protection"), (), (), found)
-    report = sample.report()
-    result = judge(Gate.read(), replace(report, examinations=(*report.examinations, control)), TODAY)
-    assert result.exit_code == 0
+    assert judge(Gate.read(), sample.with_control(sample.report()), TODAY).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -185,7 +177,10 @@ def test_attack_without_a_rule_must_not_succeed(verdict, outcome):
 )
 def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
     """The whole interval on one side decides; where the threshold is inside it the gate says what that means."""
-    found = judged(f'measure = "cosine"\n{rule}', sample.measure("cosine", (low + high) / 2, low, high, baseline=0.2))
+    found = judged(
+        f'measure = "least cosine, x"\n{rule}',
+        sample.measure("least cosine, x", (low + high) / 2, low, high, baseline=0.2),
+    )
     assert found == ([] if outcome is None else [outcome])
 
 
@@ -200,7 +195,9 @@ def test_ceiling_binds_only_where_something_is_promised():
 def test_gate_never_passes_an_interval_beyond_the_threshold(one, other, threshold):
     """Whatever the numbers: pass means all of the interval within, fail all of it beyond."""
     low, high = sorted((one, other))
-    found = judged(f'measure = "m"\nat_most = {threshold!r}', sample.measure("m", low, low, high))
+    found = judged(
+        f'measure = "least cosine, m"\nat_most = {threshold!r}', sample.measure("least cosine, m", low, low, high)
+    )
     assert found == [Outcome.PASS if high <= threshold else Outcome.FAIL if low > threshold else Outcome.INCONCLUSIVE]
 
 
@@ -293,6 +290,17 @@ RULE = '[[rule]]\nattack = "unmixing"\nreason = "r"\n'
         (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\nmargin = -1', "margin is no number"),
         (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\nunclear = "maybe"', "unclear is none of"),
         (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\ntolerated = true', "tolerated goes without"),
+        (f"{HEAD}\n{RULE}".replace("unmixing", "unmixin"), "did you mean 'unmixing'"),
+        (f'{HEAD}\n{RULE}adversary = "server"', "did you mean 'curious_server'"),
+        (f'{HEAD}\n{RULE}measure = "members found"\nat_most = 1', "did you mean 'members found by the range of B'"),
+        (f'{HEAD}\n{RULE}measure = "AUC*"\nat_most = 1', "unmixing has no measure"),
+        (HEAD + WAIVER.format("2026-03-01").replace("curious_server", "curious"), "did you mean 'curious_server'"),
+        (HEAD + WAIVER.format("2026-03-01").replace("unmixing", "mixing"), "did you mean 'unmixing'"),
+        (
+            HEAD + WAIVER.format("2026-03-01").replace("curious_server", ""),
+            "without an adversary there is no 'unmixing'",
+        ),
+        (HEAD.replace('["masked"]', '["maskd"]'), "did you mean 'masked'"),
         (f"{HEAD}\n{RULE}margin = 1", "go with a measure"),
         (HEAD + WAIVER.format('"2026-03-01"'), "expires is not a date"),
         (HEAD + WAIVER.format("2026-03-01T00:00:00"), "expires is not a date"),

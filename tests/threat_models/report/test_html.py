@@ -172,7 +172,9 @@ def test_page_says_what_the_report_says():
     said += [finding.sentence for finding in report.findings]
     said += [note.paper for note in report.attacks if any(note.name == f.attack for f in report.findings)]
     said += ["A lower bound above the claim disproves it.", "3f" * 32, report.gate.gate_sha256, "✓ Gate passed"]
-    said += ["the gate allows Properties of the data (curious server); Membership, from the sum (curious server)"]
+    said += [
+        "the gate allows “Properties of the data” by the curious server; “Membership, from the sum” by the curious"
+    ]
     assert [words for words in said if words not in text] == []
 
 
@@ -195,3 +197,62 @@ def test_pictures_of_all_levels_stand_side_by_side():
 def test_page_is_the_same_twice():
     """Equal reports give equal pages."""
     assert as_html(REPORTS["passes"]) == as_html(gated(sample.report()))
+
+
+def test_control_without_protection_looks_like_no_verdict():
+    """What it finds is grey, in words of its own, in every table; green and red are for the session alone."""
+    page = as_html(gated(sample.with_control(sample.report(levels=()))))
+    assert '<a class="badge none" href="#a1-2">control: succeeds, as it must</a>' in page
+    assert '<a class="badge none" href="#a1-3">control: fails even unprotected</a>' in page
+    assert '<td>no protection</td><td><span class="badge none">– control</span></td>' in page
+    assert not re.findall(r'<a class="badge (?:good|bad)" href="#a1-', page)
+
+
+def test_nothing_promised_leaves_no_gap():
+    """Without epsilon every row of the promise has a verdict, and no comma dangles."""
+    text = Page(as_html(gated(sample.exact(sample.report())))).text
+    assert "by the plan: no noise– nothing promised" in text
+    assert text.count("– nothing to check") == 2
+    assert ", –" not in text
+
+
+def test_numbers_stand_in_their_units_beside_what_would_be_good():
+    """Shares are per cent, and each finding is summed up in words."""
+    text = Page(as_html(REPORTS["passes"])).text
+    assert "In numbers: re-identified, class mean of sum of all: 1 % (0 to 5 %); good: no more than 1 %" in text
+
+
+def test_correction_is_said_where_the_intervals_are():
+    """The reader of a table learns for how many limits its intervals are corrected."""
+    report = REPORTS["passes"]
+    attacks = Page(as_html(report)).text.split("Attacks, one by one")[1]
+    assert report.comparisons.sentence() in attacks
+
+
+def test_refusals_are_a_list_of_their_own():
+    """Each way to cheat is told with whether it was refused, not as a 1 or a 0."""
+    measures = (
+        Measure("ways to cheat that were refused", 0.5, 0.5, 0.5, "none"),
+        Measure("swapped keys: other keys. client-1: refused", 1.0, 1.0, 1.0, "none"),
+        Measure("replay: an old session. client-2 went along", 0.0, 0.0, 0.0, "none"),
+    )
+    found = sample.finding("malicious_server", Verdict.SUCCEEDS, measures=measures)
+    text = Page(as_html(sample.with_findings(sample.report(), found))).text
+    assert "In numbers: ways to cheat that were refused: 50 %; good: 100 %" in text
+    assert "client-1: refused✓ refused" in text
+    assert "client-2 went along✕ not refused" in text
+
+
+def test_levels_of_an_inversion_are_the_rows_of_one_table():
+    """The same measures from several levels of knowledge stand side by side, with the level named once."""
+    names = ("raw feature", "N, A and B of its client")
+    measures = tuple(
+        sample.measure(f"{what}, {name}", value, value, value, baseline=0.1)
+        for name in names
+        for what, value in (("re-identified", 0.5), ("PSNR in dB", 9.0))
+    )
+    found = sample.finding("feature_inversion", Verdict.FAILS, measures=measures)
+    page = as_html(sample.with_findings(sample.report(levels=()), found))
+    assert page.count('<th scope="row">N, A and B of its client</th>') == 1
+    assert "re-identified<br><small>good: no more than 10 %, by the class alone</small>" in page
+    assert "<td>9 dB<br><small>9 to 9 dB</small></td>" in page

@@ -104,7 +104,9 @@ def test_figures_are_in_the_properties():
     """Every measure is there with its limits and method."""
     (measure,) = result_of(sample.report())["properties"]["measures"]
     assert measure == {
-        "name": "mean cosine",
+        "name": "cosine of the recovered features, all",
+        "unit": "",
+        "good": "no more than 0.83, by class means",
         "method": sample.CP,
         "value": 0.62,
         "low": 0.60,
@@ -120,3 +122,10 @@ def test_simulation_has_no_artifact():
     run = run_of(report)
     assert "artifacts" not in run
     assert set(run["results"][0]["locations"][0]) == {"logicalLocations"}
+
+
+def test_control_without_protection_is_neither_pass_nor_failure():
+    """Whatever it finds is for comparison: informational, as the gate tolerates it."""
+    (run,) = json.loads(as_sarif(gated(sample.with_control(sample.report())), "0"))["runs"]
+    found = [each for each in run["results"] if each["properties"].get("adversary", "") == "no_protection"]
+    assert {each["kind"] for each in found} == {"informational", "notApplicable"}

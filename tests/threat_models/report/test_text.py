@@ -59,6 +59,8 @@ def test_interval_is_told_where_there_is_one():
     """Without limits there is the value alone."""
     assert interval(sample.measure("m", 0.5, 0.4, 0.6)) == "0.5 (0.4 to 0.6)"
     assert interval(Measure("m", 0.5, 0.5, 0.5, "none")) == "0.5"
+    assert interval(Measure("m", 0.0, 0.0, 1.0, "not supported by 9 non-members"), "%") == "0 %"
+    assert interval(sample.measure("m", 0.5, 0.4, 0.6), "%") == "50 % (40 to 60 %)"
     assert interval(sample.measure("m", math.nan, math.nan, math.nan)) == "not supported"
 
 
@@ -68,7 +70,8 @@ def test_terminal_gets_the_verdict_first():
     lines = as_text(replace(report, gate=judge(Gate.read(), report, date(2026, 3, 1)))).splitlines()
     assert lines[0].endswith("gate FAIL")
     assert lines[3] == "FAIL unmixing by curious_server: The attack succeeds: All.\\u001b[2J PASS"
-    assert len(lines) == 4 + len(report.findings)
+    assert len([line for line in lines if line.startswith("curious_server, ")]) == len(report.findings)
+    assert lines[-1] == report.comparisons.sentence()
 
 
 def test_terminal_is_told_that_there_was_no_gate():
@@ -86,3 +89,11 @@ def test_table_has_every_measure():
     row = next(row for row in rows if row["attack"] == "unmixing")
     assert tuple(row) == COLUMNS
     assert (row["level"], row["measure"], row["low"], row["high"]) == ("", '\'=HYPERLINK("x")', "0.4", "inf")
+
+
+def test_control_has_a_sentence_of_its_own():
+    """What is found without protection is not counted with the attacks on the session."""
+    text = as_text(sample.with_control(sample.report()))
+    assert "8 attacks by 1 adversary: 2 succeed" in text
+    assert "Without protection, for comparison, 8 attacks: 4 succeed" in text
+    assert "no_protection, unmixing: control: succeeds, as it must." in text

@@ -1,0 +1,101 @@
+"""`secagg backbone`: programs from pre-trained networks, and the digests by which plans and policies know them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, two_columns
+from secagg.errors import BadInput
+from secagg.features import backbone_digest
+
+app = typer.Typer(help="Export a pre-trained network to a .pt2 program; show digests.", no_args_is_help=True)
+
+NormalisationOption = Annotated[
+    str | None, typer.Option(help="Three numbers, comma-separated; default: the network's.")
+]
+
+
+@app.command("export")
+def export(
+    network: Annotated[
+        str,
+        typer.Argument(help="torchvision:NAME[/WEIGHTS], timm:NAME, open_clip:ARCH/PRETRAINED or transformers:NAME."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The .pt2 file to write.")],
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the data's images in pixels; default: the network's own.")
+    ] = None,
+    resize: Annotated[int | None, typer.Option(min=1, help="Resize them to this side inside the program.")] = None,
+    layer: Annotated[
+        str | None, typer.Option(help="Take this layer's output (averaged over places); default: what the head takes.")
+    ] = None,
+    mean: NormalisationOption = None,
+    deviation: NormalisationOption = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a network and its normalisation as a program; nothing else is needed to use it afterwards.
+
+    The file is code to whoever opens it: members trust it by its digest. torchvision, timm and open_clip come with
+    the extra `vision`, transformers with `hf`.
+    """
+    from secagg.features.export import export_network
+    from secagg.features.network import load_network
+
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    refuse_existing(out)
+    means, deviations = _three("mean", mean), _three("deviation", deviation)
+    with speaker.busy(f"exporting {network}"):
+        loaded = load_network(network)
+        chosen = replace(loaded, mean=means or loaded.mean, deviation=deviations or loaded.deviation)
+        program = export_network(chosen, out, image_size=image_size, resize=resize, layer=layer)
+    content = {
+        "network": network,
+        "file": str(out),
+        "digest": program.digest,
+        "dimension": program.dimension,
+        "input_shape": list(program.input_shape),
+    }
+    images = "×".join(str(size) for size in program.input_shape[1:])
+    rows = [("digest", program.digest), ("features", str(program.dimension)), ("images", f"{images}, colour or grey")]
+    speaker.result(content, two_columns(str(out), rows))
+
+
+@app.command("digest")
+def digest(
+    backbone: Annotated[str, typer.Argument(help="A .pt2 file, pixels, random-features:M, …; several joined by +.")],
+    shape: Annotated[
+        str | None, typer.Option(help="One record, 28x28 or 32x32x3 or 13; what is no .pt2 depends on it.")
+    ] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Print the SHA-256 that stands in plans and policies. No program is run."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    found = backbone_digest(backbone, _shape(shape) if shape else None)
+    speaker.result({"backbone": backbone, "digest": found}, found)
+
+
+def _three(name: str, text: str | None) -> tuple[float, ...]:
+    """The numbers of --mean or --deviation, none where it is not given. Raises BadInput."""
+    if text is None:
+        return ()
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != 3 or not all(map(math.isfinite, values)) or (name == "deviation" and min(values) <= 0):
+        raise BadInput(f"--{name} cannot be {text!r}", remedy="give three numbers, 0.4914,0.4822,0.4465 for example")
+    return values
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    parts = text.lower().split("x")
+    if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+        raise BadInput(f"--shape cannot be {text!r}", remedy="give 28x28, 32x32x3 or 13, for example")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,54 @@
+"""`secagg compare`: methods beside each other, with what each costs and what protected it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
+from secagg.cli.sweep import values_of, with_lists
+from secagg.data import load_schema, open_dataset
+from secagg.errors import BadInput
+from secagg.experiments import compare as experiments
+
+
+@with_lists(without=("method", "parameters"))
+def compare(
+    *,
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="A,B[X=1 Y=2],…", help="Methods and baselines, with their parameters.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
+    dataset: DatasetOption = "digits",
+    label: LabelOption = None,
+    schema: SchemaOption = None,
+    image_size: ImageSizeOption = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 3,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+    **lists: str | None,
+) -> None:
+    """Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.
+
+    A method takes its parameters in brackets, as in "fedcgs,fedtc[slots=16 keep=0.9]". --partition, --epsilon, --expand
+    and --leave-out take lists, as in --partition dirichlet:0.05,0.1,0.5 or --leave-out "domain=*" (each domain in
+    turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
+    runs without any, and is marked with the reason. OUT receives results.csv, results.json, table.md, table.tex,
+    accuracy.png and accuracy.svg, and domains.png and domains.svg where domains are told apart. After an interruption
+    the same command goes on with the runs that are missing.
+    """
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    contenders = [experiments.Contender.read(text) for text in methods.split(",")]
+    grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
+    known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
+    data = open_dataset(dataset, label=label, schema=known, image_size=size)
+    with speaker.progress(f"comparing methods on {data.name}") as progress:
+        result = experiments.compare(data, contenders, grid, seeds, out, workers, progress)
+    if not any(run.result for run in result.runs):
+        raise BadInput(f"every run was refused: {result.runs[0].refusal}")
+    speaker.say(f"wrote results, tables and plots into {out}")
+    speaker.result(result.to_json(), result.table.text())

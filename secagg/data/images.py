@@ -1,0 +1,224 @@
+"""Folders of images: `CLASS/*.png` (or .jpg, .jpeg), or `DOMAIN/CLASS/*` with a column `domain`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data.faults import Faults
+from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
+from secagg.data.split import Split
+from secagg.errors import BadInput
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+MAX_PIXELS = 1 << 26
+"""Most pixels of one image; a larger one is refused before it is decompressed."""
+WHOLE_FILE = 0
+"""Row of a record that is a file of its own."""
+MODES = {"L": "L", "1": "L", "RGB": "RGB", "P": "RGB"}
+"""What the modes of image files become. Transparency, 16 bits and CMYK have no one meaning as RGB."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """One file that should be an image, the class folder it lies in, and the domain's ("" without domains)."""
+
+    path: Path
+    label: str
+    domain: str
+
+
+class _UnusableImage(Exception):
+    """What is wrong with one image, and what to do about it."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(problem)
+
+
+def is_image_folder(folder: Path) -> bool:
+    """Whether a folder has folders in it, hidden ones apart."""
+    return any(entry.is_dir() for entry in _entries(folder))
+
+
+def open_images(
+    folder: Path,
+    cut: Split,
+    *,
+    size: Shape | None = None,
+    classes: Sequence[str] | None = None,
+    tolerant: bool = False,
+) -> Dataset:
+    """Open a folder of images as uint8 (n, h, w, 3), or (n, h, w) when all are grey.
+
+    `size` is (side,), (h, w) for grey, or (h, w, channels): each image is scaled to cover it (bilinear) and cut to its
+    middle; without it all must have the first one's size. `classes` fixes names and order of the classes (a plan
+    does); otherwise they are the folders' names, sorted. Each domain is divided by `cut` on its own. A note in a
+    photograph that it is to be turned is not followed.
+    Raises BadInput for a layout that is neither of the two, BadRecord, naming the file, for one that is no such image
+    (`tolerant`: a bad record; no image has a say in another where `size` and `classes` are given in full).
+    """
+    if size is not None and (len(size) > 3 or size[2:] not in ((), (1,), (3,))):
+        raise BadInput(f"a folder of images gives no records of shape {size}", remedy="images have 1 or 3 channels")
+    folders = _class_folders(folder)
+    found = [_Found(path, inner.name, domain) for domain, inner in folders for path in _files(inner)]
+    if not found:
+        raise BadInput(f"{folder} holds no image", remedy="it needs CLASS/*.png or DOMAIN/CLASS/*.png (or .jpg)")
+    names = tuple(classes) if classes is not None else tuple(sorted({inner.name for _, inner in folders}))
+    shape = size if size is not None and len(size) > 1 else _shape(found, size)
+    domains = sorted({each.domain for each in found})
+    groups = [
+        _records([each for each in found if each.domain == domain], names, shape, size is not None, tolerant)
+        for domain in domains
+    ]
+    pairs = [cut(group) for group in groups]
+    test = concatenate([part for _, part in pairs])
+    return Dataset(
+        name=folder.name,
+        kind="images",
+        train=concatenate([part for part, _ in pairs]),
+        test=test if len(test) else None,
+        classes=names,
+        schema=None,
+        bound=math.sqrt(math.prod(shape)),
+        parts=None,
+    )
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _class_folders(folder: Path) -> list[tuple[str, Path]]:
+    """The domain ("" without domains) and the folder of every class. Raises BadInput for another layout."""
+    tops = _folders(folder)
+    if any(entry.is_dir() for top in tops for entry in _entries(top)):
+        return [(top.name, inner) for top in tops for inner in _folders(top)]
+    return [("", top) for top in tops]
+
+
+def _folders(folder: Path) -> list[Path]:
+    """The folders in a folder that may hold nothing else."""
+    for entry in _entries(folder):
+        if entry.is_symlink() or not entry.is_dir():
+            what = "a link" if entry.is_symlink() else "no folder"
+            remedy = "images lie as CLASS/* or, all of them, as DOMAIN/CLASS/*"
+            raise BadInput(f"{entry} is {what}", remedy=remedy)
+    return _entries(folder)
+
+
+def _files(folder: Path) -> list[Path]:
+    """The entries of a class folder; each is one record, whatever it is."""
+    entries = _entries(folder)
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            raise BadInput(f"{entry} is a folder inside a class", remedy="images lie as CLASS/* or DOMAIN/CLASS/*")
+    return entries
+
+
+def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
+    """The common shape: of the first image that can be read, with the given side; grey only if all are."""
+    modes, first = set(), None
+    for each in found:
+        try:
+            with _opened(each.path) as image:
+                modes.add(MODES[image.mode])
+                first = first or (image.height, image.width)
+        except _UnusableImage:
+            continue
+    height, width = (side[0], side[0]) if side else first or (1, 1)
+    return (height, width) if modes == {"L"} else (height, width, 3)
+
+
+def _records(found: Sequence[_Found], classes: tuple[str, ...], shape: Shape, fit: bool, tolerant: bool) -> Records:
+    """Read the files of one domain."""
+    n = len(found)
+    origin = Origin(tuple(str(each.path) for each in found), np.arange(n), np.full(n, WHOLE_FILE, dtype=np.int64))
+    faults = Faults(origin, tolerant=tolerant)
+    labels = np.array([classes.index(each.label) if each.label in classes else BAD for each in found], dtype=np.int64)
+    faults.add(
+        labels == BAD,
+        lambda index: f"its folder {found[index].label!r} is none of the classes {list(classes)}",
+        "move the image, or rename the folder",
+    )
+    inputs = np.zeros((n, *shape), dtype=np.uint8)
+    for index, each in enumerate(found):
+        try:
+            inputs[index] = _pixels(each.path, shape, fit)
+        except _UnusableImage as error:
+            _add_fault(faults, index, error)
+    columns = {"domain": np.array([each.domain for each in found])} if found[0].domain else {}
+    return Records(inputs, labels, columns, origin).discard(faults.bad)
+
+
+def _add_fault(faults: Faults, index: int, error: _UnusableImage) -> None:
+    faults.add(np.arange(len(faults.bad)) == index, lambda _: error.problem, error.remedy)
+
+
+def _pixels(path: Path, shape: Shape, fit: bool) -> NDArray[Any]:
+    """One image as uint8 of the shape, scaled and cut where `fit`. Raises _UnusableImage."""
+    from PIL import Image, ImageOps
+
+    wanted = (shape[1], shape[0])
+    with _opened(path) as image:
+        if image.size != wanted and not fit:
+            problem = f"is {image.width} × {image.height} pixels, the first image is {wanted[0]} × {wanted[1]}"
+            raise _UnusableImage(problem, "give one size for all with --image-size")
+        mode = MODES[image.mode]
+        if mode == "RGB" and shape[2:] != (3,):
+            raise _UnusableImage("is in colour, and grey is asked for", "save it as grey, or ask for three channels")
+        try:
+            pixels = image.convert(mode)
+        except Exception as error:
+            raise _UnusableImage(f"is broken ({_words(error)})", "mend or remove it") from error
+    if pixels.size != wanted:
+        pixels = ImageOps.fit(pixels, wanted, method=Image.Resampling.BILINEAR)
+    values = np.asarray(pixels)
+    return values if values.shape == shape else np.repeat(values[:, :, None], shape[2], axis=2)
+
+
+def _opened(path: Path) -> Image.Image:
+    """The image, its pixels not read yet. Raises _UnusableImage."""
+    from PIL import Image
+
+    if path.is_symlink():
+        raise _UnusableImage("is a link", "put the image itself there")
+    if path.suffix.lower() not in IMAGE_SUFFIXES:
+        raise _UnusableImage("has no name of an image", f"remove it; images end in {' '.join(IMAGE_SUFFIXES)}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(path, formats=("PNG", "JPEG"))
+    except Exception as error:
+        raise _UnusableImage(f"is no PNG or JPEG image ({_words(error)})", "mend or remove it") from error
+    problem = _problem(image)
+    if problem:
+        image.close()
+        raise _UnusableImage(problem, "save it as plain 8-bit grey or RGB")
+    return image
+
+
+def _problem(image: Image.Image) -> str:
+    """Why the pixels of an image are not worth reading; empty when they are."""
+    if image.width * image.height > MAX_PIXELS:
+        return f"has {image.width} × {image.height} pixels, more than {MAX_PIXELS}"
+    if image.mode not in MODES or "transparency" in image.info:
+        kind = "transparent pixels" if "transparency" in image.info else f"the mode {image.mode}"
+        return f"has {kind}, which is neither grey nor RGB"
+    return ""
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,122 @@
+"""`compare`: methods beside each other over partitions and seeds, each under the protection asked for if it can.
+
+A method that cannot runs without protection, and every number of such a run is marked. Runs are kept and not repeated,
+as by `sweep`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from secagg.data import Dataset
+from secagg.data.shift import one_by_one
+from secagg.errors import BadInput
+from secagg.experiments.baselines import BASELINES, FEDERATED
+from secagg.experiments.comparison import Comparison
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.sweep import AXES, LEAVE_OUT, combinations, runs_of
+from secagg.experiments.tables import csv_of
+
+LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
+"""The settings that may have several values, beside the methods."""
+SINGLE = tuple(name for name in AXES if name not in ("method", "parameters", *LISTED))
+UNPROTECTED = "none"
+OF_SUMS = {name: getattr(SimulationSettings(), name) for name in FEDERATED}
+"""What has no meaning for a baseline, which runs without."""
+_CONTENDER = re.compile(r"([^\s\[\]]+)(?:\[([^\[\]]*)\])?")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with its parameters, as `simulate` takes them."""
+
+    method: str
+    parameters: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Contender:
+        """Read METHOD or METHOD[NAME=VALUE …], the brackets holding what --parameters takes. Raises BadInput."""
+        found = _CONTENDER.fullmatch(text.strip())
+        if found is None:
+            raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
+        return cls(found[1], " ".join((found[2] or "").split()))
+
+
+def compare(
+    dataset: Dataset,
+    contenders: Sequence[Contender],
+    grid: Mapping[str, Sequence[Any]],
+    seeds: int,
+    out: Path,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Simulate every contender in every condition with the seeds 0…seeds−1, and write the results into `out`.
+
+    `grid`: fields of SimulationSettings with the values to try, several for those in `LISTED`, one for the others.
+    A run that is refused is tried again with the protection `none`; its `unprotected` then says why. `progress` takes
+    (runs done, runs in all). Raises BadInput for a comparison that cannot be.
+    """
+    settings = _asked(dataset, contenders, grid, seeds)
+    asked = runs_of(dataset, settings, out, workers, progress)
+    again = [run for run in asked if run.result is None and run.settings["protection"] != UNPROTECTED]
+    open_ones = [{**run.settings, "protection": UNPROTECTED} for run in again]
+    report = None if progress is None else lambda done, total: progress(len(asked) + done, len(asked) + total)
+    bare = runs_of(dataset, open_ones, out, workers, report) if again else ()
+    instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(again, bare, strict=True)}
+    runs = tuple(instead.get(id(run), run) for run in asked)
+    comparison = Comparison(dataset.name, str(settings[0]["protection"]), runs, _inapplicable(contenders, grid))
+    if any(run.result for run in runs):  # refusals alone must not replace what was written before
+        write(comparison, out)
+    return comparison
+
+
+def write(comparison: Comparison, out: Path) -> None:
+    """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg; domains.* with domains."""
+    from secagg.experiments.comparison_plots import plot_domains, plot_groups
+
+    (out / "results.csv").write_text(csv_of(comparison.runs), encoding="utf-8")
+    content = json.dumps(comparison.to_json(), indent=2, allow_nan=False)
+    (out / "results.json").write_text(content + "\n", encoding="utf-8")
+    (out / "table.md").write_text(comparison.table.markdown(), encoding="utf-8")
+    (out / "table.tex").write_text(comparison.table.latex(), encoding="utf-8")
+    plot_groups(comparison, [out / "accuracy.png", out / "accuracy.svg"])
+    if len(comparison.domains) > 2:
+        plot_domains(comparison, [out / "domains.png", out / "domains.svg"])
+
+
+def _asked(
+    dataset: Dataset, contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]], seeds: int
+) -> list[dict[str, Any]]:
+    """The settings of every run as asked for. Raises BadInput."""
+    if not contenders:
+        raise BadInput("there is no method to compare")
+    for name, values in grid.items():
+        if name not in (*LISTED, *SINGLE):
+            raise BadInput(f"a comparison has no {name}", remedy=f"choose among {', '.join((*LISTED, *SINGLE))}")
+        if name in SINGLE and len(values) != 1:
+            raise BadInput(f"a comparison takes one {name}", remedy=f"several values go with {', '.join(LISTED)}")
+    spelled = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
+    conditions = combinations(spelled, seeds)
+    return [
+        {
+            **condition,
+            **(OF_SUMS if contender.method in BASELINES else {}),
+            "method": contender.method,
+            "parameters": contender.parameters,
+        }
+        for contender, condition in product(dict.fromkeys(contenders), conditions)
+    ]
+
+
+def _inapplicable(contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+    """What was asked for that baselines among the contenders do without."""
+    if not any(contender.method in BASELINES for contender in contenders):
+        return ()
+    return tuple(name for name, default in OF_SUMS.items() if tuple(grid.get(name, (default,))) != (default,))

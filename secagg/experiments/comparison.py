@@ -1,0 +1,337 @@
+"""What the runs of a comparison say together: a row per method, a column per partition, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from secagg.experiments.summary import Run, student_interval
+from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, shown_accuracy
+from secagg.experiments.workers import plain
+from secagg.head.evaluation import clopper_pearson
+
+ROW = ("method", "parameters", "epsilon", "expand")
+COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
+DASH = "–"
+Place = tuple[str, str | None]
+"""A partition and what was left out."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column shows: `accuracy`, `in_domain` (the mean over the domains of the clients) or one `domain`.
+
+    Averaged over `places`.
+    """
+
+    label: str
+    places: tuple[Place, ...]
+    shows: str = "accuracy"
+    domain: str | None = None
+
+    def value(self, result: Mapping[str, Any]) -> tuple[float, tuple[float, float] | None] | None:
+        """A run's value and, where it has one of its own, its interval; None where it has no such domain."""
+        found = result["by_domain"]
+        if self.domain is not None:
+            own = found["domains"].get(self.domain) if found else None
+            return own and (own["accuracy"], clopper_pearson(own["correct"], own["total"]))
+        if self.shows == "accuracy":
+            low, high = result["accuracy_interval"]
+            return result["accuracy"], (low, high)
+        return (found[self.shows], None) if found and found[self.shows] is not None else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Mean `accuracy` over `seeds` seeds and its 95 % `interval`, as a `Cell` of a sweep has them; None without any.
+
+    `refusals`: why other seeds, or all, gave nothing. `unprotected`: why what was measured had no protection although
+    it was asked for; empty where it had.
+    """
+
+    accuracy: float | None
+    interval: tuple[float, float] | None
+    seeds: int
+    refusals: tuple[str, ...]
+    unprotected: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method with its parameters at one ε and expansion. `bytes_per_client`: the most in any run; seconds: means.
+
+    `protections`: what ran, `promises`: ε, δ, adjacency and unit of what was released, for each run that has a result.
+    """
+
+    label: str
+    settings: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+    bytes_per_client: int | None
+    client_seconds: float | None
+    server_seconds: float | None
+    protections: tuple[str, ...]
+    promises: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every run of a comparison under the protection `asked`, in the order of its methods.
+
+    `inapplicable`: settings of secure sums that were asked for, and that its baselines do without.
+    """
+
+    dataset: str
+    asked: str
+    runs: tuple[Run, ...]
+    inapplicable: tuple[str, ...] = ()
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """One per partition or left-out domain, then the means over the domains."""
+        places: list[Place] = list(dict.fromkeys(map(_place, self.runs)))
+        partitions = list(dict.fromkeys(partition for partition, _ in places))
+        columns = []
+        for partition in partitions:
+            own = tuple(place for place in places if place[0] == partition)
+            suffix = f", {partition}" if len(partitions) > 1 else ""
+            columns += [
+                Column(f"{_value(left)}{suffix}" if left else partition, ((partition, left),)) for _, left in own
+            ]
+            if len(own) > 1:
+                columns.append(Column(f"mean{suffix}", own))
+            if any(left for _, left in own):
+                columns.append(Column(f"in domain{suffix}", own, "in_domain"))
+        if len(places) == 1 and places[0][1] is None:
+            columns += self._of_domains(places[0])
+        return tuple(columns)
+
+    @property
+    def domains(self) -> tuple[int, ...]:
+        """The columns that are one domain each, left out or not."""
+        chosen = [number for number, column in enumerate(self.columns) if column.domain is not None]
+        alone = [
+            number
+            for number, column in enumerate(self.columns)
+            if len(column.places) == 1 and column.places[0][1] is not None and column.shows == "accuracy"
+        ]
+        return tuple(chosen or alone)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The methods, in order; those of which every run was refused have no accuracy."""
+        groups: dict[tuple[Any, ...], list[Run]] = {}
+        for run in self.runs:
+            groups.setdefault(tuple(run.settings[name] for name in ROW), []).append(run)
+        expansions = {run.settings["expand"] for run in self.runs}
+        return tuple(_row(group, self.columns, len(expansions) > 1) for group in groups.values())
+
+    @cached_property
+    def table(self) -> Table:
+        """A row per method, a column per partition, then the costs and the protection; marks refer to the notes."""
+        marks = _Marks()
+        rows = tuple(_cells(row, marks) for row in self.rows)
+        counts = {entry.seeds for row in self.rows for entry in row.entries if entry.seeds}
+        text = caption(self.dataset, self.runs, counts)
+        if any(left for column in self.columns for _, left in column.places):
+            text += " No client had a record of the column's domain, which is tested on; in domain: the other domains."
+        if self.asked == "none":
+            text += " Under protection none the server sees what every client sends."
+        header = ("method", *(column.label for column in self.columns), *COSTS)
+        return Table(text, header, rows, (*marks.notes, *self._without()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file, version 1."""
+        return {
+            "version": 1,
+            "dataset": self.dataset,
+            "protection": self.asked,
+            "columns": [
+                {
+                    "label": each.label,
+                    "places": [list(place) for place in each.places],
+                    "shows": each.domain or each.shows,
+                }
+                for each in self.columns
+            ],
+            "rows": [
+                {
+                    "label": row.label,
+                    "settings": plain(row.settings),
+                    "entries": [_plain_entry(entry) for entry in row.entries],
+                    "bytes_per_client": row.bytes_per_client,
+                    "client_seconds": row.client_seconds,
+                    "server_seconds": row.server_seconds,
+                    "protections": list(row.protections),
+                    "promises": list(row.promises),
+                }
+                for row in self.rows
+            ],
+            "notes": list(self.table.notes),
+            "runs": [
+                {
+                    "settings": plain(run.settings),
+                    "result": run.result,
+                    "refused": run.refusal,
+                    "unprotected_because": run.unprotected,
+                }
+                for run in self.runs
+            ],
+        }
+
+    def _without(self) -> tuple[str, ...]:
+        if not self.inapplicable:
+            return ()
+        names = ", ".join(name.replace("_", " ") for name in self.inapplicable)
+        return (f"Baselines make no secure sum and ran without {names}.",)
+
+    def _of_domains(self, place: Place) -> list[Column]:
+        """The columns of the domains that the clients have, where the data tell them apart, and their mean."""
+        found = [run.result["by_domain"] for run in self.runs if run.result and run.result["by_domain"]]
+        names = dict.fromkeys(name for each in found for name in each["domains"])
+        columns = [Column(name, (place,), "accuracy", name) for name in names]
+        return [*columns, Column("mean of domains", (place,), "in_domain")] if columns else []
+
+
+class _Marks:
+    """Numbers of the notes under a table; the same text has the same number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def of(self, *texts: str) -> str:
+        """The marks of some notes, in order."""
+        numbers = [self._numbers.setdefault(text, len(self._numbers) + 1) for text in texts]
+        return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The texts, each behind its number."""
+        return tuple(f"{self.of(text)} {text}" for text in self._numbers)
+
+
+def _place(run: Run) -> Place:
+    return run.settings["partition"], run.settings["leave_out"]
+
+
+def _value(left_out: str) -> str:
+    return left_out.partition("=")[2]
+
+
+def _row(runs: Sequence[Run], columns: Sequence[Column], expansions: bool) -> Row:
+    first = runs[0].settings
+    results = [run.result for run in runs if run.result]
+    label = first["method"] + (f"[{first['parameters']}]" if first["parameters"] else "")
+    if expansions:
+        label += f", expand {first['expand']}"
+    sent = [result["upload_bytes_per_client"] for result in results if result["upload_bytes_per_client"] is not None]
+    return Row(
+        label,
+        {name: first[name] for name in ROW},
+        tuple(_entry(runs, column) for column in columns),
+        max(sent, default=None),
+        _mean(results, "client_seconds"),
+        _mean(results, "server_seconds"),
+        tuple(dict.fromkeys(result["protection"] for result in results)),
+        tuple(dict.fromkeys(map(_promise, results))),
+    )
+
+
+def _entry(runs: Sequence[Run], column: Column) -> Entry:
+    own = [run for run in runs if _place(run) in column.places]
+    by_seed: dict[int, list[Run]] = {}
+    for run in own:
+        by_seed.setdefault(run.settings["seed"], []).append(run)
+    values, single = [], None
+    for group in by_seed.values():
+        found = [value for run in group if run.result and (value := column.value(run.result)) is not None]
+        if len(found) == len(column.places):
+            values.append(fmean(value for value, _ in found))
+            single = found[0][1] if len(found) == 1 else None
+    interval = student_interval(values) if len(values) > 1 else single
+    return Entry(
+        fmean(values) if values else None,
+        (max(0.0, interval[0]), min(1.0, interval[1])) if values and interval is not None else None,
+        len(values),
+        tuple(dict.fromkeys(run.refusal for run in own if run.refusal is not None)),
+        tuple(dict.fromkeys(_why_unprotected(run) for run in own if run.result and _is_bare(run))) if values else (),
+    )
+
+
+def _is_bare(run: Run) -> bool:
+    """Whether a run had no protection although one was asked for."""
+    asked = run.unprotected is not None or run.settings["protection"] != "none"
+    return run.result is not None and asked and run.result["protection"] == "none"
+
+
+def _why_unprotected(run: Run) -> str:
+    """Why: the refusal of what was asked for, or what a baseline says of itself."""
+    if run.unprotected is not None:
+        return run.unprotected
+    notes = run.result["notes"] if run.result else []
+    return "; ".join(notes) or "there is no sum that could be protected"
+
+
+def _promise(result: Mapping[str, Any]) -> str:
+    if result["epsilon"] == "inf":
+        return "none"
+    delta = f"{result['delta']:g}".replace("e-0", "e-")
+    return f"{result['epsilon']:g} (δ {delta}, {result['adjacency']}, {result['unit']})"
+
+
+def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
+    """The texts of one row."""
+    bare = {why for entry in row.entries for why in entry.unprotected}
+    shown = [_shown(entry, marks) for entry in row.entries]
+    ran = [
+        name + (marks.of(*map(_unprotected, sorted(bare))) if name == "none" and bare else "")
+        for name in row.protections
+    ]
+    finite = [promise for promise in row.promises if promise != "none"]
+    blind = marks.of(OPENED_ONLY) if finite and "none" in row.protections else ""
+    sent = f"{row.bytes_per_client:,}" if row.bytes_per_client is not None else DASH
+    costs = (sent, _seconds(row.client_seconds), _seconds(row.server_seconds), ", ".join(row.promises) or DASH)
+    return row.label, *shown, *costs[:3], costs[3] + blind, ", ".join(ran) or DASH
+
+
+OPENED_ONLY = "ε bounds what is released, not what the server sees: it sees what every client sends."
+
+
+def _unprotected(why: str) -> str:
+    reason, _, _ = why.partition("; give --protection none")  # the remedy is what was done
+    return f"Ran without protection: {reason}."
+
+
+def _shown(entry: Entry, marks: _Marks) -> str:
+    told = marks.of(*map(_unprotected, entry.unprotected), *(f"Refused: {reason}." for reason in entry.refusals))
+    if entry.accuracy is None:
+        return DASH + told
+    return shown_accuracy(entry.accuracy, entry.interval, entry.seeds, len(entry.refusals)) + told
+
+
+def _seconds(value: float | None) -> str:
+    return DASH if value is None else f"{value:.3g}" if value < 1 else f"{value:.1f}"
+
+
+def _mean(results: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [result[name] for result in results if result[name] is not None]
+    return fmean(values) if values else None
+
+
+def _plain_entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "accuracy": entry.accuracy,
+        "interval": list(entry.interval) if entry.interval is not None else None,
+        "interval_kind": _kind(entry),
+        "seeds": entry.seeds,
+        "refused": list(entry.refusals),
+        "unprotected_because": list(entry.unprotected),
+    }
+
+
+def _kind(entry: Entry) -> str | None:
+    if entry.interval is None:
+        return None
+    return "student-t over seeds" if entry.seeds > 1 else "clopper-pearson"

@@ -1,0 +1,86 @@
+"""`secagg compare`: its options are those of simulate, what it prints, and what it refuses."""
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.cli.compare import compare
+from secagg.cli.simulate import simulate
+from tests.cli.command import Command
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A small file of features."""
+    path = tmp_path / "small.npz"
+    labels = np.arange(90) % 3
+    np.savez(path, features=np.random.default_rng(0).normal(size=(90, 4)) + labels[:, None], labels=labels)
+    return path
+
+
+def test_takes_what_simulate_takes() -> None:
+    """Every option of simulate is there, but for the method, its parameters and the seed, which have their own form."""
+    assert set(inspect.signature(simulate).parameters) - set(inspect.signature(compare).parameters) == {
+        "method",
+        "parameters",
+        "seed",
+    }
+
+
+def test_table(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """The table goes to stdout with its notes, the rest to stderr, and the files into the folder."""
+    said = secagg("compare", "--methods", "fedcgs[refine=1],fedavg-one-shot", "--dataset", data, "--out",
+                  tmp_path / "out", "--partition", "dirichlet:0.5,1", "--seeds", 1, "--workers", 1)  # fmt: skip
+    assert said.code == 0, said
+    header, _, *rows = said.out.splitlines()[:4]
+    assert header.split()[:3] == ["method", "dirichlet:0.5", "dirichlet:1"]
+    assert rows[0].startswith("fedcgs[refine=1]")
+    assert rows[0].endswith("masked")
+    assert rows[1].startswith("fedavg-one-shot")
+    assert rows[1].endswith("none¹")
+    assert "\n¹ Ran without protection: fedavg-one-shot cannot run masked" in said.out
+    assert (tmp_path / "out" / "table.tex").exists()
+
+
+def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """`--json -` prints the results and nothing else, and `--quiet` says nothing."""
+    arguments = ["--methods", "prototypes", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--quiet"]
+    said = secagg("compare", *arguments, "--json", "-")
+    assert (said.code, said.err) == (0, "")
+    assert said.json["version"] == 1
+    assert said.json["rows"][0]["protections"] == ["masked"]
+
+
+def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """When nothing could run, the exit code is 2, one line gives a reason, and earlier results stay."""
+    (tmp_path / "results.csv").write_text("earlier")
+    said = secagg("compare", "--methods", "magic", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--quiet")
+    assert said.code == 2
+    assert "every run was refused: " in said.complaint
+    assert "magic" in said.complaint
+    assert (tmp_path / "results.csv").read_text() == "earlier"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--methods", ""],
+        ["--methods", "fedcgs["],
+        ["--methods", "fedcgs,,prototypes"],
+        ["--methods", "fedcgs", "--clients", "3,5"],
+        ["--methods", "fedcgs", "--method", "fedcgs"],
+        ["--methods", "fedcgs", "--leave-out", "domain"],
+        ["--methods", "fedcgs", "--leave-out", "domain=*"],
+        ["--methods", "fedcgs", "--seeds", "0"],
+    ],
+    ids=" ".join,
+)
+def test_bad_option(secagg: Command, tmp_path: Path, arguments: list[str]) -> None:
+    """What cannot be compared is said in one line before anything runs."""
+    said = secagg("compare", "--quiet", "--out", tmp_path / "out", *arguments)
+    assert said.code == 2
+    assert said.complaint
+    assert not (tmp_path / "out").exists()

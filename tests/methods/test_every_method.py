@@ -1,0 +1,78 @@
+"""Every method of the registry, under every protection, with and without noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods import METHODS, method_named
+from methods.baselines import BASELINES
+from methods.method import DOMAINS
+from secagg.data import Dataset, open_dataset
+from secagg.errors import BadInput
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
+
+PROTECTIONS = ("masked", "shared", "encrypted")
+PROMISE = {"epsilon": 4.0, "delta": 1e-5, "adjacency": "add-remove"}
+CHANCE = 0.1
+
+
+def settings_of(name: str, **given: Any) -> SimulationSettings:
+    """Four clients; short trainings; domains only behind a gate, as a plan must have it."""
+    parameters = method_named(name).parameters
+    short = "epochs=20" if "epochs" in parameters else ""
+    gate = 2 if DOMAINS in parameters and "epsilon" not in given else 0
+    return SimulationSettings(method=name, parameters=short, clients=4, class_gate=gate, **given)
+
+
+def check_bits(name: str, data: Dataset, least: float, **given: Any) -> None:
+    """All protections open the same bits, from which one head comes, better than `least`."""
+    runs = [simulate_dataset(data, settings_of(name, protection=each, **given)) for each in PROTECTIONS]
+    assert len({run.to_json()["aggregate_sha256"] for run in runs}) == 1
+    assert len({run.to_json()["head_sha256"] for run in runs}) == 1
+    assert runs[0].evaluation is not None
+    assert runs[0].evaluation.accuracy > least
+
+
+def check_noise(name: str, data: Dataset, **given: Any) -> None:
+    """Under every protection the plan carries the promise, and the head is better than chance."""
+    for each in PROTECTIONS:
+        run = simulate_dataset(data, settings_of(name, protection=each, **PROMISE, **given))
+        assert run.promise is not None
+        assert "epsilon 4" in run.promise
+        assert run.evaluation is not None
+        assert run.evaluation.accuracy > CHANCE
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_protection_opens_the_same_bits(name: str) -> None:
+    """Without noise masked, shared and encrypted give one sum and one head, which knows the digits."""
+    check_bits(name, open_dataset("digits"), 0.8)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_noise(name: str) -> None:
+    """At ε = 4 every method runs under every protection."""
+    check_noise(name, open_dataset("digits"), expand=128)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_what_no_protection_can_hide_is_refused_with_its_reason(name: str, protection: str) -> None:
+    """A baseline runs under `none` alone, and says why."""
+    with pytest.raises(BadInput) as refusal:
+        simulate_dataset(open_dataset("digits"), SimulationSettings(method=name, protection=protection, clients=4))
+    assert "--protection none" in str(refusal.value)
+    assert len(refusal.value.problem) > 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_on_cifar_features(name: str, data_folder: Path) -> None:
+    """The same, on the 256 features of 50,000 CIFAR-10 images."""
+    data = open_dataset(str(data_folder / "cifar10_resnet18_layer3_features.npz"))
+    check_bits(name, data, 0.5)
+    check_noise(name, data)

@@ -1,0 +1,1 @@
+"""Numbers of the papers and of stored data, made again."""

@@ -1,0 +1,150 @@
+"""Canaries in one run: planted in a simulated one, or by a member in its own data before a real one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data import Dataset
+from secagg.data import Records as DataRecords
+from secagg.data.records import BAD
+from secagg.errors import BadInput
+from secagg.experiments.features import Features
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import Cast
+from secagg.parties import LocalRecords, Pipeline
+from secagg.parties.memory import write_synced
+from secagg.plan import Plan
+from threat_models.estimation import Canaries, draw_canaries
+from threat_models.estimation.planted import fair_coins
+from threat_models.evidence.simulation import main_session, records_of
+from threat_models.session import Records, Session
+
+COINS = "included"
+"""The array of a canary file that holds the coins, beside `features` or `images` and `labels`."""
+CANARY_FILE, DATA_FILE = "canaries.npz", "data.npz"
+SEED = 20_230_515
+"""Of the canaries' directions; never of their coins."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """A session with canaries in it, and the records that took part beside them as far as the auditor knows."""
+
+    session: Session
+    canaries: Canaries
+    known: Records | None = field(repr=False)
+
+
+def plant(
+    dataset: Dataset,
+    settings: SimulationSettings,
+    count: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Planted:
+    """Simulate the plan once more, with canaries among the clients' records; the auditor knows all others.
+
+    The clients take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
+    """
+    features = Features.of(dataset, settings, progress)
+    cast = Cast.of(features, settings)
+    most = max(len(own) for own in cast.members.values()) + -(-count // len(cast.members))
+    if most > cast.setup.plan.max_records and settings.max_records is None:
+        cast = Cast.of(features, replace(settings, max_records=1 << (most - 1).bit_length()))
+    if most > cast.setup.plan.max_records:
+        raise BadInput(f"{count} canaries make a client hold {most} records", remedy="raise --max-records")
+    plan = cast.setup.plan
+    canaries = draw_canaries(plan, count, np.random.default_rng(SEED))
+    everyone = LocalRecords.pooled(list(cast.members.values()))
+    counted = everyone.labels != BAD
+    known = Records(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
+    turns = np.arange(count) % len(cast.members)
+    members = {
+        member: _with_canaries(own, canaries, (turns == place) & canaries.included)
+        for place, (member, own) in enumerate(sorted(cast.members.items()))
+    }
+    _, session = main_session(replace(cast, members=members))
+    return Planted(session, canaries, known)
+
+
+def _with_canaries(own: LocalRecords, canaries: Canaries, rows: NDArray[np.bool_]) -> LocalRecords:
+    """A client's records and the canaries at `rows`, of the first domain where there are any."""
+    count = int(rows.sum())
+    return LocalRecords.pooled(
+        [own, LocalRecords(canaries.integers[rows], canaries.labels[rows], np.zeros(count, dtype=np.int64))]
+    )
+
+
+def canaries_of(plan: Plan, path: Path) -> Canaries:
+    """The canaries of a file, as the plan makes them, and their coins. Raises BadInput for a file that is not one."""
+    read = Pipeline.of_plan(plan).records(str(path))
+    coins = read.columns.get(COINS)
+    if coins is None or not set(coins.tolist()) <= {"0", "1", "False", "True"}:
+        raise BadInput(f"{path} has no `{COINS}`, a coin for each canary", remedy="make it with `secagg canaries`")
+    records = _on_grid(plan, read)
+    if len(records) < len(read):
+        raise BadInput(f"{path}: {len(read) - len(records)} canaries are longer than the plan's radius")
+    return Canaries(records.integers, records.labels, np.isin(coins, ("1", "True")))
+
+
+def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) -> None:
+    """Write canaries with their coins, and the member's data with those that the coins put in.
+
+    Canaries are records of `spare`, which nobody has; without it, where a plan takes features as they are, they are
+    made, in the directions in which the member's own records are shortest. Raises BadInput for data that the plan does
+    not take, too few spare records, and a `folder` that holds such files already: coins are never thrown twice.
+    """
+    if plan.data_kind == "table":
+        raise BadInput("canaries are arrays, the plan takes tables", remedy="add spare rows by coins of your own")
+    if taken := [name for name in (CANARY_FILE, DATA_FILE) if (folder / name).exists()]:
+        raise BadInput(f"{folder} holds {taken[0]} already", remedy="choose another folder: coins are thrown once")
+    own = Pipeline.of_plan(plan).records(data)
+    inputs, labels = _spared(plan, spare, count) if spare is not None else _made(plan, own, count)
+    coins = fair_coins(count)
+    if len(own) + int(coins.sum()) > plan.max_records:
+        raise BadInput(f"{len(own)} records and canaries exceed the plan's {plan.max_records}", remedy="plant fewer")
+    if own.inputs.dtype != inputs.dtype:  # 8-bit images beside others
+        own_inputs, inputs = (each / 255 if each.dtype == np.uint8 else each for each in (own.inputs, inputs))
+    else:
+        own_inputs = own.inputs
+    name = "images" if plan.data_kind == "images" else "features"
+    folder.mkdir(parents=True, exist_ok=True)
+    _save(folder / CANARY_FILE, {name: inputs, "labels": labels, COINS: coins})
+    joined_labels = np.concatenate([own.labels, labels[coins]])
+    _save(folder / DATA_FILE, {name: np.concatenate([own_inputs, inputs[coins]]), "labels": joined_labels})
+
+
+def _on_grid(plan: Plan, read: DataRecords) -> Records:
+    features = Pipeline.of_plan(plan).features(read.inputs)
+    return records_of(plan, features, read, np.arange(len(read)))
+
+
+def _spared(plan: Plan, spare: str, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """`count` records of a file, at random."""
+    read = Pipeline.of_plan(plan).records(spare)
+    if len(read) < count:
+        raise BadInput(f"{spare} holds {len(read)} records, not {count}", remedy="plant fewer")
+    rows = np.random.default_rng().permutation(len(read))[:count]
+    return read.inputs[rows], read.labels[rows]
+
+
+def _made(plan: Plan, own: DataRecords, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Features that the plan's grid makes into `draw_canaries`, but for rounding."""
+    if plan.data_kind != "features" or plan.backbone != "features" or plan.expand:
+        raise BadInput("canaries of this plan are records that nobody has", remedy="give a file of them with --spare")
+    canaries = draw_canaries(plan, count, np.random.default_rng(SEED), _on_grid(plan, own))
+    inside = canaries.integers + np.sign(canaries.integers) / 4  # where the grid cuts towards 0, not at the edge
+    return inside * plan.grid.step + plan.centre, canaries.labels
+
+
+def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write arrays for nobody else's eyes."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    write_synced(path, content.getvalue())
