@@ -49,7 +49,7 @@ MEANING = {
     "adjacencies": "which neighbours count",
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
-    "refinement_without_noise": "whether each round of refinement or clustering may open an exact sum",
+    "refinement_without_noise": "whether refinement, clustering or a threshold may open further exact sums",
 }
 """One line of comment for each key of the file."""
 
@@ -121,7 +121,9 @@ class Policy:
         """
         honest = survivors - plan.colluders
         exact = math.isinf(plan.epsilon)
-        rounds = sum(plan.method_parameters.get(name, 0) for name in ("refine", "rounds")) if exact else 0
+        parameters = plan.method_parameters
+        further = sum(parameters.get(name, 0) for name in ("refine", "rounds")) + (parameters.get("threshold", -1) > -1)
+        rounds = further if exact else 0
         checks = {
             f"roster: the plan is for the roster {plan.roster.hex()}": plan.roster.hex() == self.roster,
             f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
