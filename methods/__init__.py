@@ -26,7 +26,8 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
     Raises BadInput for unknown names or types.
     """
     if name not in METHODS:
-        raise BadInput(f"unknown method {name!r}", remedy=f"the methods are {', '.join(sorted(METHODS))}")
+        problem = f"unknown method {name!r}: {', '.join(sorted(METHODS))} have a secure sum"
+        raise BadInput(problem, remedy="secagg methods lists them, and the baselines that simulate and compare take")
     given = dict(parameters or {})
     threshold = given.pop(GATE, 0)
     known = METHODS[name]().parameters

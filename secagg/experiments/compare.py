@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from methods import method_named
 from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
@@ -41,10 +42,15 @@ class Contender:
 
     @classmethod
     def read(cls, text: str) -> Contender:
-        """Read METHOD or METHOD[NAME=VALUE …], the brackets holding what --parameters takes. Raises BadInput."""
+        """Read METHOD or METHOD[NAME=VALUE …], the brackets holding what --parameters takes.
+
+        Raises BadInput, for a method that there is not as well.
+        """
         found = _CONTENDER.fullmatch(text.strip())
         if found is None:
             raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
+        if found[1] not in BASELINES:
+            method_named(found[1])
         return cls(found[1], " ".join((found[2] or "").split()))
 
 

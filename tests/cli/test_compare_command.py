@@ -56,7 +56,9 @@ def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> N
 def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
     """When nothing could run, the exit code is 2, one line gives a reason, and earlier results stay."""
     (tmp_path / "results.csv").write_text("earlier")
-    said = secagg("compare", "--methods", "magic", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--quiet")
+    said = secagg(
+        "compare", "--methods", "prototypes[magic=1]", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--quiet"
+    )
     assert said.code == 2
     assert "every run was refused: " in said.complaint
     assert "magic" in said.complaint

@@ -150,6 +150,12 @@ def test_no_contender(text: str) -> None:
         Contender.read(text)
 
 
+def test_unknown_method() -> None:
+    """A mistyped name is refused before anything runs."""
+    with pytest.raises(BadInput, match="unknown method 'ensembel'"):
+        Contender.read("ensembel")
+
+
 @pytest.mark.parametrize(
     ("contenders", "grid", "words"),
     [
