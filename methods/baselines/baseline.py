@@ -65,11 +65,13 @@ class Fitted:
     """What training gave; accuracy is the mean of the predictors'.
 
     `bytes_per_client`: most that one client sends. `client_seconds`: CPU seconds of all clients together, where told.
+    `note`: what else is to be known of this run, in one line.
     """
 
     predictors: tuple[Predictor, ...]
     bytes_per_client: int
     client_seconds: float | None = None
+    note: str = ""
 
 
 class Baseline(Protocol):

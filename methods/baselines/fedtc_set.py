@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
 from methods.fedtc import fit, nearest
 from secagg.errors import BadInput
+from secagg.privacy.paper_noise import paper_noise
+
+DELTA = 1e-5
+"""The δ at which a note states ε."""
+ROUNDED = 1e-3
+"""Records of length 1 are no further from it than this, once they are integers."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,17 @@ class FedTCSet:
     `keep` α and `batch` B as in the paper (Eq. 1-4); a last batch of fewer than B records is dropped, as there. A class
     of which a client keeps fewer than B records would vanish with it: these make one short batch. `epochs` and
     `momentum` of SGD as in `methods.fedtc`, every prototype weighing the same.
+
+    `noise` is the paper's on every prototype (Eq. 6), as `secagg.privacy.paper_noise` names it; the run's note says
+    what it is worth. Of records of length 1, none filtered out, another one of the same class in a batch of B moves one
+    prototype by at most 2/B. With the filter, or where no rule bounds the records, no ε holds.
     """
 
     keep: float = 0.99
     batch: int = 5
     epochs: int = 200
     momentum: float = 0.9
+    noise: str = ""
 
     name: ClassVar[str] = "fedtc-set"
     leaves: ClassVar[str] = "means of a few of the client's own records of a class, and how many there are of them"
@@ -42,14 +53,32 @@ class FedTCSet:
         if not 0 < self.keep <= 1 or self.batch < 1 or self.epochs < 1 or not 0 <= self.momentum < 1:
             problem = f"keep {self.keep}, batch {self.batch}, epochs {self.epochs} and momentum {self.momentum}"
             raise BadInput(problem, remedy="keep is above 0 and at most 1, the momentum from 0 to below 1")
+        if self.noise:
+            paper_noise(self.noise)
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
         """One head; the seed decides the batches. A client sends d float32 and a class for each prototype."""
         generator = np.random.default_rng(seed)
-        sets = [self.prototypes(client, generator) for client in holders(clients)]
+        held = holders(clients)
+        sets = [self.prototypes(client, generator) for client in held]
         rows, labels = (np.concatenate(parts) for parts in zip(*sets, strict=True))
+        note = ""
+        if self.noise:
+            mechanism = paper_noise(self.noise)
+            rows = mechanism.apply(rows, generator)
+            epsilon = mechanism.epsilon(sensitivity=self._moved(held), dimension=rows.shape[1], delta=DELTA)
+            tail = "the filter ranks records" if self.keep < 1 else "another record of the same label, public batches"
+            note = f"{mechanism.sentence(epsilon, DELTA)} ({tail})"
         head = fit(rows, labels, np.ones(len(labels)), classes, self.epochs, self.momentum)
-        return Fitted((Linear(head),), NUMBER * (rows.shape[1] + 1) * max(len(own) for _, own in sets))
+        number = max(len(own) for _, own in sets)
+        return Fitted((Linear(head),), NUMBER * (rows.shape[1] + 1) * number, note=note)
+
+    def _moved(self, clients: Sequence[ClientData]) -> float | None:
+        """How far one record moves the one prototype that it is in: 2/B at length 1; None where nothing bounds it."""
+        longest = max(float(np.abs(np.linalg.norm(client.features, axis=1) - 1).max()) for client in clients) + 1
+        if self.keep < 1 or longest > 1 + ROUNDED:
+            return None
+        return 2 * longest / min(self.batch, *(int(np.unique_counts(each.labels).counts.min()) for each in clients))
 
     def prototypes(
         self, client: ClientData, generator: np.random.Generator

@@ -1,5 +1,7 @@
 """FedTC's own form: the filter, the batches of a class, and what the set weighs."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from methods.baselines.baseline import ClientData
 from methods.baselines.fedtc_set import FedTCSet
 from secagg.errors import BadInput
 from secagg.head import head_digest
+from secagg.privacy.gaussian import epsilon_of
 
 GENERATOR = np.random.default_rng(41)
 LABELS = np.repeat([0, 1, 2], [23, 4, 10])
@@ -71,8 +74,30 @@ def test_set_of_all_clients_trains_one_head():
     assert not fitted.predictors[0].head.present[3]
 
 
+UNIT = FEATURES / np.linalg.norm(FEATURES, axis=1, keepdims=True)
+
+
+def test_noise_of_the_paper_moves_the_head_and_is_priced():
+    """Noise t·(1 − p) + N(0, s²) changes the head; the note has the ε of a record in the smallest batch (4)."""
+    quiet, noisy = FedTCSet(keep=1.0, epochs=5), FedTCSet(keep=1.0, epochs=5, noise="fedtc:gaussian:0.05:0.1")
+    client = ClientData.of(UNIT, LABELS)
+    (silent, loud) = (each.fit([client], 3, 0) for each in (quiet, noisy))
+    assert head_digest(silent.predictors[0].head) != head_digest(loud.predictors[0].head)
+    assert silent.note == ""
+    epsilon = epsilon_of(2 * 0.9 / 4 / 0.05, 1e-5)  # the class of four records is one batch
+    stated = float(re.search(r"epsilon ([\d.]+)", loud.note)[1])
+    assert epsilon <= stated <= epsilon * 1.001
+
+
+@pytest.mark.parametrize(("given", "features"), [({"keep": 0.99}, UNIT), ({"keep": 1.0}, FEATURES)])
+def test_no_epsilon_without_a_bound(given, features):
+    """A filter that ranks records, and records of any length, leave no ε."""
+    fitted = FedTCSet(**given, epochs=1, noise="fedtc:gaussian").fit([ClientData.of(features, LABELS)], 3, 0)
+    assert "no differential privacy" in fitted.note
+
+
 @pytest.mark.parametrize(
-    "given", [{"keep": 0.0}, {"keep": 1.1}, {"batch": 0}, {"epochs": 0}, {"momentum": 1.0}], ids=str
+    "given", [{"noise": "magic"}, {"keep": 0.0}, {"keep": 1.1}, {"batch": 0}, {"epochs": 0}, {"momentum": 1.0}], ids=str
 )
 def test_impossible_parameters_are_refused(given):
     """Each parameter has its range."""
