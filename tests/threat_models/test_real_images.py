@@ -1,4 +1,4 @@
-"""Inversion of CIFAR-10 features by level of protection, as in FedCGS, Fig. 4: a client with 4 images of one class.
+"""Inversion of CIFAR-10 features by level of protection, as in FedCGS, Fig. 4: a client with a few images of one class.
 
 `pytest -m long -rP tests/threat_models/test_real_images.py` prints the figures; with `--basetemp DIR` the
 pictures are in DIR.
@@ -15,7 +15,6 @@ from tests.threat_models.attacks.sums import plan_of, records_of, seen_by, sessi
 from tests.threat_models.backbones import ResNet18, SqueezeNet
 from threat_models.attacks.image_prior import deep_image_prior
 from threat_models.attacks.inversion import examine, inverter, score
-from threat_models.attacks.levels import RAW
 from threat_models.attacks.unmixing import sum_of
 from threat_models.evidence.simulation import joined
 from threat_models.findings import Verdict
@@ -95,36 +94,38 @@ def remembering(invert):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("split", ["file", 1])
+@pytest.mark.parametrize("split", ["file", 7])
 def test_deep_image_prior_by_level(data_folder, tmp_path, split):
-    """Of 4 images of one class each comes back from its feature and from (N, A, B), from no mean, and less from noise.
+    """Images of one class come back from their features and their client's (N, A, B), not from the means of the sum.
 
-    The scene of FedCGS, Fig. 4, without public images for the attack. Deterministic up to rounding; the order of the
-    file was looked at while the attack was made, the other was not.
+    The scene of FedCGS, Fig. 4, with 8 images (4 are too few for an interval), no public image used. Deterministic up
+    to rounding. The attack was tuned on the order of the file; the other confirms it.
     """
-    plan, parts, knowledge = federation(data_folder, ResNet18, split, 4, one_class=True)
+    plan, parts, everyone = federation(data_folder, ResNet18, split, 8, one_class=True)
+    known = np.array([owner != "client-1" for owner in everyone.owners])
+    owners = tuple(owner for owner in everyone.owners if owner != "client-1")
+    knowledge = replace(everyone, candidates=everyone.candidates.take(known), owners=owners)
     invert = remembering(inverter(knowledge, plan, method="deep image prior"))
-    exact = session_of(plan, parts)
     noise = sum_of(joined(*parts), plan, sigma=1.0)
-    noisy = session_of(replace(plan, protection="masked"), parts, release=noise, noise={"counts": None})
-    clear = examine(seen_by("curious_server", exact), knowledge, lambda *_: None, invert)
-    hidden = examine(seen_by("curious_server", noisy), knowledge, lambda *_: None, invert)
-    for name, finding in (("clear", clear), ("hidden", hidden)):
+    masked = replace(plan, protection="masked")
+    sessions = {
+        "clear": session_of(plan, parts),
+        "masked": session_of(masked, parts),
+        "noisy": session_of(masked, parts, release=noise, noise={"counts": None}),
+    }
+    found = {}
+    for name, session in sessions.items():
         (tmp_path / name).mkdir()
-        show(f"{name}, split {split}", finding, tmp_path / name)
-    assert clear.verdict is Verdict.SUCCEEDS
-    assert all(control.holds for control in clear.controls)
-    for level in (RAW, CLIENT):
-        assert rate(clear, level).value >= 0.75
-        assert rank(clear, level).high < 0.1
-    for finding, level in ((clear, SUM), (hidden, NOISY)):
-        assert rank(finding, level).value > 2 * rank(clear, RAW).value
-        assert f"From the {level}" not in finding.sentence
-    assert hidden.verdict is not Verdict.SUCCEEDS
+        found[name] = examine(seen_by("curious_server", session), knowledge, lambda *_: None, invert)
+        show(f"{name}, split {split}", found[name], tmp_path / name)
+        assert all(control.holds for control in found[name].controls)
+    assert [each.verdict for each in found.values()] == [Verdict.SUCCEEDS, Verdict.FAILS, Verdict.FAILS]
+    assert rank(found["clear"], CLIENT).high < rank(found["masked"], SUM).value
+    assert rank(found["clear"], CLIENT).high < rank(found["noisy"], NOISY).value
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("split", ["file", 1, 2])
+@pytest.mark.parametrize("split", ["file", 1, 2, 7])
 def test_decoder_and_descent_by_level(data_folder, tmp_path, split):
     """Of a client's 30 images many are re-identified from its (N, A, B), none beyond its class from the sum's means.
 
@@ -140,10 +141,10 @@ def test_decoder_and_descent_by_level(data_folder, tmp_path, split):
 
 
 @pytest.mark.long
-def test_squeezenet_hides_images_by_itself(data_folder):
+def test_squeezenet_features_are_met_by_other_images(data_folder):
     """At 32 pixels its feature is met for some images, and theirs are other images all the same.
 
-    A median of 21 of its 512 features are not 0: the control on raw features cannot be expected to succeed there.
+    A median of 21 of its 512 features are not 0: what is missing is no better descent but knowledge of images.
     """
     plan, _, knowledge = federation(data_folder, SqueezeNet, "file", 4, one_class=False)
     features = knowledge.candidates.features
@@ -160,3 +161,22 @@ def test_squeezenet_hides_images_by_itself(data_folder):
     assert met.sum() >= 3
     assert ranks.mean() > 0.25
     assert ranks[met].mean() > 0.25
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("split", ["file", 7])
+def test_squeezenet_shows_some_images_to_a_decoder(data_folder, split):
+    """Public images make up for it in part: of 120 more are re-identified than by their class, too few for 16 to tell.
+
+    That 120 are needed was seen on the order of the file; the other confirms it.
+    """
+    plan, _, knowledge = federation(data_folder, SqueezeNet, split, 30, one_class=False)
+    rows, public = np.arange(120), knowledge.public
+    means = np.stack([public.integers[public.labels == label].mean(axis=0) for label in range(10)])
+    decode = inverter(knowledge, plan, method="decoder")
+    raw = score(decode(knowledge.candidates.integers[rows] / plan.levels), knowledge, rows)
+    alone = score(decode(means[knowledge.candidates.labels[rows]] / plan.levels), knowledge, rows)
+    for name, scores in (("raw", raw), ("class alone", alone)):
+        print(f"{name}: {scores.rate}, mean rank in class {np.mean(scores.nearer):.3f}")
+    assert raw.tells_more_than(alone)
+    assert raw.rate.high < 0.5

@@ -56,7 +56,7 @@ def deep_image_prior(
     grid: Grid,
     *,
     steps: int = 200,
-    restarts: int = 2,
+    restarts: int = 4,
     seed: int = 0,
 ) -> Floats:
     """As `descend`, for images of `shape` (h, w, c), each the output of its own small untrained network.

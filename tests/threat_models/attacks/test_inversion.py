@@ -193,7 +193,7 @@ def test_every_method_can_be_asked_for(method):
 
 
 def test_without_a_way_back_it_does_not_apply():
-    """Neither backbone nor public images, no images at all, or nobody known: not applicable, and says why."""
+    """Neither backbone nor public images, no images at all, or nobody known: not applicable, in one sentence why."""
     session, knowledge = federation([20, 20])
     through, nothing = through_a_network(knowledge)
     parts = [nothing.candidates.take(np.array(nothing.owners) == f"client-{index}") for index in range(2)]
@@ -206,6 +206,7 @@ def test_without_a_way_back_it_does_not_apply():
         finding = INVERSION.run((seen_by("curious_server", seen),), known, lambda *_: None)
         assert finding.verdict is Verdict.NOT_APPLICABLE
         assert why in finding.sentence
+        assert finding.sentence.startswith("The ")
 
 
 def test_a_blind_attack_says_so():
