@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli import (
+    adapt,
     audit,
     backbone,
     canaries,
@@ -59,6 +60,7 @@ app.command("simulate")(simulate.simulate)
 app.command("sweep")(sweep.sweep)
 app.command("compare")(compare.compare)
 app.command("predict")(evaluate.predict)
+app.command("adapt")(adapt.adapt_head)
 app.command("verify")(evaluate.verify)
 app.command("audit")(audit.audit)
 app.command("methods")(methods.methods)

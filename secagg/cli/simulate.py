@@ -67,6 +67,13 @@ def simulate(
     levels: LevelsOption = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
     leave_out: LeaveOutOption = None,
+    adapt: Annotated[
+        str,
+        typer.Option(
+            help="What each client trains after the sum: align:LAMBDA or distil:BETA, and :SHOTS of each class.",
+            metavar="HOW",
+        ),
+    ] = "",
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
@@ -103,6 +110,7 @@ def simulate(
         levels=levels,
         max_records=max_records,
         leave_out=leave_out,
+        adapt=adapt,
         dropouts=dropouts,
         colluders=colluders,
         seed=seed,
@@ -139,6 +147,9 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     for name, found in (content["by_domain"] or {"domains": {}})["domains"].items():
         where = "left out" if found["left_out"] else "in clients"
         rows.append((f"accuracy on {name}", f"{100 * found['accuracy']:.2f} % of {found['total']} ({where})"))
+    for name, share in (content["adaptation"] or {}).items():
+        if isinstance(share, float):
+            rows.append((f"adaptation, {name.replace('_', ' ')}", f"{100 * share:.2f} %"))
     names = [*("protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client")]
     names += [*("bytes_saved_by_grid", "bad_records", "aggregate_sha256", "head_sha256")]
     rows += [(name.replace("_", " "), str(content[name])) for name in names if content[name] not in (None, 0)]

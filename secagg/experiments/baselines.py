@@ -34,7 +34,7 @@ DP_SGD = "dp-sgd"
 BASELINES = (DP_SGD, *UNPROTECTED)
 FEDERATED = (
     *("covariance", "ridge", "refine", "class_gate", "unit", "noise", "shares"),
-    *("dropouts", "colluders", "radius", "levels", "max_records"),
+    *("dropouts", "colluders", "radius", "levels", "max_records", "adapt"),
 )
 """Settings without a meaning where there is no secure sum."""
 
@@ -89,6 +89,7 @@ def _unprotected(
         notes=(
             f"no protection; what leaves a client: {baseline.leaves}",
             *([f"{empty} of {len(clients)} clients hold no record"] if empty else []),
+            *([fitted.note] if fitted.note else []),
         ),
         seconds=clock.laps,
         client_seconds=at_clients / len(clients) if at_clients is not None else None,

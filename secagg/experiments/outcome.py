@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
 from methods.gate import GatedRound
 from methods.method import domains_of
+from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Evaluation, LinearHead, head_digest
@@ -41,7 +42,8 @@ class SimulationResult:
     `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends.
     `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
-    handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features.
+    handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
+    or the training of which `adapted` tells.
     """
 
     settings: SimulationSettings
@@ -59,6 +61,7 @@ class SimulationResult:
     client_seconds: float | None = None
     server_seconds: float | None = None
     baseline_bytes: int | None = None
+    adapted: AdaptedClients | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file; null where a baseline has nothing."""
@@ -85,6 +88,7 @@ class SimulationResult:
             "accuracy_interval": list(test.interval) if test else None,
             "accuracy_reference": reference.accuracy if reference else None,
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
+            "adaptation": asdict(self.adapted) if self.adapted else None,
             "promise": self.promise,
             "head_sha256": head_digest(self.head) if self.head is not None else None,
             "bad_records": self.bad_records,

@@ -9,6 +9,8 @@ from typing import Any
 from methods import parameters_of
 from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
+from secagg.head import Adaptation
+from secagg.head.adaptation import PROTOTYPICAL
 from secagg.parties.planning import PlanChoices
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
@@ -24,8 +26,9 @@ class SimulationSettings:
 
     `parameters` are those of the method, "slots=64 keep=0.9" say. `clients` None: one per table of a folder, one per
     value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`. `normalise`, `levels` and
-    `max_records` None: by rule. `seed` moves the partition and the choice of dropouts (and the baselines' training),
-    nothing else: keys, masks and noise are never seeded.
+    `max_records` None: by rule. `adapt`, "align:1" say, is what each client trains after the sum. `seed` moves the
+    partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and noise are never
+    seeded.
     """
 
     method: str = "fedcgs"
@@ -51,6 +54,7 @@ class SimulationSettings:
     levels: int | None = None
     max_records: int | None = None
     leave_out: str | None = None
+    adapt: str = ""
     dropouts: int = 0
     colluders: int = 0
     seed: int = 0
@@ -67,6 +71,8 @@ class SimulationSettings:
                 raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
+        if self.adaptation is not None:
+            self._check_adaptation(self.adaptation)
         if self.paper_noise and self.class_gate:
             raise BadInput(f"the noise {self.noise} has no census", remedy="leave out --class-gate")
         if self.paper_noise and (not self._sends_prototypes or math.isfinite(self.epsilon)):
@@ -82,6 +88,24 @@ class SimulationSettings:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
+
+    @property
+    def adaptation(self) -> Adaptation | None:
+        """What `adapt` says, if anything. Raises BadInput when it cannot be read."""
+        return Adaptation.read(self.adapt) if self.adapt else None
+
+    def _check_adaptation(self, adaptation: Adaptation) -> None:
+        """Raise BadInput for what could only be refused after the sum."""
+        if self.refine:
+            raise BadInput("a refined head cannot be adapted", remedy="leave out --refine or --adapt")
+        if self.leave_out is not None:
+            problem = "--adapt measures clients on each other's domains, --leave-out on one that none has"
+            raise BadInput(problem, remedy="leave out one of them")
+        if adaptation.loss == "align" and not (
+            self.method in PROTOTYPICAL or "personalise=1" in self.parameters.split()
+        ):
+            remedy = 'give fedcgs --parameters "personalise=1", or use distil'
+            raise BadInput(f"{self.method} hands out no class means to align with", remedy=remedy)
 
     @property
     def _sends_prototypes(self) -> bool:

@@ -21,6 +21,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset, Origin, Records
 from secagg.data.records import DOMAIN
 from secagg.errors import BadInput
+from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
@@ -30,7 +31,7 @@ from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import radius_of, round_up
-from secagg.head import evaluate
+from secagg.head import LinearHead, evaluate
 from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
@@ -94,6 +95,8 @@ def simulate_features(features: Features, settings: SimulationSettings, clock: C
     last, result, measured = _run(setup, cast.keys, members, leaves, settings.paper_noise, clock)
     head, reference = result.require_head(), pooled_result(setup, records).require_head()
     clock.lap("reference")
+    adapted = _adapted(cast, settings, head)
+    clock.lap("adaptation")
     sent = max(measured.client_bytes[member] for member in result.members)
     return SimulationResult(
         settings=settings,
@@ -110,7 +113,15 @@ def simulate_features(features: Features, settings: SimulationSettings, clock: C
         seconds=clock.laps,
         client_seconds=sum(measured.client_cpu.values()) / len(members),
         server_seconds=sum(measured.server_seconds.values()),
+        adapted=adapted,
     )
+
+
+def _adapted(cast: Cast, settings: SimulationSettings, head: LinearHead) -> AdaptedClients | None:
+    if settings.adaptation is None:
+        return None
+    rows = tuple(cast.rows.values())
+    return adapt_clients(cast.features, rows, head, settings.method, cast.setup.plan.grid, settings.adaptation)
 
 
 def simulate(

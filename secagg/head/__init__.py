@@ -1,5 +1,6 @@
 """Heads: closed-form discriminant, layers behind an adapter, evaluation, digest and export."""
 
+from secagg.head.adaptation import Adaptation, adapt, class_means
 from secagg.head.adapter import Adapter
 from secagg.head.discriminant import discriminant
 from secagg.head.evaluation import Evaluation, evaluate
@@ -16,11 +17,14 @@ from secagg.head.noise_aware import noise_aware_discriminant
 from secagg.head.release import ReleaseNoise
 
 __all__ = [
+    "Adaptation",
     "Adapter",
     "Evaluation",
     "LinearHead",
     "Recentring",
     "ReleaseNoise",
+    "adapt",
+    "class_means",
     "discriminant",
     "evaluate",
     "head_digest",

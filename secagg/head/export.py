@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     import torch
 
 _RECENTRING = ("recentring_matrix", "recentring_centre")
+_MEANS = "means"
 
 
 def to_safetensors(head: LinearHead, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: `weight`, `bias`, what stands before them, and a mapping of texts to texts.
+    """Return a file's bytes: `weight`, `bias`, what stands before them, `means`, and a mapping of texts to texts.
 
     An adapter's layers are named by its kind, from "stacked.0.weight" on.
     """
     from safetensors.numpy import save
 
-    names = ("weight", "bias", *(_names(head.before) if head.before is not None else ()))
+    names = ["weight", "bias", *(_names(head.before) if head.before is not None else ())]
+    names += [_MEANS] if head.means is not None else []
     tensors = dict(zip(names, map(np.ascontiguousarray, head.arrays), strict=True))
     return save(tensors, metadata=dict(metadata))
 
@@ -69,7 +71,8 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
     if not {"weight", "bias"} <= set(tensors):
         raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
     weight, bias = tensors.pop("weight"), tensors.pop("bias")
-    return LinearHead(weight, bias, _before(tensors)), dict(header.get("__metadata__", {}))
+    means = tensors.pop(_MEANS, None)
+    return LinearHead(weight, bias, _before(tensors), means), dict(header.get("__metadata__", {}))
 
 
 def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,12 +59,14 @@ class LinearHead:
     """`weight` (C, d) and `bias` (C,), finite float32; score = weight · feature + bias in feature units.
 
     A class that had no records has zero weights and the bias −10³⁰. A head with something `before` takes features that
-    went through that.
+    went through that. `means` (C, inputs), of the classes' records and zero for an absent class, predict nothing: they
+    are for local adaptation (FedCGS Eq. 12).
     """
 
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     before: Recentring | Adapter | None = None
+    means: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         good = self.weight.ndim == 2 and self.bias.shape == self.weight.shape[:1]
@@ -73,6 +76,11 @@ class LinearHead:
             raise BadInput("the head has NaN or infinite entries", remedy="raise the ridge")
         if self.before is not None and self.before.outputs != self.weight.shape[1]:
             raise BadInput("the head and what stands before it are for different features")
+        if self.means is not None:
+            if self.means.shape != (len(self.bias), self.inputs) or self.means.dtype != np.float32:
+                raise BadInput(f"class means are float32 (C, d), got {self.means.shape}")
+            if not np.isfinite(self.means).all():
+                raise BadInput("the class means have NaN or infinite entries")
 
     @property
     def inputs(self) -> int:
@@ -81,8 +89,9 @@ class LinearHead:
 
     @property
     def arrays(self) -> tuple[NDArray[np.float32], ...]:
-        """Weights, biases, then what stands before them."""
-        return (self.weight, self.bias, *(self.before.arrays if self.before is not None else ()))
+        """Weights, biases, what stands before them, then the means."""
+        before = self.before.arrays if self.before is not None else ()
+        return (self.weight, self.bias, *before, *(() if self.means is None else (self.means,)))
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -93,9 +102,10 @@ class LinearHead:
 def head_digest(head: LinearHead) -> str:
     """SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else.
 
-    Those of an adapter's layers follow; a recentring is no part of it.
+    Those of an adapter's layers follow, then class means if it carries any; a recentring is no part of it.
     """
-    arrays = head.arrays if isinstance(head.before, Adapter) else (head.weight, head.bias)
+    adapter = head.before.arrays if isinstance(head.before, Adapter) else ()
+    arrays = (head.weight, head.bias, *adapter, *(() if head.means is None else (head.means,)))
     return hashlib.sha256(b"".join(array.astype("<f4").tobytes() for array in arrays)).hexdigest()
 
 
@@ -104,10 +114,20 @@ def predict(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.int64
 
     Raises BadInput for another d.
     """
+    return np.concatenate([np.argmax(block, axis=1) for block in _blocks(head, features)]).astype(np.int64)
+
+
+def scores(head: LinearHead, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the classes' scores (n, C) for features (n, d). Raises BadInput for another d."""
+    return np.concatenate(list(_blocks(head, features)))
+
+
+def _blocks(head: LinearHead, features: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Scores of some rows after the others; at least one block, which may be empty."""
     if features.ndim != 2 or features.shape[1] != head.inputs:
         problem = f"the head takes {head.inputs} features, got records of shape {features.shape[1:]}"
         raise BadInput(problem, remedy="use the backbone and the expansion that the head was made with")
     weight, bias = head.weight.T.astype(np.float64), head.bias.astype(np.float64)
     prepared = head.before.apply if head.before is not None else np.asarray
-    blocks = [prepared(features[start : start + ROWS]) @ weight + bias for start in range(0, len(features), ROWS)]
-    return np.concatenate([np.argmax(block, axis=1) for block in blocks] or [np.zeros(0)]).astype(np.int64)
+    for start in range(0, max(1, len(features)), ROWS):
+        yield prepared(features[start : start + ROWS]) @ weight + bias

@@ -134,6 +134,22 @@ def test_safetensors_keep_the_recentring(tmp_path):
         load_safetensors(tmp_path / "head.safetensors")
 
 
+def test_safetensors_keep_the_class_means(tmp_path):
+    """Class means are kept to the bit and are part of the digest; of another shape or type they are refused."""
+    means = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for before in (None, RECENTRING):
+        head = LinearHead(WEIGHT, HEAD.bias, before, means)
+        save_safetensors(head, tmp_path / "head.safetensors", {})
+        loaded, _ = load_safetensors(tmp_path / "head.safetensors")
+        assert (loaded.means == means).all()
+        assert head_digest(loaded) == head_digest(head)
+        other = LinearHead(WEIGHT, HEAD.bias, before, np.nextafter(means, np.float32(9)))
+        assert len({head_digest(each) for each in (HEAD, head, other)}) == 3
+    for wrong in (means[:1], means.astype(np.float64), means * np.float32(np.nan)):
+        with pytest.raises(BadInput, match="class means"):
+            LinearHead(WEIGHT, HEAD.bias, means=wrong)
+
+
 def test_fortran_ordered_weights_survive(tmp_path):
     """The weights' memory layout does not change what is saved."""
     save_safetensors(LinearHead(np.asfortranarray(WEIGHT), HEAD.bias), tmp_path / "head.safetensors", {})

@@ -1,5 +1,7 @@
 """FedCGS: its blocks, its parameters, and its accuracy on real data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -100,7 +102,7 @@ def test_parameters_make_the_method_again():
     for name in METHODS:
         method = method_named(name)
         assert method_named(method.name, method.parameters) == method
-    parameters = {"covariance": "total", "ridge": 1, "refine": 3}
+    parameters = {"covariance": "total", "ridge": 1, "refine": 3, "personalise": 0}
     assert method_named("fedcgs", parameters).parameters == parameters
     assert method_named("fedcgs").parameters["refine"] == 0
 
@@ -108,7 +110,7 @@ def test_parameters_make_the_method_again():
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("fedavg", {}, "the methods are fedcgs"),
+        ("fedavg", {}, "unknown method 'fedavg': fedcgs, fedtc, mpft, prototypes have a secure sum"),
         ("fedcgs", {"rounds": 3}, "it has covariance, ridge, refine"),
         ("fedcgs", {"covariance": "diagonal"}, "within or total"),
         ("fedcgs", {"covariance": 1}, "its default is 'within'"),
@@ -129,3 +131,27 @@ def test_unknown_method_or_parameter_is_refused(name, parameters, words):
     """Names, parameters and values that do not exist are refused with those that do."""
     with pytest.raises(BadInput, match=words):
         method_named(name, parameters)
+
+
+@pytest.mark.parametrize("centre", [0.0, 0.25])
+def test_personalise_adds_the_class_means(centre):
+    """With personalise=1 the head is the same to the bit and carries the class means, zero for an absent class."""
+    features = np.random.default_rng(2).uniform(-0.5, 0.5, size=(40, 3))
+    labels = np.arange(40) % 2
+    grid = Grid(2.0, 1 << 16, centre)
+    examples = Examples.of(quantise(features, grid), labels)
+    plain, carrying = (method_named("fedcgs", {"personalise": value}) for value in (0, 1))
+    blocks = carrying.contribute(examples, 3, grid.levels)
+    assert plain.sums(3, 3, grid.levels) == carrying.sums(3, 3, grid.levels)
+    without, head = (method.head(blocks, grid, None) for method in (plain, carrying))
+    assert head_digest(replace(head, means=None)) == head_digest(without)
+    assert without.means is None
+    expected = [features[labels == 0].mean(axis=0), features[labels == 1].mean(axis=0), np.zeros(3)]
+    np.testing.assert_allclose(head.means, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("parameters", [{"personalise": 2}, {"personalise": -1}, {"personalise": 1, "refine": 1}])
+def test_personalise_is_refused_where_it_means_nothing(parameters):
+    """It is 0 or 1, and a refined head is not adapted."""
+    with pytest.raises(BadInput, match=r"personalise|refined head"):
+        method_named("fedcgs", parameters)

@@ -1,0 +1,85 @@
+"""`secagg adapt`: a member trains the head that it received on its own records; nothing leaves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import (
+    JsonOption,
+    QuietOption,
+    Speaker,
+    percent,
+    refuse_existing,
+    refuse_unwritable,
+    two_columns,
+)
+from secagg.data.split import held_out
+from secagg.errors import BadInput
+from secagg.head import Adaptation, adapt, class_means, evaluate, load_safetensors, save_safetensors
+from secagg.parties import Pipeline
+
+ADAPTED = "adapted"
+"""The entry of an adapted head's file that says how."""
+
+
+def adapt_head(
+    head: Annotated[Path, typer.Option(help="head.safetensors of a session.")],
+    data: Annotated[str, typer.Option(help="The member's own labelled records, of the plan's kind.")],
+    out: Annotated[Path, typer.Option(help="Where to write the adapted head, which `predict` takes.")],
+    align: Annotated[
+        float | None,
+        typer.Option(help="Weight that holds features at class means (FedCGS).", metavar="LAMBDA"),
+    ] = None,
+    distil: Annotated[
+        float | None,
+        typer.Option(help="Weight that holds predictions at the head's (MPFT).", metavar="BETA"),
+    ] = None,
+    shots: Annotated[int, typer.Option(min=0, help="Records of each class to train on; 0: all.")] = 0,
+    backbone: Annotated[str | None, typer.Option(help="Where the backbone's file is.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a received head on the member's own records; nothing leaves.
+
+    Says how good it was and is on a fifth of the records, left out of the training: the received head is flattered
+    where that fifth was in the session's sum.
+    """
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    adaptation = _adaptation(align, distil, shots)
+    refuse_existing(out)
+    refuse_unwritable(out)
+    received, metadata = load_safetensors(head)
+    if ADAPTED in metadata:
+        raise BadInput(f"{head} was adapted already, by {metadata[ADAPTED]}", remedy="start from the session's head")
+    pipeline = Pipeline.of_metadata(metadata)
+    means = class_means(received, metadata.get("method", ""), pipeline.grid) if align is not None else None
+    with speaker.progress(f"adapting to {data}") as progress:
+        records = pipeline.records(data)
+        features, labels = pipeline.head_inputs(records.inputs, backbone, progress), records.labels
+        test = held_out(labels)
+        if not test.any():
+            raise BadInput(f"{data} holds too few records to leave a fifth out", remedy="give at least 3 of a class")
+        adapted = adapt(received, features[~test], labels[~test], adaptation, means)
+    save_safetensors(adapted, out, metadata | {ADAPTED: str(adaptation)})
+    speaker.say(f"wrote {out}")
+    before, after = (evaluate(each, features[test], labels[test]) for each in (received, adapted))
+    content: dict[str, Any] = {
+        "adaptation": str(adaptation),
+        "records": len(labels),
+        "held_out": before.total,
+        "accuracy_before": before.accuracy,
+        "accuracy_before_interval": list(before.interval),
+        "accuracy_after": after.accuracy,
+        "accuracy_after_interval": list(after.interval),
+    }
+    rows = [("accuracy before", percent(before)), ("accuracy after", percent(after))]
+    speaker.result(content, two_columns("Adaptation, on a held-out fifth of these records", rows))
+
+
+def _adaptation(align: float | None, distil: float | None, shots: int) -> Adaptation:
+    if (align is None) == (distil is None):
+        raise BadInput("say what holds the training", remedy="give --align LAMBDA or --distil BETA")
+    return Adaptation("align", align, shots) if align is not None else Adaptation("distil", distil or 0.0, shots)
