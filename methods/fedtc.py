@@ -56,11 +56,21 @@ class SlotRound(OneShot):
 
     def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """Every record that counts in its slot (`methods.slots`), in integers."""
-        examples = self._counted(examples, classes)
-        cells = examples.labels * self.slots + slot_of(examples.records, self.slots)
-        counts, sums = cell_sums(examples.records, cells, classes * self.slots)
-        shape = (classes, self.slots)
-        return {"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, sums.shape[1])}
+        return slot_sums(examples, self.places(examples, classes), classes, self.slots)
+
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """The slots of those whose q·c ≥ t·‖q‖·‖c‖. Both products are exact, so that every machine decides alike."""
+        slots = slot_of(examples.records, self.slots)
+        if self.centres is None:
+            return slots
+        dimension = examples.records.shape[1]
+        if self.centres.size != classes * dimension:
+            raise ProtocolViolation(
+                "server", f"broadcasts centres of {self.centres.size} entries for {classes} classes"
+            )
+        records, centres = examples.records, self.centres.reshape(classes, dimension)[examples.labels]
+        lengths = np.sqrt((records * records).sum(axis=1)) * np.sqrt((centres * centres).sum(axis=1))
+        return np.where((records * centres).sum(axis=1) >= self.threshold * lengths, slots, -1)
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Counts below 0 and sums longer than their counts allow."""
@@ -91,18 +101,14 @@ class SlotRound(OneShot):
         if own is None or its is None or len(its) != own.size or np.abs(its - own.ravel()).max() > 1:
             raise ProtocolViolation("server", "the centres it broadcasts do not follow from the released sum")
 
-    def _counted(self, examples: Examples, classes: int) -> Examples:
-        """The records whose q·c ≥ t·‖q‖·‖c‖. Both products are exact, so that every machine decides alike."""
-        if self.centres is None:
-            return examples
-        dimension = examples.records.shape[1]
-        if self.centres.size != classes * dimension:
-            raise ProtocolViolation(
-                "server", f"broadcasts centres of {self.centres.size} entries for {classes} classes"
-            )
-        records, centres = examples.records, self.centres.reshape(classes, dimension)[examples.labels]
-        lengths = np.sqrt((records * records).sum(axis=1)) * np.sqrt((centres * centres).sum(axis=1))
-        return examples.take((records * centres).sum(axis=1) >= self.threshold * lengths)
+
+def slot_sums(examples: Examples, places: Integers, classes: int, slots: int) -> dict[str, Integers]:
+    """Return the counts (C, J) and sums (C, J, d) of examples in the slots `places` (n,); −1: in none."""
+    counted = places >= 0
+    cells = (examples.labels * slots + places)[counted]
+    counts, sums = cell_sums(examples.records[counted], cells, classes * slots)
+    shape = (classes, slots)
+    return {"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, sums.shape[1])}
 
 
 def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float) -> NDArray[np.int64]:
@@ -229,9 +235,17 @@ class FedTC(OneShot):
         """The slots' blocks, or before a threshold counts and class sums."""
         if self._has_threshold:
             return FIRST.contribute(examples, classes, levels)
+        return slot_sums(examples, self.places(examples, classes), classes, self.slots)
+
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """The slots of the records that are kept; before a threshold classes are not divided."""
+        if self._has_threshold:
+            return FIRST.places(examples, classes)
+        places = self._slot_round().places(examples, classes)
         if self.keep < 1:
-            examples = examples.take(nearest(examples.records.astype(np.float64), examples.labels, self.keep))
-        return self._slot_round().contribute(examples, classes, levels)
+            kept = nearest(examples.records.astype(np.float64), examples.labels, self.keep)
+            places[np.setdiff1d(np.arange(len(places)), kept)] = -1
+        return places
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Counts below 0 and sums longer than their counts allow."""

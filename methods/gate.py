@@ -161,12 +161,18 @@ class GatedRound:
     def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """The method's blocks over the kept cells, each row in its class's place."""
         rows = self._rows(classes)
-        counted = examples.take(np.isin(_cells(examples, self.domains), self.kept))
-        own = replace(counted, labels=np.searchsorted(rows, counted.labels))
-        blocks = self.round.contribute(own, len(rows), levels)
+        blocks = self.round.contribute(self._kept(examples, rows)[0], len(rows), levels)
         return {
             name: self._widened(block, classes) if name in self.per_class else block for name, block in blocks.items()
         }
+
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """The method's, of the records in kept cells."""
+        rows = self._rows(classes)
+        own, is_kept = self._kept(examples, rows)
+        places = np.full(len(examples), -1, dtype=np.int64)
+        places[is_kept] = self.round.places(own, len(rows))
+        return places
 
     def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
         """The head that the kept cells give; it never predicts another class (`LinearHead`), with noise or without."""
@@ -176,7 +182,8 @@ class GatedRound:
         classes = self._classes(aggregate)
         bias = np.full(classes, ABSENT_BIAS, dtype=np.float32)
         bias[self._rows(classes)] = narrow.bias
-        return LinearHead(self._widened(narrow.weight, classes), bias, narrow.before)
+        means = self._widened(narrow.means, classes) if narrow.means is not None else None
+        return LinearHead(self._widened(narrow.weight, classes), bias, narrow.before, means)
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """The method's for the kept classes (whose numbers count these alone), and sums of records left out."""
@@ -212,6 +219,12 @@ class GatedRound:
     def left_out(self, classes: int) -> tuple[tuple[int, int], ...]:
         """The cells (class, domain) that did not pass, of so many classes."""
         return tuple(divmod(int(cell), self.domains) for cell in self._others(classes))
+
+    def _kept(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:
+        """The records in kept cells, their classes counted among the kept ones, `rows`; and which they are."""
+        is_kept: NDArray[np.bool_] = np.isin(_cells(examples, self.domains), self.kept)
+        counted = examples.take(is_kept)
+        return replace(counted, labels=np.searchsorted(rows, counted.labels)), is_kept
 
     def _others(self, classes: int) -> Integers:
         return np.setdiff1d(np.arange(classes * self.domains), self.kept)

@@ -72,6 +72,13 @@ class Round(Protocol):
         """Return one client's blocks for n ≥ 0 examples; additive over them."""
         ...
 
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """Return in which cell of its class (n,), from 0, the sum holds each of one client's examples; −1: in none.
+
+        0 where a class is not divided. What `contribute` sums by, told to audits.
+        """
+        ...
+
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Return what no honest sum without noise would show (no culprit); empty when plausible."""
         ...
@@ -119,7 +126,11 @@ class Method(Round, Protocol):
 
 
 class OneShot:
-    """What a method of a single sum says of further rounds: there are none."""
+    """What a method of a single sum says of further rounds, there being none, and of cells within a class, of one."""
+
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """0: classes are not divided, and every record counts."""
+        return np.zeros(len(examples), dtype=np.int64)
 
     def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
         """None: one sum."""

@@ -108,12 +108,20 @@ class MPFT(OneShot):
 
     def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
         """Integer sums over the slots that a public hash gives."""
-        return self.summed(examples, slot_of(examples.records, self.slots), classes)
+        return self.summed(examples, self.places(examples, classes), classes)
 
-    def summed(self, examples: Examples, slots: Integers, classes: int) -> dict[str, Integers]:
-        """Return both blocks for examples with their slots (n,)."""
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """domain·J + slot."""
+        return self.placed(examples, slot_of(examples.records, self.slots))
+
+    def placed(self, examples: Examples, slots: Integers) -> Integers:
+        """Return domain·J + slot for examples with their slots (n,)."""
+        return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
+
+    def summed(self, examples: Examples, places: Integers, classes: int) -> dict[str, Integers]:
+        """Return both blocks for examples with their places (n,)."""
         shape = (classes, *self.parts)
-        cells = np.ravel_multi_index((examples.labels, examples.domains, slots), shape)
+        cells = examples.labels * int(np.prod(self.parts)) + places
         counts, sums = cell_sums(examples.records, cells, int(np.prod(shape)))
         return {"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, -1)}
 
@@ -165,14 +173,15 @@ class Clustering:
     centres: Integers
 
     def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
-        """Integer sums over the nearest centres, in exact arithmetic; of equally near ones the first.
+        """Integer sums over the nearest centres. Raises BadInput for centres that are not this plan's."""
+        return self.method.summed(examples, self.places(examples, classes), classes)
 
-        Raises BadInput for centres that are not this plan's.
-        """
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """domain·J + the nearest centre, in exact arithmetic; of equally near ones the first. Raises BadInput."""
         shape = (classes, *self.method.parts, examples.records.shape[1])
         if len(self.centres) != np.prod(shape):
             raise BadInput(f"{len(self.centres)} numbers are no centres for {classes} classes")
-        return self.method.summed(examples, _nearest(examples, self.centres.reshape(shape)), classes)
+        return self.method.placed(examples, _nearest(examples, self.centres.reshape(shape)))
 
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Those of the first sum."""

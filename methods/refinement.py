@@ -95,6 +95,10 @@ class RefinementRound:
         mapped = self.place.whitening.apply(examples.records)
         return {"gradient": softmax_gradient(mapped, examples.labels, self.weights, GRADIENT_LEVELS, rule.CLIP)}
 
+    def places(self, examples: Examples, classes: int) -> Integers:
+        """0: classes are not divided."""
+        return np.zeros(len(examples), dtype=np.int64)
+
     def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
         """Nothing is known of a gradient."""
         return []

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.method import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 
+SOMEBODY = "a member"
+"""The owner of records of which it is not known which member had them: the sum of all holds them."""
 Blocks = Mapping[str, NDArray[Any]]
-"""Blocks of a sum or of one client's vector, by name, in units of one record's integers (multipliers divided out)."""
+"""Blocks of a sum or of one client's vector, by name, in units of one record's integers (multipliers divided out).
+
+Whatever the method, `counts` (K,) and `class_sums` (K, d) are of its K *cells*: its classes, or what it divides each of
+them into, class by class, such as slots.
+"""
+
+
+def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
+    """The blocks with the cells of each class added up."""
+    summed = {"counts": (classes, -1), "class_sums": (classes, -1, np.shape(blocks["class_sums"])[-1])}
+    return {
+        name: np.asarray(block).reshape(summed[name]).sum(axis=1) if name in summed else block
+        for name, block in blocks.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,7 @@ class Session:
     bytes. `claim` is recomputed from the plan by the auditor, `calibration` the noise behind this sum; None without.
     `noise` is what is known of the noise on the opened blocks. `is_shown`: members are shown the opened sum. `number`
     says which of the plan's sums this is, from 1; `role` whose transcript shows it, "" where everything is at hand.
+    `round` is what was summed, which says in which of the `cells`, by name, a record is.
     """
 
     plan: Plan
@@ -51,6 +68,8 @@ class Session:
     messages: tuple[Message, ...] = field(repr=False)
     uploads: Mapping[str, bytes] = field(repr=False)
     contributions: Mapping[str, Blocks] = field(repr=False)
+    round: Round | None = field(default=None, repr=False)
+    cells: tuple[str, ...] = ()
     is_shown: bool = False
     number: int = 1
     role: str = ""
@@ -61,21 +80,54 @@ class Session:
 class Records:
     """Records that the audit works with: integers (n, d) on the plan's grid, labels (n,), images (n, h, w, c) or None.
 
-    `features` are what the integers were made of (n, d), before centring and normalisation.
+    `features` are what the integers were made of (n, d), before centring and normalisation. `domains` (n,) are None
+    where the plan tells none apart, `in_cells` (n,) where the sum divides no class.
     """
 
     integers: Integers = field(repr=False)
     labels: Integers = field(repr=False)
     features: NDArray[np.float64] = field(repr=False)
     images: NDArray[np.uint8] | None = field(default=None, repr=False)
+    domains: Integers | None = field(default=None, repr=False)
+    in_cells: Integers | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def cells(self) -> Integers:
+        """The cell of the sum that each record is in, or would be, (n,)."""
+        return self.labels if self.in_cells is None else self.in_cells
+
+    @property
+    def examples(self) -> Examples:
+        """The records as methods take them."""
+        if self.domains is None:
+            return Examples.of(self.integers, self.labels)
+        return Examples(self.integers, self.labels, self.domains)
+
     def take(self, rows: Any) -> Records:
         """The records at `rows`."""
-        images = None if self.images is None else self.images[rows]
-        return Records(self.integers[rows], self.labels[rows], self.features[rows], images)
+        return Records(
+            self.integers[rows],
+            self.labels[rows],
+            self.features[rows],
+            *(None if each is None else each[rows] for each in (self.images, self.domains, self.in_cells)),
+        )
+
+
+def joined(*parts: Records) -> Records:
+    """Records of several sources, one after the other; images, domains and cells where all have them."""
+    optional = []
+    for name in ("images", "domains", "in_cells"):
+        found = [getattr(part, name) for part in parts]
+        optional.append(None if any(each is None for each in found) else np.concatenate(found))
+    return Records(
+        np.concatenate([part.integers for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.features for part in parts]),
+        *optional,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +135,10 @@ class Knowledge:
     """What the adversary is supposed to know beside its view, and the truth by which it is scored.
 
     `candidates` are records of which it wants to know whether they took part; `owners` names the client that had each,
-    empty for one that nobody had. `public` are records of the same kind that nobody had: for decoders and for the
-    chance level. `backbone` maps images (n, c, h, w) in [0, 1] to features (n, d), as a torch module or function with
-    gradients, where the adversary knows it. `records` is how many were summed, as the public was told; None where it
-    was not.
+    `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody
+    had: for decoders and for the chance level. `backbone` maps images (n, c, h, w) in [0, 1] to features (n, d), as a
+    torch module or function with gradients, where the adversary knows it. `records` is how many were summed, as the
+    public was told; None where it was not.
     """
 
     candidates: Records
@@ -98,4 +150,10 @@ class Knowledge:
     @property
     def is_member(self) -> NDArray[np.bool_]:
         """Which candidates took part, (n,)."""
-        return np.array([bool(owner) for owner in self.owners])
+        return np.array([bool(owner) for owner in self.owners], dtype=np.bool_)
+
+    @property
+    def by_class(self) -> Knowledge:
+        """The same, as if no class were divided into cells."""
+        public = None if self.public is None else replace(self.public, in_cells=None)
+        return replace(self, candidates=replace(self.candidates, in_cells=None), public=public)

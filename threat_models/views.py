@@ -9,12 +9,12 @@ from secagg.errors import BadInput
 from threat_models.adversary import Adversary
 from threat_models.session import Session
 
-ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number")
+ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number", "cells")
 """Public to everyone who knows the plan and its outcome."""
 
 
 def view_of(session: Session, adversary: Adversary) -> Any:
-    """The view: attributes `plan`, `clients`, `members`, `noise`, `claim`, `calibration`, `number` and what it sees.
+    """The view: what everyone knows (`ALWAYS`), and what the adversary sees.
 
     `contributions` holds the clients whose blocks it has in clear: all of them where the protection is one that it
     opens, else its colluders; without any it is not there at all. Raises BadInput where the transcript of a party shows

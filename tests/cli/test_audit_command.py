@@ -145,3 +145,17 @@ def test_attacks_are_listed_with_their_papers(secagg: Command) -> None:
     listed = secagg("attacks", "--json", "-").json["attacks"]
     assert {"unmixing", "feature_inversion", "membership_release", "malicious_server"} <= set(listed)
     assert all(each["paper"] and each["adversaries"] for each in listed.values())
+
+
+@pytest.mark.parametrize(
+    ("slots", "promise", "code"),
+    [(64, (), 1), (2, (), 0), (64, ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove"), 0)],
+)
+def test_slot_sums_pass_where_no_record_is_alone(
+    secagg: Command, slots: int, promise: tuple[str, ...], code: int
+) -> None:
+    """The default gate fails an exact sum with records alone in a slot, and passes few slots, or noise."""
+    method = ("--method", "fedtc", "--parameters", f"slots={slots} epochs=1")
+    said = secagg(*FEW, *method, *promise, "--threat-model", "curious_server", "--json", "-")
+    failed = {line["attack"] for line in said.json["gate"]["lines"] if line["outcome"] == "fail"}
+    assert (said.code, failed) == (code, {"small_cells"} if code else set())

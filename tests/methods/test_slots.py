@@ -6,6 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from methods import method_named
+from methods.fedtc import SlotRound
+from methods.gate import GatedRound
+from methods.method import Examples
+from methods.mpft import MPFT, Clustering
 from methods.slots import (
     MAX_CENTRE_BYTES,
     MOST_SLOTS,
@@ -171,3 +176,48 @@ def test_centres_are_bounded():
     """More centres than a message holds are refused before they are told."""
     with pytest.raises(BadInput, match="use fewer"):
         told_centres(1, np.zeros(MAX_CENTRE_BYTES // 4 + 1, dtype=np.int64))
+
+
+def _rounds():
+    """Every kind of round that divides classes, with the places that each record may have."""
+    generator = np.random.default_rng(3)
+    domains = method_named("mpft", {"domains": "art+photo", "slots": 3})
+    clusters = MPFT(domains="art+photo", sampling="cluster", slots=3, rounds=1)
+    slots, keep = (method_named("fedtc", {"slots": 5, **each}) for each in ({}, {"keep": 0.7}))
+    centres = generator.integers(-1000, 1000, (4, 6))
+    clustering = Clustering(clusters, 1, generator.integers(-1000, 1000, 4 * 2 * 3 * 6))
+    gated = GatedRound(domains, (0, 1, 3, 6), frozenset({"slot_counts", "slot_sums"}), 2)
+    return {
+        "slots": (slots, 5),
+        "keep": (keep, 5),
+        "threshold": (SlotRound(5, 1, 0.0, 0.1, centres), 5),
+        "domains": (domains, 6),
+        "clusters": (clustering, 6),
+        "gate": (gated, 6),
+    }
+
+
+@pytest.mark.parametrize("kind", ["slots", "keep", "threshold", "domains", "clusters", "gate"])
+def test_places_are_those_of_the_sum(kind):
+    """What a round sums are the records in the cells that it names, whichever rule leaves records out."""
+    round_, parts = _rounds()[kind]
+    generator = np.random.default_rng(4)
+    examples = Examples(
+        generator.integers(-1000, 1000, (200, 6)), generator.integers(0, 4, 200), generator.integers(0, 2, 200)
+    )
+    places = round_.places(examples, 4)
+    inside = places >= 0
+    assert inside.all() == (kind in ("slots", "domains", "clusters"))
+    assert inside.any()
+    cells = (examples.labels * parts + places)[inside]
+    counts, sums = cell_sums(examples.records[inside], cells, 4 * parts)
+    blocks = round_.contribute(examples, 4, 1 << 16)
+    assert np.array_equal(blocks["slot_counts"].ravel(), counts)
+    assert np.array_equal(blocks["slot_sums"].reshape(-1, 6), sums)
+
+
+def test_undivided_classes_are_one_cell_each():
+    """A method without slots has every record in the one cell of its class, as has a sum before a threshold."""
+    examples = Examples.of(np.ones((3, 2), dtype=np.int64), np.array([0, 1, 1]))
+    for method in (method_named("fedcgs"), method_named("prototypes"), method_named("fedtc", {"threshold": 0.5})):
+        assert method.places(examples, 2).tolist() == [0, 0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threat_models.attacks.attack import Attack
+from threat_models.attacks.cells import SMALL_CELLS
 from threat_models.attacks.disclosure import LABEL_COUNTS, PROPERTY_INFERENCE
 from threat_models.attacks.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.inversion import INVERSION
@@ -17,6 +18,7 @@ ATTACKS: dict[str, Attack] = {
     for attack in (
         LABEL_COUNTS,
         PROPERTY_INFERENCE,
+        SMALL_CELLS,
         UNMIXING,
         INVERSION,
         MEMBERSHIP_RELEASE,

@@ -1,4 +1,7 @@
-"""What a client's vector says without any test: its class counts, its class shares, and the means of its groups."""
+"""What a client's vector says without any test: its class counts, its class shares, and the means of its groups.
+
+Where a sum divides classes into cells, these are added up: what it says of single cells is for `attacks.cells`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from threat_models.attacks.scores import verdict
 from threat_models.comparisons import current_level
 from threat_models.estimation.intervals import at_level, bootstrap
 from threat_models.findings import Control, Finding, Measure, Verdict
-from threat_models.session import Blocks, Knowledge, Records
+from threat_models.session import Blocks, Knowledge, Records, by_class
 
 Floats = NDArray[np.float64]
 
@@ -95,9 +98,10 @@ def _faithful(clients: Mapping[str, Blocks], sigma: float) -> Measure:
 
 
 def _label_counts(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view = views[0]
-    clients: Mapping[str, Blocks] = view.contributions
-    sigma = _share_sigma(view)
+    view, knowledge = views[0], knowledge.by_class
+    clients = {name: by_class(blocks, len(view.plan.classes)) for name, blocks in view.contributions.items()}
+    cells = len(next(iter(view.contributions.values()))["counts"])
+    sigma = _share_sigma(view) * math.sqrt(cells / len(view.plan.classes))
     faithful = _faithful(clients, sigma)
     found: tuple[Measure, ...] = (faithful, Measure("sigma of a count", sigma, sigma, sigma, "exact"))
     if sigma == 0:
@@ -117,10 +121,10 @@ def _label_counts(views: tuple[Any, ...], knowledge: Knowledge, progress: Progre
 
 
 def _share_sigma(view: Any) -> float:
-    """σ of one client's noise on a count; 0 where clients add none."""
+    """σ of one client's noise on the count of a cell; 0 where clients add none."""
     if view.calibration is None or view.plan.noise != NoiseFrom.CLIENT:
         return 0.0
-    noise = next(each for each in view.calibration.blocks if each.block.name == "counts")
+    noise = next(each for each in view.calibration.blocks if each.block.name in ("counts", "slot_counts"))
     return float(noise.sigma / noise.multiplier)
 
 
@@ -161,13 +165,13 @@ def _errors(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[F
 
 
 def _property(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    view = views[0]
+    view, knowledge, classes = views[0], knowledge.by_class, len(views[0].plan.classes)
     clients: Mapping[str, Blocks] = getattr(view, "contributions", {})
     owners = np.array(knowledge.owners)
     rows = {client: owners == client for client in clients} or {"": knowledge.is_member}
-    sums = clients or {"": view.release}
+    sums = {client: by_class(blocks, classes) for client, blocks in (clients or {"": view.release}).items()}
     groups = [(sums[client], knowledge.candidates.take(own)) for client, own in rows.items() if own.any()]
-    controls = tuple(_property_control(knowledge, len(view.plan.classes), is_true) for is_true in (True, False))
+    controls = tuple(_property_control(knowledge, classes, is_true) for is_true in (True, False))
     progress(1, 1)
     if not groups:
         why = "No member's records are known, so that nothing can be compared."

@@ -78,9 +78,7 @@ def levels_of(view: Any, knowledge: Knowledge, rows: NDArray[np.intp]) -> tuple[
         source = f"noisy {name}" if parts[owners[0]].is_noisy else name
         if (records := _recovered(parts, owners, chosen, knowledge.public, view.plan)) is not None:
             found.append(Level(f"N, A and B of {source}", records))
-        means = [
-            _class_mean(parts[owner], label, view.plan) for owner, label in zip(owners, chosen.labels, strict=True)
-        ]
+        means = [_class_mean(parts[owner], label, view.plan) for owner, label in zip(owners, chosen.cells, strict=True)]
         found.append(Level(f"class mean of {source}", np.stack(means)))
     return tuple(found)
 

@@ -1,8 +1,9 @@
 """How likely a release is with a record in it: by the noise alone, and by what the release says of all records.
 
-Records are integers q (n, d) with labels y (n,); a record adds Δ = (e_y, e_y ⊗ q, q qᵀ) to counts N, class sums A and
-second moment B (which prototypes lack). `noise` is that of the opened blocks: σ_N, σ_A, σ_B, the latter over √2 off
-the diagonal, so that ⟨Δ, X⟩/σ² over the upper triangle is qᵀXq/σ_B² over the whole matrix.
+Records are integers q (n, d) in cells y (n,), their classes or what a sum divides these into; a record adds
+Δ = (e_y, e_y ⊗ q, q qᵀ) to counts N, class sums A and second moment B (which prototypes and slot sums lack). `noise` is
+that of the opened blocks: σ_N, σ_A, σ_B, the latter over √2 off the diagonal, so that ⟨Δ, X⟩/σ² over the upper triangle
+is qᵀXq/σ_B² over the whole matrix.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ RIDGE = 1e-3
 """Of the mean eigenvalue, added to every one of a covariance."""
 
 
-def total(records: Records, classes: int, names: frozenset[str]) -> dict[str, Floats]:
+def total(records: Records, cells: int, names: frozenset[str]) -> dict[str, Floats]:
     """The blocks of a sum over records, those of `names`: what `secagg.statistics.accumulate` gives, as float64.
 
     Exact while n·R_q² < 2⁵³.
     """
     rows, dimension = records.integers.astype(np.float64), records.integers.shape[1]
-    members = (records.labels == np.arange(classes)[:, None]).astype(np.float64)
+    members = (records.cells == np.arange(cells)[:, None]).astype(np.float64)
     blocks = {"counts": members.sum(axis=1), "class_sums": members @ rows}
     if "second_moment" in names:
         blocks["second_moment"] = (rows.T @ rows)[np.triu_indices(dimension)]
@@ -80,21 +81,21 @@ def drawn(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str, Floa
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Classes with means (C, d) and one covariance with eigenvectors (d, d) and eigenvalues (d,)."""
+    """Cells, or classes, with means (K, d) and one covariance with eigenvectors (d, d) and eigenvalues (d,)."""
 
     means: Floats = field(repr=False)
     values: Floats = field(repr=False)
     vectors: Floats = field(repr=False)
 
     def log_likelihood(self, records: Records) -> Floats:
-        """The logarithm of each record's density in its own class, (n,), but for one constant."""
-        centred = (records.integers - self.means[records.labels]) @ self.vectors
+        """The logarithm of each record's density in its own cell, (n,), but for one constant."""
+        centred = (records.integers - self.means[records.cells]) @ self.vectors
         found: Floats = -0.5 * (centred**2 / self.values).sum(axis=1)
         return found
 
 
 def fitted(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
-    """What a release says of its records: class means, and the covariance within classes; `like`'s where it has none.
+    """What a release says of its records: means of cells, and the covariance within these; `like`'s if it has none.
 
     A ridge of 10⁻³ of the mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`secagg.head.spectrum`),
     keeps it definite. Counts are taken as 1 at least.

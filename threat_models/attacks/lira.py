@@ -21,6 +21,7 @@ from methods import Method, method_named
 from methods.fedcgs import FedCGS
 from methods.gate import GATE
 from methods.method import Examples, Round
+from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
 from secagg.head import LinearHead
@@ -30,12 +31,12 @@ from secagg.statistics import Grid
 from threat_models.attacks.attack import Progress
 from threat_models.attacks.leave_one_out import Discriminant, margins
 from threat_models.attacks.likelihood import Noise, drawn, total
-from threat_models.session import Records
+from threat_models.session import Records, joined
 
 Floats = NDArray[np.float64]
 
-REMADE = (FedCGS.name, Prototypes.name)
-"""Methods whose heads are made anew here."""
+REMADE = (FedCGS.name, Prototypes.name, MPFT.name)
+"""Methods whose heads are made anew here: in far less than the seconds that training an adapter by SGD takes."""
 SHADOWS = 64
 NARROWEST = 0.05
 """Least standard deviation of a margin, in units of the mean over candidates."""
@@ -104,7 +105,7 @@ class Recipe:
     def of(cls, view: Any) -> Recipe:
         """The one behind the head in a view."""
         census = int(bool(view.plan.method_parameters.get(GATE)))
-        noises = (*_noises(view)[census : view.number - 1], view.noise) if view.noise is not None else ()
+        noises = _noises(view)[census : view.number] if view.noise is not None else ()
         return cls(view.plan, view.number - census, noises, view.head.present)
 
     @property
@@ -126,7 +127,7 @@ class Recipe:
 
         Raises BadInput as the method does, for too few records say.
         """
-        plan, examples = self.plan, Examples.of(records.integers, records.labels)
+        plan, examples = self.plan, records.examples
         round_: Round = self.method
         for turn in range(1, self.sums):
             following = round_.following(*self._summed(round_, examples, turn, seed))
@@ -177,12 +178,12 @@ def shadows_of(
     seed: int = 0,
 ) -> Shadows:
     """Shadow heads over `size` records of candidates and `pool` at random. Raises BadInput where most give no head."""
-    everything = _joined(candidates, pool)
+    everything = joined(candidates, pool)
     generator = np.random.default_rng(seed)
     pairs = []
     for number in range(shadows):
         order = generator.permutation(len(everything))
-        if recipe.noises or recipe.sums > 1:
+        if recipe.noises or recipe.sums > 1 or recipe.plan.method == MPFT.name:
             rows = _halved(order, len(candidates), size)
             with suppress(BadInput):  # such records would have given no head: it was not over them
                 pairs.append(_retrained(recipe, candidates, everything, rows, number))
@@ -238,12 +239,3 @@ def _retrained(
     found = margins(head_scores(head, candidates, recipe.plan.grid), candidates.labels)
     there = np.isin(np.arange(len(candidates)), rows)
     return np.where(there, found, np.nan), np.where(there, np.nan, found)
-
-
-def _joined(one: Records, other: Records) -> Records:
-    """Both, one after the other; images are not needed here."""
-    return Records(
-        np.concatenate([one.integers, other.integers]),
-        np.concatenate([one.labels, other.labels]),
-        np.concatenate([one.features, other.features]),
-    )

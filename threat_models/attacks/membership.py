@@ -6,7 +6,7 @@ likelihood ratio is the best test there is (Neyman & Pearson 1933), and it is li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,10 +79,28 @@ def from_release(release: Blocks, noise: Noise | None, records: Records, public:
         return -outside_range(records, release)
     if public is None:
         return fitted(release, noise).log_likelihood(records)
+    if public.in_cells is not None:
+        return _in_cells(release, noise, records, public)
     known = total(public, classes, MOMENTS)
     spread = fitted(known)
     population = fitted({name: release[name] + known[name] for name in release}, noise, spread)
     return fitted(release, noise, spread).log_likelihood(records) - population.log_likelihood(records)
+
+
+def _in_cells(release: Blocks, noise: Noise | None, records: Records, public: Records) -> Floats:
+    """The same for divided classes: the mean of the record's cell against the public mean of its class.
+
+    The cell is one of many that public records hardly fill, so that the population is that of the class. A cell that an
+    exact sum has empty holds nobody.
+    """
+    by_label = replace(public, in_cells=None)
+    classes = 1 + int(max(records.labels.max(initial=0), public.labels.max(initial=0)))
+    population = fitted(total(by_label, classes, MOMENTS))
+    inside = fitted(release, noise, population).log_likelihood(records)
+    values = inside - population.log_likelihood(replace(records, in_cells=None))
+    if noise is None:
+        values[np.asarray(release["counts"])[records.cells] == 0] = -np.inf
+    return values
 
 
 def informed(release: Blocks, noise: Noise, knowledge: Knowledge) -> Informed:
@@ -172,7 +190,7 @@ def _sum_known(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
     """An exact sum of a few records: its own members must be told, and others called members must not."""
     pool = _pool(knowledge)
     classes, dimension = release["class_sums"].shape
-    few = min(max(dimension // 2, 2), len(pool) // 4) if "second_moment" in release else min(classes, len(pool) // 4)
+    few = min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4)
     order = np.random.default_rng(SEED).permutation(len(pool))
     summed, called, others = order[:few], order[few : 2 * few], order[2 * few :]
     blocks = total(pool.take(summed), classes, frozenset(release))

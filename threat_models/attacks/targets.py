@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from threat_models.session import Blocks, Knowledge
+from threat_models.session import SOMEBODY, Blocks, Knowledge
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The blocks of one sum in the view, and the clients whose records it holds; `is_noisy`: some noise is in it."""
+    """The blocks of one sum in the view, and the owners whose records it holds; `is_noisy`: some noise is in it."""
 
     name: str
     blocks: Blocks = field(repr=False)
@@ -49,8 +49,9 @@ def targets(view: Any, *needs: str) -> tuple[Target, ...]:
     if release := getattr(view, "release", None):
         others = frozenset(view.members) - (set() if found else set(own))
         left = release if found else {name: _without(name, release, own) for name in release}
-        name = "the sum of all" if others == set(view.members) else "the sum without the colluders'"
-        found.append(Target(name, left, others, is_noisy))
+        everybody = others == set(view.members)
+        name = "the sum of all" if everybody else "the sum without the colluders'"
+        found.append(Target(name, left, others | {SOMEBODY} if everybody else others, is_noisy))
     complete = [each for each in found if all(name in each.blocks for name in ("counts", *needs))]
     return tuple(sorted(complete, key=lambda each: each.records))
 

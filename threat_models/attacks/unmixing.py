@@ -169,7 +169,7 @@ def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fi
     plan = views[0].plan
     found = targets(views[0], *NEEDED)
     if not found:
-        sentence = "The view holds no second moment of anybody but the adversary itself."
+        sentence = "It sees no second moment of others' records."
         return Finding(UNMIXING.name, "", Verdict.NOT_APPLICABLE, sentence)
     small = [each for each in found if 1 <= each.records < plan.dimension]
     steps = 2 + min(SUMS, len(small))

@@ -25,7 +25,7 @@ from secagg.plan import Plan
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.statistics import Normalisation, full_matrix
-from threat_models.session import Records, Session
+from threat_models.session import Records, Session, by_class
 
 Floats = NDArray[np.float64]
 
@@ -119,10 +119,12 @@ def canary_scores(
 ) -> CanaryScores:
     """How much the session's opened sum looks like holding each canary; the coins are not looked at.
 
-    `known` took part beside the canaries; `public` are of the same kind as those that the auditor does not know, and
-    where there are none `known` are. Raises BadInput for a sum in which no canary shows, or without either.
+    Where classes are divided, their cells are added up. `known` took part beside the canaries; `public` are of the same
+    kind as those that the auditor does not know, and where there are none `known` are. Raises BadInput for a sum in
+    which no canary shows, or without either.
     """
     release, noise, labels = session.release, session.noise or {}, canaries.labels
+    classes = len(session.plan.classes)
     if not {"counts", "class_sums"} <= set(release):
         raise BadInput(
             f"no canary shows in a sum of {', '.join(release) or 'nothing'}",
@@ -133,7 +135,8 @@ def canary_scores(
             "canaries cannot be told from records of which nothing is known",
             remedy="give --public records of their kind, or --known ones that took part (without the canaries)",
         )
-    rows, classes = canaries.integers.astype(np.float64), len(session.plan.classes)
+    added = len(release["counts"]) // classes  # cells of a class, each with noise of its own
+    release, rows = by_class(release, classes), canaries.integers.astype(np.float64)
     taken, like = (_Projected.of(each, canaries, classes) for each in (known, public or known))
     planted = np.bincount(labels, minlength=classes) / 2
     unknown = np.maximum(np.asarray(release["counts"], dtype=np.float64) - taken.counts - planted, 0.0)
@@ -146,7 +149,7 @@ def canary_scores(
     value = np.einsum("id,id->i", rows, np.asarray(release["class_sums"], dtype=np.float64)[labels])
     value = value - taken.sums - same.sum(axis=1) / 2 - expected
     coins = ((same**2).sum(axis=1) - length**2) / 4
-    parts = [(length, value, varies + coins, _sigma(noise, "class_sums") ** 2 * length)]
+    parts = [(length, value, varies + coins, added * _sigma(noise, "class_sums") ** 2 * length)]
     if "second_moment" in release:
         total = max(float(like.counts.sum()), 1e-300)
         mean, spread = like.moments / total, like.moments_squared / total

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.method import domains_of
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
@@ -20,15 +21,14 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Cast
 from secagg.features import FeatureMap
 from secagg.features.program import Program
+from secagg.head import LinearHead
 from secagg.parties import LocalRecords, SessionSetup, SumResult, conclude, contribution_of
 from secagg.plan import Plan
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
-from threat_models.evidence.blocks import blocks_of, noise_of
-from threat_models.session import Knowledge, Message, Records, Session
+from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, counted, noise_of, placed
+from threat_models.session import Knowledge, Message, Records, Session, joined
 
-MAIN = "counts"
-"""A block of the sum that is audited; the census before it and the rounds after it are counted, not attacked."""
 CANDIDATES = 1000
 """Records of members, and as many of nobody, whose membership is tested."""
 PUBLIC = 4000
@@ -48,20 +48,30 @@ def rehearse(
     settings: SimulationSettings,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rehearsal:
-    """Run the plan once. Raises BadInput for a method that sums no class counts, or a protocol's abort."""
+    """Run the plan once. Raises BadInput for a method that sums no counts, SessionAborted below a threshold."""
     features = Features.of(dataset, settings, progress)
     cast = Cast.of(features, settings)
     setup, first = main_session(cast)
-    known = _knowledge(cast, settings, with_gradients(features.map))
+    known = _knowledge(cast, first, settings, with_gradients(features.map))
     return Rehearsal((first, _without_last(cast, setup)), known, cast.notes)
 
 
 def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
-    """The session of a simulated plan that is audited. Raises BadInput for a method that sums no class counts."""
-    for setup, result, vectors, sent in _rounds(cast):
-        if MAIN in result.blocks:
-            return setup, _session(setup, result, vectors, sent)
-    raise BadInput(f"the method {cast.setup.plan.method} sums no {MAIN}", remedy="audit fedcgs or prototypes")
+    """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
+
+    The other sums, a census or those before a threshold or a clustering say, are counted and not attacked.
+    Raises BadInput for a method that sums no counts.
+    """
+    plan, method = cast.setup.plan, cast.setup.method
+    kinds = method.sums(plan.dimension, len(plan.classes), plan.levels)
+    sums = [kind for kind in kinds for _ in range(kind.times)]
+    found = [place for place, kind in enumerate(sums) if any(block.name in COUNTS for block in kind.blocks)]
+    if not found:
+        raise BadInput(f"the method {plan.method} sums no counts", remedy="audit a method that does")
+    for place, (setup, result, vectors, sent) in enumerate(_rounds(cast)):
+        if place == found[-1]:
+            return setup, _session(setup, result.members, result.vector, vectors, sent, result.head)
+    raise BadInput(f"the method {plan.method} ended before sum {found[-1] + 1}")
 
 
 def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Integers], dict[int, int]]]:
@@ -78,23 +88,32 @@ def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Int
         setup = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
 
 
-def _session(setup: SessionSetup, result: SumResult, vectors: dict[int, Integers], sent: dict[int, int]) -> Session:
+def _session(
+    setup: SessionSetup,
+    members: tuple[int, ...],
+    total: Integers,
+    vectors: dict[int, Integers],
+    sent: dict[int, int],
+    head: LinearHead | None = None,
+) -> Session:
     names = setup.context.names
     return Session(
         plan=setup.plan,
         clients=tuple(names[member] for member in setup.context.clients),
-        members=tuple(names[member] for member in result.members),
-        release=blocks_of(setup, result.vector),
-        noise=noise_of(setup, len(result.members)),
+        members=tuple(names[member] for member in members),
+        release=blocks_of(setup, total),
+        noise=noise_of(setup, len(members)),
         claim=setup.claim,
         calibration=setup.calibration,
-        head=result.head,
+        head=head,
         messages=tuple(
             Message(names[member], "server", "all that it sends", size, place)
             for place, (member, size) in enumerate(sorted(sent.items()))
         ),
         uploads={},
         contributions={names[member]: blocks_of(setup, vector) for member, vector in vectors.items()},
+        round=setup.round,
+        cells=cell_names(setup),
         is_shown=setup.shows_sum,
         number=len(setup.openings) + 1,
     )
@@ -103,38 +122,57 @@ def _session(setup: SessionSetup, result: SumResult, vectors: dict[int, Integers
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:
     """The sum of all clients but the last, with fresh noise: a second session over the same data.
 
-    The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection.
+    The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
     *members, _ = sorted(cast.members)
     vectors = {member: contribution_of(setup, cast.members[member], OperatingSystem()) for member in members}
     total = np.sum(list(vectors.values()), axis=0)
-    return _session(setup, conclude(setup, tuple(members), total), vectors, {})
+    return _session(setup, tuple(members), total, vectors, {})
 
 
-def _knowledge(cast: Cast, settings: SimulationSettings, backbone: Callable[[Any], Any] | None) -> Knowledge:
+def _knowledge(
+    cast: Cast, session: Session, settings: SimulationSettings, backbone: Callable[[Any], Any] | None
+) -> Knowledge:
     """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's.
 
-    How many records there are in all is supposed to be public, as the size of a cohort mostly is.
+    Who is left out of the sum is neither. How many records there are in all is supposed to be public, as the size of a
+    cohort mostly is.
     """
     dataset, plan = cast.features.dataset, cast.setup.plan
     generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
-    names = cast.setup.context.names
-    owner_of = np.empty(len(dataset.train), dtype=object)
-    owner_of[:] = ""
-    for member, rows in cast.rows.items():
-        owner_of[rows] = names[member]
-    inside = generator.permutation(np.flatnonzero((owner_of != "") & (dataset.train.labels != BAD)))[:CANDIDATES]
-    members = records_of(plan, cast.features.train, dataset.train, inside)  # none was refused: all are in the sum
-    total = sum(len(own) - own.bad for own in cast.members.values())
+    owner_of, cells = _owners(cast, session)
+    inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
+    members = records_of(plan, cast.features.train, dataset.train, inside)
+    members = counted(session, replace(members, in_cells=cells[inside]))
+    total = int((cells >= 0).sum())
     if dataset.test is None or cast.features.test is None:
         return Knowledge(members, tuple(owner_of[inside]), None, backbone, total)
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
-    strangers = records_of(plan, cast.features.test, dataset.test, outside)
-    candidates = joined(members, strangers)
+    strangers, chosen = (
+        counted(session, placed(session, records_of(plan, cast.features.test, dataset.test, rows)))
+        for rows in (outside, public)
+    )
     owners = (*owner_of[inside], *[""] * len(strangers))
-    chosen = records_of(plan, cast.features.test, dataset.test, public)
-    return Knowledge(candidates, owners, chosen, backbone, total)
+    return Knowledge(joined(members, strangers), owners, chosen, backbone, total)
+
+
+def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Who has each training record, and the cell that it is in, −1 for none: as each client's own rule has it."""
+    size, plan = len(cast.features.dataset.train), session.plan
+    owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
+    for member, rows in cast.rows.items():
+        own = cast.members[member]
+        owner_of[rows] = cast.setup.context.names[member]
+        kept = own.labels != BAD
+        records = _of_local(own.take(np.flatnonzero(kept)), np.zeros((int(kept.sum()), 0)), plan)
+        cells[rows[kept]] = placed(session, records).cells
+    return owner_of, cells
+
+
+def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> Records:
+    domains = local.domains if domains_of(plan.method_parameters) else None
+    return Records(local.integers, local.labels, features, images, domains)
 
 
 def records_of(plan: Plan, features: NDArray[np.float64], records: DataRecords, rows: NDArray[np.int64]) -> Records:
@@ -144,7 +182,7 @@ def records_of(plan: Plan, features: NDArray[np.float64], records: DataRecords, 
         rows = rows[lengths < plan.radius * (1 - 1e-9)]
     local = LocalRecords.of(plan, features[rows], records.take(rows))
     images = images_of(records.inputs[rows]) if plan.data_kind == "images" else None
-    return Records(local.integers, local.labels, features[rows], images)
+    return _of_local(local, features[rows], plan, images)
 
 
 def with_gradients(features: FeatureMap) -> Callable[[Any], Any] | None:
@@ -166,14 +204,3 @@ def images_of(inputs: NDArray[Any]) -> NDArray[np.uint8]:
     """Images (n, h, w, c) uint8 of inputs (n, h, w) or (n, h, w, c), uint8 or in [0, 1]."""
     pixels = inputs if inputs.dtype == np.uint8 else np.rint(255 * np.clip(inputs, 0, 1)).astype(np.uint8)
     return pixels[..., None] if pixels.ndim == 3 else pixels
-
-
-def joined(*parts: Records) -> Records:
-    """Records of several sources, one after the other."""
-    images = [part.images for part in parts if part.images is not None]
-    return Records(
-        np.concatenate([part.integers for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.features for part in parts]),
-        np.concatenate(images) if len(images) == len(parts) else None,
-    )

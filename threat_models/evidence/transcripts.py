@@ -19,9 +19,9 @@ from secagg.parties.verification import verified
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
-from threat_models.evidence.blocks import blocks_of, noise_of
-from threat_models.evidence.simulation import joined, records_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Session
+from threat_models.evidence.blocks import blocks_of, cell_names, counted, noise_of, placed
+from threat_models.evidence.simulation import records_of
+from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Records, Session, joined
 
 EVERYONE = "everyone"
 
@@ -53,6 +53,8 @@ def read_session(path: Path) -> Session:
         messages=_messages(setup, frames),
         uploads=uploads,
         contributions=_in_clear(setup, uploads),
+        round=setup.round,
+        cells=cell_names(setup),
         is_shown=setup.shows_sum,
         number=len(setup.openings) + 1,
         role=role,
@@ -63,18 +65,18 @@ def read_session(path: Path) -> Session:
 def known_of(session: Session, known: str | None, public: str | None, records: int | None = None) -> Knowledge:
     """What somebody knows who has these files: records that took part, and others, half of them to compare with.
 
+    Those that are in no cell of the sum are left out: of `known`, one client's data, by that client's own rule.
     `records` is how many took part, where the public was told. Raises BadInput for data that the plan does not take.
     """
-    empty = Records(
-        np.zeros((0, session.plan.dimension), dtype=np.int64),
-        np.zeros(0, dtype=np.int64),
-        np.zeros((0, session.plan.dimension)),
-    )
-    inside = _records_of_file(session, known) if known else empty
-    others = _records_of_file(session, public) if public else empty
+    inside = _records_of_file(session, known) if known else None
+    others = _records_of_file(session, public) if public else None
+    like = inside if others is None else others
+    if like is None:
+        return Knowledge(_nothing(session), (), records=records)
+    inside, others = inside or like.take(slice(0)), others or like.take(slice(0))
     half = len(others) // 2
     candidates = joined(inside, others.take(slice(half)))
-    owners = (*[known or ""] * len(inside), *[""] * half)
+    owners = (*[SOMEBODY] * len(inside), *[""] * half)
     return Knowledge(candidates, owners, others.take(slice(half, None)) if public else None, records=records)
 
 
@@ -84,7 +86,13 @@ def _records_of_file(session: Session, source: str) -> Records:
     read = pipeline.records(source, tolerant=True)
     rows = np.flatnonzero(read.labels != BAD)
     features = pipeline.features(read.inputs[rows])
-    return records_of(session.plan, features, read.take(rows), np.arange(len(rows)))
+    records = records_of(session.plan, features, read.take(rows), np.arange(len(rows)))
+    return counted(session, placed(session, records))
+
+
+def _nothing(session: Session) -> Records:
+    dimension = session.plan.dimension
+    return Records(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
 def _outcome(frames: Sequence[Record]) -> Outcome | None:

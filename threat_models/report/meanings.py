@@ -48,6 +48,11 @@ MEANINGS: dict[str, tuple[Meaning, ...]] = {
         Meaning("error of a class share", SHARE, "no less than {baseline}, by public records", leads=True),
         Meaning("error of a class mean, relative", SHARE, "no less than {baseline}, by public records"),
     ),
+    "small_cells": (
+        Meaning("records alone in a cell, *", "records", "0 records", leads=True),
+        Meaning("records in the smallest cell, *", "records", "many"),
+        Meaning("* recognised in a cell, *", "records", "0 records"),
+    ),
     "unmixing": (
         Meaning("cosine of the recovered features, *", "", "no more than {baseline}, by class means", leads=True),
         Meaning(

@@ -42,9 +42,9 @@ def test_counts_in_clear_are_disclosed(dataset):
 
 
 def test_counts_under_noise_are_not():
-    """At ε = 1 a client's own share of the noise hides counts that are much alike."""
+    """At ε = 1 a client's own share of the noise hides counts that are much alike, or makes it hard to tell."""
     finding = attacked(LABEL_COUNTS, "no_protection", rehearsed("digits", 1.0))
-    assert finding.verdict is Verdict.FAILS
+    assert finding.verdict is not Verdict.SUCCEEDS
     assert measured(finding, "sigma of a count").value > 5
 
 

@@ -22,6 +22,7 @@ NOTES = (
     AttackNote("membership_head", "Membership, from the head", "Carlini et al. 2022"),
     AttackNote("sizes_and_timing", "Sizes and order of messages", "Dyer et al. 2012"),
     AttackNote("masked_uploads", "Are masked uploads uniform?", "Bonawitz et al. 2017"),
+    AttackNote("small_cells", "Records alone in a cell", "Sweeney 2002"),
     AttackNote("differencing", "Difference of two sums", "Dinur & Nissim 2003"),
     AttackNote("malicious_server", "Probes by a cheating server", "Pasquini, Francati & Ateniese 2022"),
 )
@@ -130,6 +131,7 @@ def good_findings():
             measures=(measure("AUC, knowing all other records", 0.502, 0.49, 0.515, baseline=0.5, ceiling=0.575),),
         ),
         finding("sizes_and_timing", Verdict.FAILS, "Sizes depend on the plan alone."),
+        finding("small_cells", Verdict.FAILS, "No record is alone in a cell of the sum of all: the smallest holds 9."),
         finding("masked_uploads", Verdict.FAILS, "They look uniform."),
     )
 

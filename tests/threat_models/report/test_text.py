@@ -94,6 +94,6 @@ def test_table_has_every_measure():
 def test_control_has_a_sentence_of_its_own():
     """What is found without protection is not counted with the attacks on the session."""
     text = as_text(sample.with_control(sample.report()))
-    assert "8 attacks by 1 adversary: 2 succeed" in text
-    assert "Without protection, for comparison, 8 attacks: 4 succeed" in text
+    assert "9 attacks by 1 adversary: 2 succeed" in text
+    assert "Without protection, for comparison, 9 attacks: 4 succeed" in text
     assert "no_protection, unmixing: control: succeeds, as it must." in text

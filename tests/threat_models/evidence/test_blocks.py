@@ -1,0 +1,148 @@
+"""The cells that an audit names for slot sums, in simulations and in transcripts alike."""
+
+import asyncio
+import math
+
+import numpy as np
+import pytest
+
+from methods.slots import slot_of
+from secagg.data import open_dataset
+from secagg.experiments.settings import SimulationSettings
+from secagg.statistics import Normalisation
+from tests.federation.rounds import Cast, Play
+from threat_models.adversary import adversary_named
+from threat_models.attacks.cells import SMALL_CELLS
+from threat_models.attacks.targets import targets
+from threat_models.evidence import known_of, read_session, rehearse
+from threat_models.evidence.blocks import placed
+from threat_models.session import Records
+from threat_models.views import view_of
+
+SERVER = 0
+EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
+PLANS = {
+    "fedtc": {"method": "fedtc", "parameters": (("slots", 8), ("epochs", 2)), "refine": 0},
+    "threshold": {"method": "fedtc", "parameters": (("slots", 8), ("epochs", 2), ("threshold", 0.5)), "class_gate": 1},
+    "mpft": {"method": "mpft", "parameters": (("domains", "art+photo"), ("slots", 3), ("epochs", 2)), "class_gate": 1},
+    "cluster": {
+        "method": "mpft",
+        "parameters": (("domains", "art+photo"), ("sampling", "cluster"), ("slots", 2), ("rounds", 2), ("epochs", 2)),
+        "class_gate": 1,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=PLANS)
+def recorded(request, tmp_path_factory):
+    """The server's transcripts of a plan without noise or protection, and the members' records."""
+    cast = Cast.of(tmp_path_factory.mktemp(request.param), protection="none", **EXACT, **PLANS[request.param])
+    stages = asyncio.run(Play(cast).run()).stages
+    return cast, [read_session(path) for path in cast.transcripts(SERVER, stages)]
+
+
+def records_of(local):
+    """A member's records as an audit has them."""
+    return Records(local.integers, local.labels, local.integers.astype(float), domains=local.domains)
+
+
+def test_transcript_places_records_where_they_were_summed(recorded):
+    """In every sum of cells each member's contribution is that of its records in the cells that the audit names."""
+    cast, sessions = recorded
+    tried = 0
+    for session in (each for each in sessions if "counts" in each.release):
+        for member, local in cast.records.items():
+            own = placed(session, records_of(local))
+            sums = np.zeros((len(session.cells), session.plan.dimension), dtype=np.int64)
+            inside = own.take(own.cells >= 0)
+            np.add.at(sums, inside.cells, inside.integers)
+            contribution = session.contributions[cast.setup.roster.name(member)]
+            counts = np.bincount(inside.cells, minlength=len(sums))
+            assert np.array_equal(contribution["counts"], counts)
+            assert np.array_equal(contribution["class_sums"], sums)
+            tried += 1
+    assert tried >= 4
+
+
+def test_known_files_are_placed_like_the_members_records(recorded, tmp_path):
+    """Of a member's file those in a cell are candidates, in the cells of the sum, and its singles are recognised."""
+    cast, sessions = recorded
+    session, local = sessions[-1], cast.records[1]
+    features = np.random.default_rng(1).normal(size=(30, 4)) + 3 * np.eye(4)[local.labels]  # as `some_records` has them
+    domains = np.array(["art", "photo"])[local.domains]
+    for name, rows in (("known", slice(None)), ("public", slice(0, 10))):
+        np.savez(tmp_path / f"{name}.npz", features=features[rows], labels=local.labels[rows], domain=domains[rows])
+    knowledge = known_of(session, str(tmp_path / "known.npz"), None)
+    contribution = session.contributions[cast.setup.roster.name(1)]
+    counts = np.bincount(knowledge.candidates.cells, minlength=len(session.cells))
+    assert np.array_equal(counts, contribution["counts"])
+    finding = SMALL_CELLS.run((view_of(session, adversary_named("no_protection")),), knowledge, lambda *_: None)
+    found = {each.name: each.value for each in finding.measures}
+    assert found["members recognised in a cell, each client's own vector"] == (contribution["counts"] == 1).sum()
+    whole = targets(view_of(session, adversary_named("curious_server")))[-1]
+    assert whole.holds(knowledge).all()  # whose they are the file does not say; the sum of all holds them
+    both = known_of(session, str(tmp_path / "known.npz"), str(tmp_path / "public.npz"))
+    assert len(both.candidates) == counts.sum() + (~both.is_member).sum()
+    assert len(both.public) + (~both.is_member).sum() <= 10
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "gate", "number"),
+    [
+        ("fedcgs", "", 0, 1),
+        ("fedcgs", "", 2, 2),
+        ("fedtc", "slots=8", 0, 1),
+        ("fedtc", "slots=8", 2, 2),
+        ("fedtc", "slots=8 keep=0.7", 0, 1),
+        ("fedtc", "slots=8 threshold=0.4", 0, 2),
+        ("fedtc", "slots=1", 0, 1),
+        ("mpft", "slots=8", 2, 2),
+        ("mpft", "sampling=cluster slots=4 rounds=2", 2, 4),
+    ],
+)
+def test_simulated_members_are_where_their_client_summed_them(method, parameters, gate, number):
+    """The last sum of counts is audited; the members in it are exactly those that each client put into its cells."""
+    epochs = "" if method == "fedcgs" else " epochs=1"
+    settings = SimulationSettings(clients=3, method=method, parameters=parameters + epochs, class_gate=gate)
+    rehearsal = rehearse(open_dataset("breast-cancer"), settings)
+    session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
+    assert session.number == number
+    assert knowledge.records == session.release["counts"].sum() == knowledge.is_member.sum()
+    owners = np.array(knowledge.owners)
+    for client in session.clients:
+        own = knowledge.candidates.take(owners == client)
+        counts = np.bincount(own.cells, minlength=len(session.cells))
+        assert np.array_equal(counts, session.contributions[client]["counts"])
+    assert (knowledge.candidates.in_cells is None) == (len(session.cells) == 2)
+    assert (knowledge.public.cells >= 0).all()
+
+
+def test_records_that_a_gate_leaves_out_are_no_members():
+    """Where too few clients have records of a class, the gate leaves them out of the sum and out of the audit."""
+    data = open_dataset("digits")
+    settings = SimulationSettings(clients=4, partition="shards:7", class_gate=3)
+    rehearsal = rehearse(data, settings)
+    session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
+    empty = np.flatnonzero(session.release["counts"] == 0)
+    assert len(empty)
+    assert not np.isin(knowledge.candidates.labels, empty).any()
+    assert not np.isin(knowledge.public.labels, empty).any()
+    assert knowledge.records == session.release["counts"].sum()
+
+
+def test_cells_are_named_class_by_class():
+    """Golden: slots within a class; a class that is not divided has its own name."""
+    named = {}
+    for parameters in ("slots=2", "slots=1"):
+        settings = SimulationSettings(clients=3, method="fedtc", parameters=f"{parameters} epochs=1")
+        named[parameters] = rehearse(open_dataset("breast-cancer"), settings).sessions[0]
+    classes = named["slots=1"].plan.classes
+    assert named["slots=1"].cells == classes
+    assert named["slots=2"].cells == tuple(f"{name}, slot {slot}" for name in classes for slot in (0, 1))
+
+
+def test_slots_are_the_public_ones():
+    """A record's cell is its class and the slot that anybody computes from its integers."""
+    settings = SimulationSettings(clients=3, method="fedtc", parameters="slots=8 epochs=1")
+    candidates = rehearse(open_dataset("breast-cancer"), settings).knowledge.candidates
+    assert np.array_equal(candidates.cells, candidates.labels * 8 + slot_of(candidates.integers, 8))

@@ -1,0 +1,149 @@
+"""Small cells: a record that is alone in a cell of an exact sum stands there in clear.
+
+A cell is a class, or what a sum divides classes into. The rule that no published cell may stand for too few is as old
+as official statistics; here a cell of one gives not one attribute of a record but all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.encoding.layout import Integers
+from secagg.plan import NoiseFrom, Plan
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.likelihood import total
+from threat_models.attacks.scores import verdict
+from threat_models.attacks.targets import Target, targets
+from threat_models.findings import Control, Finding, Measure, Verdict
+from threat_models.session import Blocks, Knowledge, Records
+
+SEED = 20_020_501
+CONTROL_CELLS = 8
+SHOWN = 3
+"""Cells that are named."""
+NAMES = frozenset({"counts", "class_sums"})
+
+
+def alone(blocks: Blocks) -> Integers:
+    """Return the cells of an exact sum that hold one record each: their sums are these records."""
+    found: Integers = np.flatnonzero(np.asarray(blocks["counts"]) == 1)
+    return found
+
+
+def recognised(blocks: Blocks, records: Records) -> NDArray[np.bool_]:
+    """Which records (n,) are alone in their cell of an exact sum: the cell's sum equals them in every entry."""
+    counts, sums = np.asarray(blocks["counts"]), np.asarray(blocks["class_sums"])
+    found: NDArray[np.bool_] = np.zeros(len(records), dtype=np.bool_)
+    rows = np.flatnonzero(counts[records.cells] == 1)
+    found[rows] = (sums[records.cells[rows]] == records.integers[rows]).all(axis=1)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Exact sums of one kind in a view, of disjoint records: each client's own vector, or one sum of many."""
+
+    name: str
+    sums: tuple[Target, ...]
+
+    @property
+    def records(self) -> int:
+        """How many they hold."""
+        return sum(each.records for each in self.sums)
+
+    @property
+    def smallest(self) -> int:
+        """Records in the smallest cell that has any; 0 where there is none."""
+        held = np.concatenate([each.counts for each in self.sums])
+        return int(held[held > 0].min(initial=held.max()))
+
+    @property
+    def alone(self) -> Integers:
+        """The cells, of each sum, that hold one record."""
+        return np.concatenate([alone(each.blocks) for each in self.sums])
+
+    def recognised(self, records: Records) -> int:
+        """How many of the records are alone in a cell of one of these sums."""
+        return int(np.any([recognised(each.blocks, records) for each in self.sums], axis=0).sum())
+
+    def measures(self, knowledge: Knowledge) -> Iterator[Measure]:
+        """Counts; of the known members and of strangers only where there are any."""
+        found = {"records alone in a cell": len(self.alone), "records in the smallest cell": self.smallest}
+        for name, rows in (("members", knowledge.is_member), ("strangers", ~knowledge.is_member)):
+            if rows.any():
+                found[f"{name} recognised in a cell"] = self.recognised(knowledge.candidates.take(rows))
+        for name, count in found.items():
+            yield Measure(f"{name}, {self.name}", count, count, count, "count")
+
+
+def _shown(view: Any) -> tuple[Shown, ...]:
+    """The exact sums in a view: clients' own vectors, which hold no noise unless they add it, before sums of many."""
+    own = getattr(view, "contributions", {})
+    found = targets(view, "class_sums")
+    singles = [each for each in found if len(each.owners) == 1 and each.owners <= set(own)]
+    clear = singles if view.noise is None or view.plan.noise != NoiseFrom.CLIENT else []
+    sums = [each for each in found if each not in singles and view.noise is None]
+    vectors = [Shown("each client's own vector", tuple(clear))] if clear else []
+    return (*vectors, *(Shown(each.name, (each,)) for each in sums))
+
+
+def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view = views[0]
+    found = _shown(view)
+    if not found:
+        why = "What it sees of others' records bears noise, so that no cell is a record: see their membership instead."
+        if view.noise is None:
+            why = "It sees no sum of anybody's records but its own."
+        return Finding(SMALL_CELLS.name, "", Verdict.NOT_APPLICABLE, why)
+    measures = tuple(measure for each in found for measure in each.measures(knowledge))
+    controls = tuple(_control(view.plan, is_true) for is_true in (True, False))
+    progress(1, 1)
+    disclosed = [each for each in found if len(each.alone)]
+    if disclosed:
+        sentence = _sentence(disclosed[0], view.cells or view.plan.classes, knowledge)
+    else:
+        sentence = f"No record is alone in a cell of {' or '.join(each.name for each in found)}: "
+        sentence += f"the smallest holds {min(each.smallest for each in found)}."
+    outcome = verdict(bool(disclosed), True, controls)
+    return Finding(SMALL_CELLS.name, "", outcome, sentence, measures, controls=controls)
+
+
+def _sentence(shown: Shown, names: Sequence[str], knowledge: Knowledge) -> str:
+    cells = shown.alone
+    named = ", ".join(f'"{names[cell]}"' for cell in np.unique(cells)[:SHOWN])
+    more = ", …" if len(np.unique(cells)) > SHOWN else ""
+    one = "records is" if len(cells) == 1 else "records are"
+    said = f"In {shown.name} {len(cells)} of {shown.records} {one} alone in a cell and shown whole ({named}{more})."
+    members = int(knowledge.is_member.sum())
+    if members:
+        found = shown.recognised(knowledge.candidates.take(knowledge.is_member))
+        said += f" Of {members} members tried, {found} are recognised there bit for bit."
+    return said
+
+
+def _control(plan: Plan, is_true: bool) -> Control:
+    """Records of which each has a cell of its own must all be found; of those that share one with another none must."""
+    generator = np.random.default_rng(SEED)
+    shape = (2 * CONTROL_CELLS, plan.dimension)
+    integers = generator.integers(-plan.levels, plan.levels, shape, endpoint=True)
+    cells = np.arange(2 * CONTROL_CELLS) // (1 if is_true else 2)
+    records = Records(integers, cells, integers.astype(np.float64))
+    blocks = total(records, 2 * CONTROL_CELLS, NAMES)
+    told = recognised(blocks, records)
+    name = "records with a cell each" if is_true else "records of which two share a cell"
+    return Control(f"{len(records)} {name}", is_true, bool(told.all() if is_true else told.any() or len(alone(blocks))))
+
+
+SMALL_CELLS = Attack(
+    "small_cells",
+    "Records alone in a cell: a class, or a slot of one",
+    "Sweeney 2002 (k-anonymity); Hundepool et al. 2012 (disclosure control of small cells)",
+    ("class_sums",),
+    _run,
+    tries_records=False,
+)
