@@ -44,7 +44,7 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
 
 
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
-    """Return what was given of the options that methods share (None: not given), and in `text`: "slots=64 keep=0.9".
+    """Return what was given of the options that methods share (None: not given), and in `text`: "slots=16 keep=0.9".
 
     Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing.
     """

@@ -8,7 +8,7 @@ import typer
 
 MethodOption = Annotated[str, typer.Option(help="The method.")]
 ParametersOption = Annotated[
-    str, typer.Option(help='Of the method, "slots=64 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
+    str, typer.Option(help='Of the method, "slots=16 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
 ]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]

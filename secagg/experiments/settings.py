@@ -24,7 +24,7 @@ DEFAULT_CLIENTS = 5
 class SimulationSettings:
     """Everything that `simulate` can vary; the names are those of the command line.
 
-    `parameters` are those of the method, "slots=64 keep=0.9" say. `clients` None: one per table of a folder, one per
+    `parameters` are those of the method, "slots=16 keep=0.9" say. `clients` None: one per table of a folder, one per
     value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`. `normalise`, `levels` and
     `max_records` None: by rule. `adapt`, "align:1" say, is what each client trains after the sum. `seed` moves the
     partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and noise are never

@@ -93,7 +93,7 @@ def simulate_features(features: Features, settings: SimulationSettings, clock: C
     clock.lap("quantise")
     leaves = _leaves(settings, len(members))
     last, result, measured = _run(setup, cast.keys, members, leaves, settings.paper_noise, clock)
-    head, reference = result.require_head(), pooled_result(setup, records).require_head()
+    head, reference = result.require_head(), pooled_result(setup, records, result).require_head()
     clock.lap("reference")
     adapted = _adapted(cast, settings, head)
     clock.lap("adaptation")
