@@ -1,7 +1,10 @@
-"""Features of Fashion-MNIST by two frozen networks, for the tables: `python -m tests.benchmarks.fashion_mnist --out F`.
+"""Features of Fashion-MNIST by two frozen networks, for README's table.
 
-Grey images of 28 pixels are resized to 32 (bilinear) and repeated over three channels, inside the programs. It takes
-../shared/data, and some ten minutes for all 70,000 records on one idle core; features are kept
+`python -m tests.benchmarks.fashion_mnist --data D --out F`
+
+Grey images of 28 pixels are resized to 32 (bilinear) and repeated over three channels, inside the programs. D holds
+the four original files in `fashion-mnist` and the weights of `tests/threat_models/backbones.py` in `backbones`. It takes
+some ten minutes for all 70,000 records on one idle core; features are kept
 as `secagg` keeps them (SECAGG_CACHE), so that a second run only writes.
 """
 
@@ -25,9 +28,9 @@ HEADER = {"images": 16, "labels": 8}
 PARTS = {"train": "train", "test": "t10k"}
 
 
-def read(part: str, kind: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def read(data: Path, part: str, kind: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """One of the four original files."""
-    path = DATA / "fashion-mnist" / f"{PARTS[part]}-{kind}-idx{len(shape)}-ubyte.gz"
+    path = data / "fashion-mnist" / f"{PARTS[part]}-{kind}-idx{len(shape)}-ubyte.gz"
     with gzip.open(path) as file:
         return np.frombuffer(file.read()[HEADER[kind] :], dtype=np.uint8).reshape(shape)
 
@@ -41,6 +44,7 @@ def say(done: int, total: int) -> None:
 def main() -> None:
     """Write the programs, the images and the features of both networks."""
     parser = argparse.ArgumentParser(description="Features of Fashion-MNIST by ResNet-18 (conv1–layer3) and SqueezeNet")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of images and weights")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument("--train", type=int, default=60_000, help="how many training records")
     parser.add_argument("--test", type=int, default=10_000, help="how many test records")
@@ -49,10 +53,10 @@ def main() -> None:
     content: dict[str, NDArray[np.generic]] = {"classes": np.array(CLASSES)}
     images = {}
     for part, count in (("train", chosen.train), ("test", chosen.test)):
-        images[part] = read(part, "images", (-1, 28, 28))[:count]
-        content[f"{part}_labels"] = read(part, "labels", (-1,))[:count].astype(np.int64)
+        images[part] = read(chosen.data, part, "images", (-1, 28, 28))[:count]
+        content[f"{part}_labels"] = read(chosen.data, part, "labels", (-1,))[:count].astype(np.int64)
     np.savez_compressed(chosen.out / "fashion_mnist.npz", **content, **{f"{k}_images": v for k, v in images.items()})
-    weights = DATA / "backbones"
+    weights = chosen.data / "backbones"
     networks = {"resnet18": ResNet18(weights, *IMAGENET), "squeezenet": SqueezeNet(weights)}
     for name, network in networks.items():
         program = chosen.out / f"{name}.pt2"
