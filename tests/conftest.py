@@ -10,6 +10,7 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("wide", deadline=None, max_examples=2_000)
 settings.load_profile("fixed")
 os.environ["SECAGG_CACHE"] = "off"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for a busy core are far slower
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -3,9 +3,9 @@
 `python -m tests.benchmarks.fashion_mnist --data D --out F`
 
 Grey images of 28 pixels are resized to 32 (bilinear) and repeated over three channels, inside the programs. D holds
-the four original files in `fashion-mnist`, and in `backbones` the weights of `tests/threat_models/backbones.py`. It takes
-some ten minutes for all 70,000 records on one idle core; features are kept as `secagg` keeps them (SECAGG_CACHE), so
-that a second run only writes.
+the four original files in `fashion-mnist`, and the weights of `tests/threat_models/backbones.py` in `backbones`.
+It takes some ten minutes for all 70,000 records on one idle core; features are kept as `secagg` keeps them
+(SECAGG_CACHE), so that a second run only writes.
 """
 
 from __future__ import annotations
