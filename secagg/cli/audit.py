@@ -58,7 +58,7 @@ def audit(
 
     asked = Question(
         transcripts=tuple(transcripts or ()),
-        threat_models=tuple(threat_model or ()),
+        threat_models=tuple(threat_model or USUAL),
         known=known,
         public=public,
         gate=gate,

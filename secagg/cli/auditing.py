@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.cli.audit import USUAL
 from secagg.cli.console import Speaker, to_epsilon, two_columns
 from secagg.cli.simulate import open_simulated
 from secagg.errors import BadInput
@@ -80,7 +79,7 @@ def answer(speaker: Speaker, question: Question) -> int:
 def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
     rules = Gate.read(question.gate or DEFAULT)
-    adversaries = [adversary_named(name) for name in question.threat_models or USUAL]
+    adversaries = [adversary_named(name) for name in question.threat_models]
     evidence = _recorded(speaker, question) if question.transcripts else _simulated(speaker, question)
     comparisons = planned(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.held():

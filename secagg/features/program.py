@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
+from secagg.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ class Program:
 
     def _run_all(self, inputs: NDArray[Any]) -> Features:
         features = np.empty((len(inputs), self.dimension))
-        with _one_thread():
+        with one_thread():
             for index, record in enumerate(inputs):
                 features[index] = _run(self.module, _prepare(record, self.input_shape), self.name)
                 if self.progress is not None:
@@ -104,7 +104,7 @@ class ProgramFile:
             remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
             raise BadInput(f"the backbone {path} takes {problem}", remedy=remedy)
         shape = _matching_shape(path, input_shape, takes[1:])
-        with _one_thread():
+        with one_thread():
             dimension = len(_run(module, np.zeros(shape, dtype=np.float32), path.name))
         return Program(path.name, self.digest, dimension, module, shape, progress, cache)
 
@@ -158,19 +158,6 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
     if vector.ndim < 2 or vector.shape[0] != 1:
         raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
     return vector.reshape(-1)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Run torch on one thread, then give back the number it had."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def first_line(error: Exception) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.head.adapter import Adapter, Layer
 from secagg.head.linear import ABSENT_BIAS, LinearHead
+from secagg.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +115,7 @@ def train(
     _check(start, rows, labels, weights)
     import torch
 
-    with _one_thread():
+    with one_thread():
         network = _Network(start, frozen)
         generator = torch.Generator().manual_seed(SEED)
         inputs, targets = torch.from_numpy(rows.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
@@ -194,19 +194,6 @@ def _optimizer(tensors: list[torch.Tensor], recipe: Recipe) -> torch.optim.Optim
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(tensors, lr=recipe.rate, momentum=recipe.momentum, weight_decay=recipe.decay)
     return torch.optim.AdamW(tensors, lr=recipe.rate)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Torch on one thread: how many there are decides the order of sums."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _check(

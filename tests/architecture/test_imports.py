@@ -11,6 +11,7 @@ from tests.architecture.source import PACKAGES, ROOT, Module, installed, within
 ORDER = (
     "secagg.errors",
     "secagg.randomness",
+    "secagg.threads",
     "secagg.wire",
     "secagg.crypto",
     "secagg.data",
