@@ -144,6 +144,8 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     ]
     if result.reference is not None:
         rows.insert(1, ("accuracy, pooled, no noise", f"{100 * result.reference.accuracy:.2f} %"))
+    if left_out := content["classes_left_out"]:
+        rows.append(("left out by the class gate", ", ".join(left_out)))
     for name, found in (content["by_domain"] or {"domains": {}})["domains"].items():
         where = "left out" if found["left_out"] else "in clients"
         rows.append((f"accuracy on {name}", f"{100 * found['accuracy']:.2f} % of {found['total']} ({where})"))

@@ -132,6 +132,15 @@ def test_missing_protection_is_said(secagg: Command) -> None:
     assert said.json["protection"] == "none"
 
 
+def test_what_the_gate_leaves_out_is_said(secagg: Command) -> None:
+    """Classes that too few clients hold are named, as in the JSON."""
+    arguments = ["--dataset", "digits", "--clients", 10, "--partition", "dirichlet:0.05", "--class-gate", 4]
+    said, plain = (secagg("simulate", *arguments, *more) for more in ([], ["--class-gate", 0]))
+    assert said.code == plain.code == 0
+    assert "left out by the class gate" in said.out
+    assert "left out" not in plain.out
+
+
 def test_json_file_and_lines(secagg: Command, tmp_path: Path) -> None:
     """With a file the JSON goes there and the lines for people to stdout."""
     said = secagg("simulate", "--quiet", "--clients", 3, "--json", tmp_path / "result.json")
