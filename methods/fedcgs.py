@@ -20,6 +20,9 @@ from secagg.head.refinement import ONE_SHOT_SHARE
 from secagg.privacy import Adjacency, MomentSensitivity
 from secagg.statistics import Grid, accumulate, implausibilities
 
+PERSONALISE = "personalise"
+"""Name of the parameter under which a head, and no other, carries class means."""
+
 
 @dataclass(frozen=True)
 class FedCGS(OneShot):

@@ -32,9 +32,9 @@ class Adapter:
     def __post_init__(self) -> None:
         if self.kind not in KINDS or not self.layers:
             raise BadInput(f"an adapter of kind {self.kind!r} with {len(self.layers)} layers")
-        width = self.inputs
+        width = (*self.layers[0][0].shape, 0, 0)[1]
         for weight, bias in self.layers:
-            shaped = weight.ndim == 2 and bias.shape == weight.shape[:1] and weight.shape[1] == width
+            shaped = weight.ndim == 2 and bias.shape == weight.shape[:1] and weight.shape[1] == width > 0
             if not shaped or not (weight.dtype == bias.dtype == np.float32):
                 raise BadInput(
                     f"an adapter's layer is float32 (out, {width}) and (out,), got {weight.shape}, {bias.shape}"

@@ -25,7 +25,8 @@ class Recentring:
     centre: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        if self.matrix.shape != 2 * self.centre.shape or not (self.matrix.dtype == self.centre.dtype == np.float32):
+        shaped = self.centre.ndim == 1 and self.matrix.shape == 2 * self.centre.shape
+        if not shaped or not (self.matrix.dtype == self.centre.dtype == np.float32):
             raise BadInput(f"a recentring is float32 (d, d) and (d,), got {self.matrix.shape}, {self.centre.shape}")
         if not (np.isfinite(self.matrix).all() and np.isfinite(self.centre).all()):
             raise BadInput("the recentring has NaN or infinite entries")
@@ -69,7 +70,7 @@ class LinearHead:
     means: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
-        good = self.weight.ndim == 2 and self.bias.shape == self.weight.shape[:1]
+        good = self.weight.ndim == 2 and self.weight.size and self.bias.shape == self.weight.shape[:1]
         if not good or self.weight.dtype != np.float32 or self.bias.dtype != np.float32:
             raise BadInput(f"a head is float32 (C, d) and (C,), got {self.weight.shape} and {self.bias.shape}")
         if not (np.isfinite(self.weight).all() and np.isfinite(self.bias).all()):

@@ -77,7 +77,7 @@ class Pipeline:
                 int(metadata["expand"]),
                 _grid(json.loads(metadata["grid"])),
             )
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, RecursionError):
             raise BadInput(
                 "the head's file does not say which features it takes", remedy="use one that secagg wrote"
             ) from None

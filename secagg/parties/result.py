@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.fedcgs import PERSONALISE
 from methods.method import Round
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
@@ -194,4 +195,8 @@ def _shown_head(setup: SessionSetup, outcome: Outcome) -> LinearHead | None:
         raise ProtocolViolation("server", "the head is not the one that the outcome names")
     if metadata != _metadata(setup.plan):
         raise ProtocolViolation("server", "the head says that it belongs to something else than the plan")
+    if (len(head.bias), head.inputs) != (len(setup.plan.classes), setup.plan.dimension):
+        raise ProtocolViolation("server", "the head is for other classes or features than the plan's")
+    if (head.means is not None) != bool(setup.plan.method_parameters.get(PERSONALISE)):
+        raise ProtocolViolation("server", "the plan says otherwise about class means beside the head")
     return head

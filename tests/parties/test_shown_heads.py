@@ -1,0 +1,70 @@
+"""The head that a server shows: its members take none that the plan does not describe, and no bytes make them fall."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from secagg.errors import ProtocolViolation
+from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
+from secagg.parties.result import check_outcome, conclude, write_result
+from secagg.protection.messages import Outcome
+from tests.parties.stage import Stage, make_stage
+
+MEMBERS = (1, 2, 3)
+MEANS = np.ones((2, 3), dtype=np.float32)
+
+
+def shown(outcome: Outcome, head: LinearHead) -> Outcome:
+    """The outcome with another head, which it names; the opened sum is not shown."""
+    content = to_safetensors(head, parse_safetensors(outcome.head)[1])
+    return replace(outcome, head=content, head_sha256=bytes.fromhex(head_digest(head)))
+
+
+def concluded(folder: Path, **choices: object) -> tuple[Stage, Outcome, LinearHead]:
+    """A session of three clients, its outcome, and the head in it."""
+    stage = make_stage(folder, **choices)
+    result = conclude(stage.setup, MEMBERS, stage.total(MEMBERS))
+    return stage, write_result(stage.setup, result, folder), result.require_head()
+
+
+@pytest.mark.parametrize("personalise", [0, 1])
+def test_class_means_are_there_as_the_plan_says(tmp_path: Path, personalise: int) -> None:
+    """A head with class means is refused under a plan without them, and one without under a plan with them."""
+    stage, outcome, head = concluded(tmp_path, parameters=(("personalise", personalise),))
+    check_outcome(stage.setup, shown(outcome, head))
+    other = replace(head, means=None if personalise else MEANS)
+    with pytest.raises(ProtocolViolation, match="about class means"):
+        check_outcome(stage.setup, shown(outcome, other))
+
+
+@pytest.mark.parametrize(("classes", "features"), [(7, 3), (2, 9)])
+def test_head_has_the_plans_shape(tmp_path: Path, classes: int, features: int) -> None:
+    """A head for other classes or features is refused, although the outcome names it."""
+    stage, outcome, _ = concluded(tmp_path)
+    other = LinearHead(np.zeros((classes, features), np.float32), np.zeros(classes, np.float32))
+    with pytest.raises(ProtocolViolation, match="other classes or features"):
+        check_outcome(stage.setup, shown(outcome, other))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("stacked.0.weight", "stacked.0.bias"),
+        ("residual.0.weight", "residual.0.bias"),
+        ("recentring_matrix", "recentring_centre"),
+        ("means",),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (1, 1, 1)])
+def test_tensors_of_any_shape_are_refused_in_words(
+    tmp_path: Path, names: tuple[str, ...], shape: tuple[int, ...]
+) -> None:
+    """Scalars, empty and deep tensors beside the linear layer are the server's fault, and no accident of the client."""
+    stage, outcome, head = concluded(tmp_path)
+    tensors = {"weight": head.weight, "bias": head.bias, **dict.fromkeys(names, np.ones(shape, np.float32))}
+    lie = replace(outcome, head=save(tensors, metadata=parse_safetensors(outcome.head)[1]))
+    with pytest.raises(ProtocolViolation, match="the head is none"):
+        check_outcome(stage.setup, lie)
