@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,9 @@ def request(
 ) -> None:
     """Make a member's keys and the request to send to the authority."""
     path = create_request(tls, name, role)
-    Speaker(quiet=quiet).say(f"made the keys of {name} in {tls}; send {path} to the authority (it holds no secret)")
+    speaker = Speaker(quiet=quiet)
+    speaker.say(f"made the keys of {name} in {tls}; send {path} to the authority (it holds no secret)")
+    speaker.say(f"identity key {json.loads(path.read_text())['identity']}: compare it over the phone")
 
 
 @app.command("issue")

@@ -30,7 +30,7 @@ from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.choosing import Choice, compare
 from secagg.parties import SessionSetup, read_records
-from secagg.parties.explanation import explain
+from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
 from secagg.policy import Policy, read_policy
@@ -130,7 +130,10 @@ def new(
     write_plan(plan, out)
     speaker = Speaker(quiet=quiet, json_to=json_to)
     others = _compared(speaker, data, members, choices) if explain_all else []
-    _explain(speaker, SessionSetup.of(plan, members), others)
+    setup = SessionSetup.of(plan, members)
+    _explain(speaker, setup, others)
+    for doubt in doubts_of(setup):
+        speaker.say(f"WARNING: {doubt}")
     speaker.say(f"wrote {out}; give it to every member, and compare the digest")
 
 

@@ -11,6 +11,9 @@ from secagg.privacy import Unit
 from secagg.privacy.claim import shown
 from secagg.protection.encryption.binding import EncryptedContext
 
+LIKELY = 0.95
+"""A class that everybody has should pass a class gate with this probability."""
+
 
 def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     """What the plan means: a name and a sentence each."""
@@ -75,15 +78,37 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
         f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude, "
         "if the census is opened as it is"
     )
-    noise = setup.opened_noise(clients)
-    if noise is not None:
-        sigma = noise["census"].sigma / noise["census"].multiplier
+    if (sigma := _census_sigma(setup)) is not None:
         one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))
         said += (
             f"; under the census's noise one that m clients hold passes with probability "
             f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do"
         )
     return [("class gate", said)]
+
+
+def doubts_of(setup: SessionSetup) -> list[str]:
+    """What a plan is likely to fail by, each in one sentence; nothing for most plans."""
+    gate, clients, sigma = setup.method, len(setup.context.clients), _census_sigma(setup)
+    if not isinstance(gate, Gated) or sigma is None:
+        return []
+    passes = float(ndtr((clients - gate.threshold) / sigma))
+    if passes >= LIKELY:
+        return []
+    said = (
+        f"a class that all {clients} clients have passes the class gate with probability {passes:.2g} only, such is the "
+        "census's noise; a census that leaves fewer than two classes ends the plan, and is charged like the whole of it: "
+        "take more clients, a larger epsilon, a lower gate or none"
+    )
+    return [said]
+
+
+def _census_sigma(setup: SessionSetup) -> float | None:
+    """σ of a gated plan's noise on each count of its census; None without noise or gate."""
+    noise = setup.opened_noise(len(setup.context.clients))
+    if noise is None or "census" not in noise:
+        return None
+    return noise["census"].sigma / noise["census"].multiplier
 
 
 def _ciphertexts(setup: SessionSetup) -> list[tuple[str, str]]:

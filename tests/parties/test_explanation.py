@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from secagg.parties.explanation import explain
+from secagg.parties.explanation import doubts_of, explain
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit
 from secagg.statistics import Normalisation
@@ -159,3 +159,17 @@ def test_prototypes_are_explained():
     rows = explained(method="prototypes", parameters=())
     assert rows["method"] == "prototypes {}"
     assert re.findall(r"(\w+): σ", rows["noise of one party"]) == ["counts", "class_sums"]
+
+
+@pytest.mark.parametrize(("clients", "epsilon", "doubted"), [(4, 4.0, True), (4, 4000.0, False), (40, 8.0, False)])
+def test_gate_that_is_a_toss_is_doubted(clients, epsilon, doubted):
+    """A class that all clients have should pass the gate: where the census's noise makes that unlikely, it is said."""
+    setup = promised(clients, class_gate=2, dropouts=1, refine=2, epsilon=epsilon)
+    passes = float(dict(explain(setup))["class gate"].split(" where one holds it and ")[1].split()[0])
+    assert bool(doubts_of(setup)) == doubted == (passes < 0.95)
+
+
+def test_no_gate_is_no_doubt():
+    """Without a gate, or without noise on its census, nothing is doubted."""
+    exact = promised(4, class_gate=1, normalisation=Normalisation.CENTRED_UNIT, **EXACT)
+    assert doubts_of(promised(4)) == doubts_of(exact) == []
