@@ -106,7 +106,7 @@ def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mappi
     try:
         return conclude(setup, ready.members, ready.open(setup.context, total))
     except BadInput as error:
-        raise SessionAborted(f"the opened sum leads nowhere: {error.problem}") from None
+        raise SessionAborted(f"the opened sum leads nowhere: {error}") from None
 
 
 def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcome:

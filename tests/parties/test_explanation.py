@@ -164,7 +164,7 @@ def test_prototypes_are_explained():
 @pytest.mark.parametrize(("clients", "epsilon", "doubted"), [(4, 4.0, True), (4, 4000.0, False), (40, 8.0, False)])
 def test_gate_that_is_a_toss_is_doubted(clients, epsilon, doubted):
     """A class that all clients have should pass the gate: where the census's noise makes that unlikely, it is said."""
-    setup = promised(clients, class_gate=2, dropouts=1, refine=2, epsilon=epsilon)
+    setup = promised(clients, class_gate=1, dropouts=1, refine=2, epsilon=epsilon)
     passes = float(dict(explain(setup))["class gate"].split(" where one holds it and ")[1].split()[0])
     assert bool(doubts_of(setup)) == doubted == (passes < 0.95)
 
