@@ -36,6 +36,12 @@ class BadRecord(BadInput):
         super().__init__(f"{place}: {problem}", remedy=remedy)
 
 
+def why(error: Exception) -> str:
+    """What another library's error says, on one line; of an operating system's its words alone."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
 class PlanRefused(BadInput):
     """The plan breaks this client's policy; `violations` names every line that is broken."""
 
@@ -94,11 +100,11 @@ class ServerAway(SessionAborted):
 
 
 class TranscriptInvalid(SecaggError):
-    """A transcript does not verify; `record` is the index of the first record at fault."""
+    """A transcript (of the file `source`) does not verify; `record` is the index of the first record at fault."""
 
     exit_code = 3
 
-    def __init__(self, record: int, problem: str) -> None:
+    def __init__(self, record: int, problem: str, *, source: str = "") -> None:
         self.record = record
         self.problem = problem
-        super().__init__(f"transcript record {record}: {problem}")
+        super().__init__(f"{source}: transcript record {record}: {problem}".removeprefix(": "))

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import operator
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ class Ledger:
         self._path = folder / FILE_NAME
         if not create and not self._path.exists():
             raise BadInput(f"there is no ledger in {folder}", remedy="give the --state folder of a client")
+        if create:
+            self._create()
         with self._connection("BEGIN IMMEDIATE" if create else "BEGIN", "rwc" if create else "rw") as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if create and not version and not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
@@ -161,6 +164,16 @@ class Ledger:
                     f"the ledger {self._path} has schema version {version}, this program reads {SCHEMA_VERSION}",
                     remedy="use the program that wrote it; moving the file away forgets what was released",
                 )
+
+    def _create(self) -> None:
+        """Make the file, for its owner alone; sqlite gives its own files the same mode."""
+        try:
+            # Never open one that is there: to close it would take the locks of this process's connections away.
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise BadInput(f"cannot use the ledger {self._path} ({error.strerror})") from None
 
     def entries(self) -> tuple[Entry, ...]:
         """Every row, in order. Raises BadInput naming the first row that was changed or is missing."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.attacks import ATTACKS, Attack
+from threat_models.attacks.between import sums_of_classes
 from threat_models.comparisons import Comparisons
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import SEEN, Examination
+from threat_models.report.content import CONTROL, SEEN, Examination
 from threat_models.report.gate import Gate, Rule
 from threat_models.session import Knowledge, Session
 from threat_models.statement import ONE_RUN_LEVEL, RESERVED
@@ -17,6 +19,8 @@ from threat_models.views import has, missing_from, view_of
 
 MOST_MEASURES = 64
 """No attack has more measures of one view."""
+APART = {"messages", "uploads", "head"}
+"""What is no part of a sum, nor of use against one."""
 Steps = Callable[[str, int, int], None]
 """Told (what is being done, steps done, steps in all)."""
 
@@ -45,34 +49,72 @@ def _limits(attack: Attack, rules: tuple[Rule, ...]) -> int:
 
 def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowledge, told: Steps) -> Examination:
     """Run an adversary's attacks on the sessions that it saw, in order. Active ones are not run here."""
-    views = tuple(view_of(session, adversary) for session in sessions[: adversary.sessions])
+    seen = sessions[: adversary.sessions]
+    views = tuple(view_of(session, adversary) for session in seen)
     sees = tuple(name for name in FIELDS if hasattr(views[0], name))
     findings = []
-    for name in adversary.attacks:
-        attack = ATTACKS.get(name)
-        if attack is None:
-            continue
-        lacking = [need for need in attack.needs if not has(views[0], (need,))]
-        if lacking or len(views) < attack.sessions:
-            unseen = [SEEN[need] for need in lacking if need in SEEN] or ["a sum that holds " + " and ".join(lacking)]
-            why = f"It does not see {', '.join(unseen)}." if lacking else f"It takes {attack.sessions} sessions."
-            finding = Finding(name, adversary.name, Verdict.NOT_APPLICABLE, why)
-            findings.append(_told_apart(finding, sessions[0], adversary))
-            continue
-        if attack.tries_records and not len(knowledge.candidates):
-            why = "It takes records that took part and others, which this audit was not given."
-            findings.append(Finding(name, adversary.name, Verdict.INCONCLUSIVE, why))
-            continue
+    for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
         title = f"{adversary.title}: {attack.title}"
-        found = attack.run(views, knowledge, lambda done, total, title=title: told(title, done, total))  # type: ignore[misc]
-        findings.append(_told_apart(replace(found, adversary=adversary.name), sessions[0], adversary))
+        unseen = _unseen(attack, adversary, seen)
+        found = _not_run(attack, adversary, seen, views, knowledge, unseen)
+        if found is None:
+            found = attack.run(views, knowledge, lambda done, total, title=title: told(title, done, total))  # type: ignore[misc]
+        findings.append(_told_apart(replace(found, adversary=adversary.name, unseen=unseen), seen[0]))
     return Examination(adversary, sees, tuple(name for name in FIELDS if name not in sees), tuple(findings))
 
 
-def _told_apart(finding: Finding, session: Session, adversary: Adversary) -> Finding:
-    """What is not applicable only because this transcript does not hold what the adversary sees is not known."""
-    missing = [SEEN[name] for name in missing_from(session, adversary) if name in ("release", "contributions")]
-    if finding.verdict is not Verdict.NOT_APPLICABLE or not missing:
+def _unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) -> tuple[str, ...]:
+    """What the adversary sees, these sessions do not hold, and the attack would use: of a sum, all that makes it."""
+    used = set(attack.needs) | (set() if attack.needs and set(attack.needs) <= APART else {"release", "contributions"})
+    missing = {name for session in seen for name in missing_from(session, adversary)}
+    return tuple(name for name in FIELDS if name in used & missing)
+
+
+def _not_run(
+    attack: Attack,
+    adversary: Adversary,
+    seen: Sequence[Session],
+    views: Sequence[Any],
+    knowledge: Knowledge,
+    unseen: tuple[str, ...],
+) -> Finding | None:
+    """Why an attack has nothing to work on, if it has not.
+
+    The control without protection is one only where it sees every vector.
+    """
+    if adversary.name == CONTROL and unseen:
+        return Finding(attack.name, "", Verdict.INCONCLUSIVE, "")
+    if (not attack.needs or "class_sums" in attack.needs) and _is_elsewhere(seen[0]):
+        why = "The plan's sum of classes is in the transcript of another of its rounds: give those of all rounds."
+        return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
+    lacking = [need for need in attack.needs if not has(views[0], (need,))]
+    if lacking == ["uploads"] and "uploads" in adversary.sees and not seen[0].role:
+        why = "A simulation keeps no uploads: audit a server's transcript for them."
+        return Finding(attack.name, "", Verdict.NOT_APPLICABLE, why)
+    if lacking:
+        names = [SEEN[need] for need in lacking if need in SEEN] or ["a sum that holds " + " and ".join(lacking)]
+        why = "" if unseen else f"It does not see {', '.join(names)}."
+        return Finding(attack.name, "", Verdict.NOT_APPLICABLE, why)
+    if len(views) < attack.sessions:
+        why = f"It takes {attack.sessions} sessions, of which this audit was given {len(views)}."
+        return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
+    if attack.tries_records and not len(knowledge.candidates):
+        why = "It takes records that took part and others, which this audit was not given."
+        return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
+    return None
+
+
+def _is_elsewhere(session: Session) -> bool:
+    """Whether this is the transcript of another round than that of the sum of classes, which its adversary saw too."""
+    is_other = bool(session.role and session.release) and "class_sums" not in session.release
+    return is_other and sums_of_classes(session.plan) > 0
+
+
+def _told_apart(finding: Finding, session: Session) -> Finding:
+    """An attack that does not succeed without what its adversary sees may succeed with it: that is not known."""
+    if finding.verdict is Verdict.SUCCEEDS or not finding.unseen:
         return finding
-    held = f"This transcript does not hold {' and '.join(missing)}, which {adversary.name} sees."
-    return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=f"{finding.sentence} {held}")
+    what = "transcript" if session.role else "simulation"
+    held = f"This {what} does not hold {' and '.join(map(SEEN.__getitem__, finding.unseen))}, which"
+    sentence = f"{finding.sentence} {held} {finding.adversary} sees.".strip()
+    return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=sentence)

@@ -85,7 +85,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """One attack by one adversary."""
+    """One attack by one adversary; `unseen` is what it sees, of use to the attack, and the audit has not."""
 
     attack: str
     adversary: str
@@ -95,3 +95,4 @@ class Finding:
     curves: tuple[Curve, ...] = ()
     pictures: tuple[Picture, ...] = ()
     controls: tuple[Control, ...] = ()
+    unseen: tuple[str, ...] = ()

@@ -54,7 +54,8 @@ class Session:
     bytes. `claim` is recomputed from the plan by the auditor, `calibration` the noise behind this sum; None without.
     `noise` is what is known of the noise on the opened blocks. `is_shown`: members are shown the opened sum. `number`
     says which of the plan's sums this is, from 1; `role` whose transcript shows it, "" where everything is at hand.
-    `round` is what was summed, which says in which of the `cells`, by name, a record is.
+    `round` is what was summed, which says in which of the `cells`, by name, a record is. `earlier` are the plan's sums
+    before this one, those that hold class sums, as far as they are at hand.
     """
 
     plan: Plan
@@ -74,6 +75,7 @@ class Session:
     number: int = 1
     role: str = ""
     transcript_sha256: str = ""
+    earlier: tuple[Session, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,9 @@ class Knowledge:
     `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody
     had: for decoders and for the chance level. `backbone` maps images (n, c, h, w) in [0, 1] to features (n, d), as a
     torch module or function with gradients, where the adversary knows it. `records` is how many were summed, as the
-    public was told; None where it was not.
+    public was told; None where it was not. `held` is truth that a simulation has and no adversary: how many records
+    each member has in each cell (K,) of the sum. `others` is the exact sum of the members' records that are no
+    candidates, where the auditor has it, so that the noise in the sum can be measured.
     """
 
     candidates: Records
@@ -146,6 +150,8 @@ class Knowledge:
     public: Records | None = None
     backbone: Callable[[Any], Any] | None = field(default=None, repr=False)
     records: int | None = None
+    held: Mapping[str, Integers] = field(default_factory=dict, repr=False)
+    others: Blocks | None = field(default=None, repr=False)
 
     @property
     def is_member(self) -> NDArray[np.bool_]:

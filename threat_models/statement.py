@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
@@ -28,21 +28,31 @@ LIMITS = (
 )
 
 
-def subject_of(session: Session, settings: Mapping[str, str], transcripts: Mapping[str, str]) -> Subject:
-    """What was audited; the number of records is the opened one, noise included."""
-    counts = session.release.get("counts")
-    records = 0 if counts is None else max(0, round(float(counts.sum())))
+def subject_of(
+    sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], transcripts: Mapping[str, str]
+) -> Subject:
+    """What was audited; the number of records is the least that was opened, noise included, else the `known` one."""
+    opened = [session.release["counts"] for session in sessions if "counts" in session.release]
+    records = min((max(0, round(float(counts.sum()))) for counts in opened), default=known)
     return Subject(
-        protection=session.plan.protection,
+        protection=sessions[0].plan.protection,
         records=records,
-        dimension=session.plan.dimension,
+        dimension=sessions[0].plan.dimension,
         transcripts=tuple(transcripts.items()),
         settings=settings,
     )
 
 
-def promise_of(session: Session, progress: Callable[[int, int], None]) -> Promise:
-    """The plan's promise, recomputed, and measured on re-releases with the plan's own noise."""
+def promise_of(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
+    """The plan's promise, recomputed, and measured on re-releases with the plan's own noise.
+
+    Of several: one that does not hold, else the one that promises least.
+    """
+    promises = [_promise(session, progress) for session in sessions]
+    return max(promises, key=lambda each: (each.disproved or not each.agrees, each.claimed))
+
+
+def _promise(session: Session, progress: Callable[[int, int], None]) -> Promise:
     plan, claim = session.plan, session.claim
     if claim is None:
         return Promise(

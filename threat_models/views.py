@@ -17,8 +17,8 @@ def view_of(session: Session, adversary: Adversary) -> Any:
     """The view: what everyone knows (`ALWAYS`), and what the adversary sees.
 
     `contributions` holds the clients whose blocks it has in clear: all of them where the protection is one that it
-    opens, else its colluders; without any it is not there at all. Raises BadInput where the transcript of a party shows
-    nothing of what the adversary sees.
+    opens, else its colluders; without any it is not there at all. `earlier` are views of the plan's sums before this
+    one, where there are any. Raises BadInput where the transcript of a party shows nothing of what the adversary sees.
     """
     seen: dict[str, Any] = {name: getattr(session, name) for name in ALWAYS}
     missing = missing_from(session, adversary)
@@ -30,7 +30,9 @@ def view_of(session: Session, adversary: Adversary) -> Any:
         clear = _clear(session, adversary)
         if own := {client: session.contributions[client] for client in clear if client in session.contributions}:
             seen["contributions"] = own
-    if len(seen) == len(ALWAYS) and missing:
+    if "release" in adversary.sees and session.earlier:
+        seen["earlier"] = tuple(view_of(each, adversary) for each in session.earlier)
+    if len(seen) == len(ALWAYS) and missing and session.role:
         raise BadInput(
             f"the transcript of a {session.role} shows none of what {adversary.name} sees: {', '.join(missing)}",
             remedy="audit another party's transcript, or --simulate",
@@ -40,17 +42,15 @@ def view_of(session: Session, adversary: Adversary) -> Any:
 
 
 def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
-    """What the adversary sees and this transcript does not hold, or not all of: the view lacks it, and cannot tell.
+    """What the adversary sees and this session does not hold, or not all of: the view lacks it, and cannot tell.
 
-    Only a server's shows every message and upload; contributions that the protection hides from the server, but not
-    from this adversary, are in none. Nothing is missing from a simulation.
+    Only a server's transcript shows every message and upload; contributions that the protection hides from the server,
+    but not from this adversary, are in none. A simulation makes no uploads, and what would show in them is none of it.
     """
-    if not session.role:
-        return ()
     clear = [client for client in _clear(session, adversary) if client in session.members]
     is_there = {
-        "messages": session.role == "server",
-        "uploads": session.role == "server",
+        "messages": session.role in ("", "server"),
+        "uploads": session.role in ("", "server"),
         "release": bool(session.release),
         "head": session.head is not None or session.role == "server",
         "contributions": all(client in session.contributions for client in clear),

@@ -12,13 +12,14 @@ from secagg.cli.console import (
     QuietOption,
     Speaker,
     percent,
+    read_head,
     refuse_existing,
     refuse_unwritable,
     two_columns,
 )
 from secagg.data.split import held_out
 from secagg.errors import BadInput
-from secagg.head import Adaptation, adapt, class_means, evaluate, load_safetensors, save_safetensors
+from secagg.head import Adaptation, adapt, class_means, evaluate, save_safetensors
 from secagg.parties import Pipeline
 
 ADAPTED = "adapted"
@@ -51,7 +52,7 @@ def adapt_head(
     adaptation = _adaptation(align, distil, shots)
     refuse_existing(out)
     refuse_unwritable(out)
-    received, metadata = load_safetensors(head)
+    received, metadata = read_head(head)
     if ADAPTED in metadata:
         raise BadInput(f"{head} was adapted already, by {metadata[ADAPTED]}", remedy="start from the session's head")
     pipeline = Pipeline.of_metadata(metadata)
@@ -80,6 +81,8 @@ def adapt_head(
 
 
 def _adaptation(align: float | None, distil: float | None, shots: int) -> Adaptation:
-    if (align is None) == (distil is None):
+    if align is not None and distil is not None:
+        raise BadInput("one thing holds the training", remedy="give --align LAMBDA or --distil BETA, not both")
+    if align is None and distil is None:
         raise BadInput("say what holds the training", remedy="give --align LAMBDA or --distil BETA")
     return Adaptation("align", align, shots) if align is not None else Adaptation("distil", distil or 0.0, shots)

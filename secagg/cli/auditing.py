@@ -20,7 +20,7 @@ from threat_models.attacks import ATTACKS
 from threat_models.audit import examine, planned
 from threat_models.comparisons import Comparisons
 from threat_models.estimation import OneRunBound, audit_canaries
-from threat_models.evidence import canaries_of, known_of, plant, read_session, rehearse
+from threat_models.evidence import canaries_of, known_of, of_plans, plant, read_session, rehearse
 from threat_models.findings import Finding
 from threat_models.report.content import AttackNote, AuditReport, Examination, Level
 from threat_models.report.gate import DEFAULT, Gate
@@ -80,7 +80,7 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
     rules = Gate.read(question.gate or DEFAULT)
     adversaries = [adversary_named(name) for name in question.threat_models]
-    evidence = _recorded(speaker, question) if question.transcripts else _simulated(speaker, question)
+    evidence = _recorded(speaker, question, adversaries) if question.transcripts else _simulated(speaker, question)
     comparisons = planned(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.held():
         report = _report(speaker, evidence, adversaries, comparisons, seed=question.seed)
@@ -147,28 +147,37 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _recorded(speaker: Speaker, question: Question) -> Evidence:
-    """Transcripts, verified before anything is read from them."""
-    sessions = []
+def _recorded(speaker: Speaker, question: Question, adversaries: list[Adversary]) -> Evidence:
+    """Transcripts, verified before anything is read from them; those of one plan's rounds are one session."""
+    shown = []
     for path in question.transcripts:
         with speaker.busy(f"verifying {path}"):
-            sessions.append(read_session(path))
+            shown.append(read_session(path))
+    sessions = of_plans(shown)
+    for each in adversaries:
+        if len(sessions) > each.sessions:
+            raise BadInput(
+                f"{each.name} sees {each.sessions} of these {len(sessions)} plans' transcripts",
+                remedy="audit each plan by itself, with all its rounds; rerunning_server alone takes two",
+            )
+    if len({session.plan.protection for session in sessions}) > 1:
+        raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
     knowledge = known_of(sessions[0], question.known, question.public, question.records)
-    files = {str(path): session.transcript_sha256 for path, session in zip(question.transcripts, sessions, strict=True)}
+    files = {str(path): session.transcript_sha256 for path, session in zip(question.transcripts, shown, strict=True)}
     one_run = None
     if question.canaries is not None:
         canaries = canaries_of(sessions[0].plan, Path(question.canaries))
         known = knowledge.candidates.take(knowledge.is_member) if question.known else None
         one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
-    return Evidence(tuple(sessions), knowledge, {}, files, one_run=one_run)
+    return Evidence(sessions, knowledge, {}, files, one_run=one_run)
 
 
 def _report(
     speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
 ) -> AuditReport:
-    session = evidence.sessions[0]
+    audited = evidence.sessions if evidence.transcripts else evidence.sessions[:1]
     with speaker.steps() as told:
-        promise = promise_of(session, lambda done, total: told("measuring epsilon on re-releases", done, total))
+        promise = promise_of(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
         if evidence.one_run is not None:
             promise = replace(promise, one_run=bound_of(evidence.one_run))
         examinations = [
@@ -179,8 +188,8 @@ def _report(
         ]
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
-        title=f"Audit of a session with {_PROTECTED[session.plan.protection]} uploads",
-        subject=subject_of(session, evidence.settings, evidence.transcripts),
+        title=f"Audit of a session with {_PROTECTED[audited[0].plan.protection]} uploads",
+        subject=subject_of(audited, evidence.knowledge.records, evidence.settings, evidence.transcripts),
         promise=promise,
         attacks=tuple(_notes().values()),
         examinations=tuple(examinations),

@@ -9,6 +9,7 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
+from secagg.cli.simulate import refuse_idle_promise
 from secagg.cli.sweep import values_of, with_lists
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
@@ -19,7 +20,10 @@ from secagg.experiments import compare as experiments
 def compare(
     *,
     methods: Annotated[
-        str, typer.Option("--methods", metavar="A,B[X=1 Y=2],…", help="Methods and baselines, with their parameters.")
+        str,
+        typer.Option(
+            "--methods", "--method", metavar="A,B[X=1 Y=2],…", help="Methods and baselines, with their parameters."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
     dataset: DatasetOption = "digits",
@@ -44,6 +48,7 @@ def compare(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
+    refuse_idle_promise(grid)
     known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
     data = open_dataset(dataset, label=label, schema=known, image_size=size)
     with speaker.progress(f"comparing methods on {data.name}") as progress:

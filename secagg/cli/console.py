@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from secagg.errors import BadInput
-from secagg.head import Evaluation
+from secagg.head import Evaluation, LinearHead, load_safetensors
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
@@ -32,9 +32,14 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on
 
 
 class Speaker:
-    """One command's output."""
+    """One command's output.
+
+    Raises BadInput for a `--json` file that cannot be written: better before the work than after it.
+    """
 
     def __init__(self, *, quiet: bool, json_to: str | None = None) -> None:
+        if json_to not in (None, "-"):
+            refuse_unwritable(Path(json_to))
         self._json_to = json_to
         self._quiet = quiet
         self._stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -70,7 +75,10 @@ class Speaker:
 
     @contextmanager
     def steps(self) -> Iterator[Callable[[str, int, int], None]]:
-        """A bar for work of several parts; the yielded function takes (what is being done, done, in all)."""
+        """A bar for work of several parts; the yielded function takes (what is being done, done, in all).
+
+        The first part may give 0 in all: nobody knows.
+        """
         if self._quiet or not self._stderr.is_terminal:
             said: set[str] = set()
 
@@ -83,7 +91,7 @@ class Speaker:
             return
         with Progress(console=self._stderr, transient=True) as bar:
             task = bar.add_task("", total=None)
-            yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+            yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total or None)
 
     def text(self, content: str, lines: str) -> None:
         """A result that is JSON text already, and what people read instead of it."""
@@ -124,6 +132,13 @@ def percent(evaluation: Evaluation) -> str:
     low, high = (100 * bound for bound in evaluation.interval)
     share = 100 * evaluation.accuracy
     return f"{share:.2f} % ({evaluation.correct} of {evaluation.total}; 95 % interval {low:.2f} to {high:.2f})"
+
+
+def read_head(path: Path) -> tuple[LinearHead, dict[str, str]]:
+    """A session's head, and what it belongs to. Raises BadInput, for its copy for PyTorch as well."""
+    if path.suffix == ".pt":
+        raise BadInput(f"{path} does not say what it belongs to", remedy="give head.safetensors, which is beside it")
+    return load_safetensors(path)
 
 
 def refuse_existing(path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, two_columns
-from secagg.head import evaluate, load_safetensors
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
+from secagg.errors import BadInput, SecaggError, TranscriptInvalid
+from secagg.head import evaluate
 from secagg.head import predict as classes_of
 from secagg.parties import Pipeline
 from secagg.parties.verification import verify_transcript
@@ -24,7 +25,9 @@ def predict(
 ) -> None:
     """Apply a head to labelled records and say how often it is right."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    linear, metadata = load_safetensors(head)
+    if out is not None:
+        refuse_unwritable(out)
+    linear, metadata = read_head(head)
     pipeline = Pipeline.of_metadata(metadata)
     with speaker.progress(f"predicting {data}") as progress:
         records = pipeline.records(data)
@@ -50,14 +53,35 @@ def verify(
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Check transcripts offline: chain, signatures, and that the published sum is that of the accepted uploads."""
+    """Check transcripts offline: chain, signatures, and that the published sum is that of the accepted uploads.
+
+    Every one is checked, whatever becomes of the others; the exit code is 3 if one does not verify.
+    """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     found: list[dict[str, Any]] = []
     tables = []
+    failures: list[SecaggError] = []
     for path in transcripts:
         with speaker.busy(f"verifying {path}"):
-            findings = verify_transcript(path)
+            findings, failure = _verified(path)
         rows = [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in findings.items()]
-        tables.append(two_columns("The transcript verifies", rows))
+        tables.append(two_columns(f"{path}: the transcript {'does not verify' if failure else 'verifies'}", rows))
         found.append(findings)
-    speaker.result(found[0] if len(found) == 1 else {"transcripts": found}, *tables)
+        failures += [failure] if failure else []
+    if len(transcripts) > 1:
+        files = [{"file": str(path), **findings} for path, findings in zip(transcripts, found, strict=True)]
+        speaker.result({"transcripts": files}, *tables)
+    elif not failures:
+        speaker.result(found[0], *tables)
+    if failures:
+        raise max(failures, key=lambda failure: failure.exit_code)
+
+
+def _verified(path: Path) -> tuple[dict[str, Any], SecaggError | None]:
+    """What a transcript proves, or why it proves nothing."""
+    try:
+        return verify_transcript(path), None
+    except TranscriptInvalid as error:
+        return {"failure": str(error)}, TranscriptInvalid(error.record, error.problem, source=str(path))
+    except BadInput as error:
+        return {"failure": str(error)}, error

@@ -30,6 +30,13 @@ from secagg.errors import SecaggError
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
+_WORDS = (
+    ("Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "it should be a number"),
+    ("Input should be", "it should be"),
+    ("Value error, ", ""),
+)
+"""What typer's parser says of a value, and how we say it."""
 
 app = typer.Typer(
     name="secagg",
@@ -83,7 +90,7 @@ def main() -> None:
     except SecaggError as error:
         code = _complain(str(error), error.exit_code, debug)
     except typer.TyperException as error:
-        code = _complain(f"{error.format_message()}; try --help", 2, debug)
+        code = _misused(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
         code = _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
     except OSError as error:
@@ -91,6 +98,16 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)
         code = _complain(f"internal error: {type(error).__name__}; --debug shows where", INTERNAL_ERROR, debug)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _misused(text: str, debug: bool) -> int:
+    """Say what is wrong with the words of a command; where a group stands alone, what it has."""
+    if text.startswith("Usage:"):
+        print(text, file=sys.stderr)
+        return 2
+    for theirs, ours in _WORDS:
+        text = text.replace(theirs, ours)
+    return _complain(f"{text.rstrip('.')}; try --help", 2, debug)
 
 
 def _complain(text: str, code: int, debug: bool) -> int:

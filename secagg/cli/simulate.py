@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -29,9 +31,13 @@ from secagg.cli.options import (
     SharesOption,
 )
 from secagg.data import Dataset, load_schema, open_dataset
+from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from secagg.plan import NoiseFrom
+
+ADAPTING = "adapting the head to each client's records"
 
 
 def simulate(
@@ -85,6 +91,9 @@ def simulate(
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
+    refuse_idle_promise(
+        {"epsilon": [to_epsilon(epsilon)], "delta": [delta], "adjacency": [adjacency], "noise": [noise]}
+    )
     data = open_simulated(speaker, dataset, to_epsilon(epsilon), label, schema, image_size)
     settings = SimulationSettings(
         method=method,
@@ -117,11 +126,28 @@ def simulate(
     )
     if protection == "none":
         speaker.say("WARNING: --protection none: the server would see every client's vector")
-    with speaker.progress(f"simulating a federation on {data.name}") as progress:
-        result = simulate_dataset(data, settings, progress)
+    result = _simulated(speaker, data, settings)
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
+
+
+def refuse_idle_promise(grid: Mapping[str, Sequence[Any]]) -> None:
+    """Raise BadInput for a delta or an adjacency where no epsilon is finite: the sum would be exact without a word.
+
+    `grid`: the values of each setting. A paper's noise may take a delta without an epsilon.
+    """
+    if any(map(math.isfinite, grid.get("epsilon", ()))) or not set(grid.get("noise", ())) <= set(NoiseFrom):
+        return
+    for name in ("delta", "adjacency"):
+        if any(value is not None for value in grid.get(name, ())):
+            raise BadInput(f"--{name} promises nothing without a finite --epsilon", remedy="give one, or leave it out")
+
+
+def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
+    with speaker.steps() as told:
+        told(f"simulating a federation on {data.name}", 0, 0)
+        return simulate_dataset(data, settings, partial(told, "extracting features"), partial(told, ADAPTING))
 
 
 def open_simulated(

@@ -12,7 +12,7 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
-from secagg.cli.simulate import simulate
+from secagg.cli.simulate import refuse_idle_promise, simulate
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
@@ -37,7 +37,8 @@ def with_lists(*, without: Collection[str] = ()) -> Callable[[Callable[..., None
 
 
 def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
-    option = typer.Option(help=get_args(parameter.annotation)[1].help, metavar="A,B,…")
+    spelled = [f"--{parameter.name.replace('_', '-')}", *(["--methods"] if parameter.name == "method" else [])]
+    option = typer.Option(*spelled, help=get_args(parameter.annotation)[1].help, metavar="A,B,…")
     default = str(parameter.default) if parameter.default not in (None, "") else None
     return parameter.replace(annotation=Annotated[str | None, option], default=default, kind=parameter.KEYWORD_ONLY)
 
@@ -65,11 +66,12 @@ def sweep(
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
+    refuse_idle_promise(grid)
     known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
     data = open_dataset(dataset, label=label, schema=known, image_size=size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress)
-    for line in result.refusals:
+    for line in result.refusals[0 if result.series else 1 :]:
         speaker.say(f"refused: {line}")
     if not result.series:
         raise BadInput(f"every run was refused: {result.refusals[0]}")

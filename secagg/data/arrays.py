@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from secagg.data.faults import Faults
 from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
 
 MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
@@ -39,7 +39,7 @@ def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
     content = {name for name in ("features", "images") if any(prefix + name in arrays for prefix in prefixes)}
     if len(content) != 1:
         remedy = "it needs `features` or `images` beside `labels`, or train_/test_ pairs of them"
-        raise BadInput(f"{path} holds the arrays {sorted(arrays)}", remedy=remedy)
+        raise BadInput(f"{path} holds {', '.join(sorted(arrays)) or 'no arrays'}", remedy=remedy)
     name = content.pop()
     groups = {prefix: _group(path, arrays, prefix, name, tolerant) for prefix in prefixes}
     shapes = {group.inputs.shape[1:] for group in groups.values()}
@@ -70,7 +70,7 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
         remedy = "save plain numbers and text only"
         raise BadInput(f"{path} holds arrays of Python objects or broken ones", remedy=remedy) from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(f"cannot read {path}: {error}") from error
+        raise BadInput(f"cannot read {path} ({why(error)})") from error
 
 
 def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple[Records, Records | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
 
 PARQUET = ".parquet"
 Cells = list[str]
@@ -28,7 +28,7 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
         with path.open("rb") as file:
             table = pyarrow.parquet.ParquetFile(file).read()
     except (OSError, pyarrow.ArrowException) as error:
-        raise BadInput(f"cannot read {path} as Parquet: {' '.join(str(error).split())}") from error
+        raise BadInput(f"cannot read {path} as Parquet ({why(error)})") from error
     names = table.column_names
     if len(set(names)) != len(names) or "" in names:
         raise BadInput(f"{path}: names of columns are empty or repeated", remedy="name every column once")

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import BAD
+from secagg.data.records import BAD, columns_of
 from secagg.errors import BadInput
 
 Parts = tuple[NDArray[np.int64], ...]
@@ -49,7 +49,11 @@ def partition(
         parts = _shards(
             labels,
             clients,
-            _number(parameter, f"shards:{parameter}: K is a number of classes, 1 or more", "for example shards:2"),
+            _number(
+                parameter,
+                f"partition 'shards:{parameter}': K is a number of classes, 1 or more",
+                "for example shards:2",
+            ),
             generator,
         )
     else:
@@ -102,12 +106,12 @@ def _by_column(
 ) -> Parts:
     name, _, each = parameter.partition(":") if parameter not in columns else (parameter, "", "")
     if name not in columns:
-        raise BadInput(f"the data set has no column {name!r}", remedy=f"it has {sorted(columns) or 'no columns'}")
+        raise BadInput(f"the data set has no column {name!r}", remedy=columns_of(columns))
     values, owner = np.unique(columns[name], return_inverse=True)
     parts = [np.flatnonzero(owner == index) for index in range(len(values))]
     if each:
         number = _number(
-            each, f"column:{parameter}: K is a number of clients, 1 or more", "for example column:domain:3"
+            each, f"partition 'column:{parameter}': K is a number of clients, 1 or more", "for example column:domain:3"
         )
         parts = [np.sort(piece) for part in parts for piece in np.array_split(generator.permutation(part), number)]
     if clients not in (None, len(parts)):
@@ -122,7 +126,9 @@ def _alpha(text: str) -> float:
     except ValueError:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha >= 1e-3):
-        raise BadInput(f"dirichlet:{text}: ALPHA is a number of 0.001 or more", remedy="for example dirichlet:0.05")
+        raise BadInput(
+            f"partition 'dirichlet:{text}': ALPHA is a number of 0.001 or more", remedy="for example dirichlet:0.05"
+        )
     return alpha
 
 

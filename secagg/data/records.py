@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -101,6 +101,12 @@ class Dataset:
     schema: Schema | None
     bound: float | None
     parts: tuple[tuple[str, NDArray[np.int64]], ...] | None
+
+
+def columns_of(columns: Iterable[str]) -> str:
+    """The columns that a data set has, for who asked for another."""
+    names = ", ".join(sorted(columns))
+    return f"it has {names}" if names else "it has none: tables bring columns, and so do further arrays of an .npz"
 
 
 def concatenate(groups: Sequence[Records]) -> Records:

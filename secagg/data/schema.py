@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
 
 MissingRule = Literal["refuse", "midpoint", "indicator"]
 MISSING_RULES: tuple[MissingRule, ...] = ("refuse", "midpoint", "indicator")
@@ -155,8 +155,8 @@ def load_schema(source: str) -> Schema:
         text = (packaged / f"{source}.toml" if source in names else Path(source)).read_text(encoding="utf-8")
         return Schema.from_dict(tomllib.loads(text))
     except (OSError, UnicodeDecodeError) as error:
-        remedy = f"give a TOML file or one of the packaged schemas {names}"
-        raise BadInput(f"cannot read the schema {source}: {error}", remedy=remedy) from error
+        remedy = f"give a TOML file or the name of a packaged one: {', '.join(names)}"
+        raise BadInput(f"cannot read the schema {source} ({why(error)})", remedy=remedy) from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"the schema {source} is not TOML: {error}") from error
     except BadInput as error:
@@ -198,7 +198,9 @@ def _only_keys(values: Any, what: str, required: set[str], optional: set[str] | 
     missing = sorted(required - set(values))
     unknown = sorted(set(values) - required - (optional or set()))
     if missing or unknown:
-        raise BadInput(f"{what}: missing keys {missing}, unknown keys {unknown}")
+        named = (("missing", missing), ("unknown", unknown))
+        faults = [f"{fault} keys: {', '.join(keys)}" for fault, keys in named if keys]
+        raise BadInput(f"{what}: {'; '.join(faults)}")
 
 
 def _text(value: Any, key: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import Dataset, Records, concatenate
+from secagg.data.records import Dataset, Records, columns_of, concatenate
 from secagg.errors import BadInput
 
 EVERY = "*"
@@ -32,8 +32,8 @@ class LeftOut:
     def among(self, records: Records) -> NDArray[np.bool_]:
         """Which of the records (n,) these are. Raises BadInput for records without that column."""
         if self.column not in records.columns:
-            known = sorted(records.columns) or "no columns"
-            raise BadInput(f"the data set has no column {self.column!r} to leave out by", remedy=f"it has {known}")
+            problem = f"the data set has no column {self.column!r} to leave out by"
+            raise BadInput(problem, remedy=columns_of(records.columns))
         return np.asarray(records.columns[self.column] == self.value)
 
     def rows(self, dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -45,7 +45,8 @@ class LeftOut:
         test = self.among(dataset.test) if dataset.test is not None else np.zeros(0, dtype=np.bool_)
         if not train.any() and not test.any():
             values = ", ".join(np.unique(dataset.train.columns[self.column])[:20])
-            raise BadInput(f"no record has {self.column} = {self.value!r}", remedy=f"its values are {values}")
+            each = "compare and sweep take *, for each value in turn; " if self.value == EVERY else ""
+            raise BadInput(f"no record has {self.column} = {self.value!r}", remedy=f"{each}its values are {values}")
         if train.all():
             raise BadInput(f"every training record has {self.column} = {self.value!r}; none would be left")
         return train, test

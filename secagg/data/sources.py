@@ -18,6 +18,9 @@ from secagg.data.split import Split, keep_all, split_records
 from secagg.data.table import TABLE_FORMATS, is_table, read_table
 from secagg.errors import BadInput
 
+A_TABLE = "a table"
+IMAGE_FOLDER = "a folder of images"
+
 
 def open_dataset(
     source: str,
@@ -65,6 +68,18 @@ def open_dataset(
     return _open_tables(path, [path], label, schema, cut, tolerant)
 
 
+def kind_of(source: str) -> str | None:
+    """What `open_dataset` would take a source for, in words; None where it would refuse it. Reads no record."""
+    path = Path(source)
+    if source in NAMES:
+        return "a data set that brings its own labels"
+    if path.is_dir():
+        return A_TABLE if _tables_in(path) else IMAGE_FOLDER if is_image_folder(path) else None
+    if not path.is_file():
+        return None
+    return "an .npz file" if path.suffix.lower() == ".npz" else A_TABLE if is_table(path) else None
+
+
 def _refuse_label(source: str, label: str | None, schema: Schema | None) -> None:
     if label is not None or schema is not None:
         raise BadInput(f"{source} brings its own labels", remedy="leave out the label column and the schema")
@@ -79,7 +94,7 @@ def _open_tables(
 ) -> Dataset:
     """Read, encode and split each file on its own, then pool them in order."""
     if schema is None and label is None:
-        raise BadInput(f"{path}: which column is the label?", remedy="name it with --label, or give --schema")
+        raise BadInput(f"{path}: say which column is the label", remedy="name it with --label, or give --schema")
     if schema is not None and label is not None and label != schema.label:
         raise BadInput(f"the label column is {label!r} here and {schema.label!r} in the schema", remedy="give one")
     tables = [read_table(file, schema, tolerant=tolerant) for file in files]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from secagg.data.parquet import PARQUET, parquet_columns
 from secagg.data.records import Origin
 from secagg.data.schema import Schema
-from secagg.errors import BadInput, BadRecord
+from secagg.errors import BadInput, BadRecord, why
 
 TEXT_SUFFIXES = (".csv", ".data", ".tsv")
 TABLE_FORMATS = f"{' '.join(TEXT_SUFFIXES)}, also with .gz, or {PARQUET}"
@@ -95,7 +95,7 @@ def _lines_of_parquet(
     columns = parquet_columns(path, tolerant=tolerant)
     header, named = _header(path, list(columns), schema)
     if not named:
-        raise BadInput(f"{path} has none of the schema's columns; it has {list(columns)}")
+        raise BadInput(f"{path} has none of the schema's columns; it has {', '.join(columns)}")
     lines = [list(fields) for fields in zip(*columns.values(), strict=True)]
     rows = list(range(1, len(lines) + 1))
     if tolerant:
@@ -162,7 +162,7 @@ def _content(path: Path, errors: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text", remedy="save the table as UTF-8") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(f"cannot read {path}: {error}") from error
+        raise BadInput(f"cannot read {path} ({why(error)})") from error
 
 
 def _delimiter(line: str) -> str:
@@ -210,7 +210,10 @@ def _header(path: Path, first: list[str], schema: Schema | None) -> tuple[list[s
         if schema.fields and absent == sorted(needed):
             return list(schema.fields), 0
         if absent:
-            raise BadInput(f"{path} lacks the columns {absent}; it has {names}", remedy="the schema names them")
+            raise BadInput(
+                f"{path} lacks the columns {', '.join(absent)}; it has {', '.join(names)}",
+                remedy="the schema names them",
+            )
     if len(set(names)) != len(names) or "" in names:
         remedy = "name every column once in the first row, or give a schema whose `fields` lists the order"
         raise BadInput(f"{path}: the first row is no header: names are empty or repeated", remedy=remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -61,11 +61,13 @@ def adapt_clients(
     method: str,
     grid: Grid,
     adaptation: Adaptation,
+    progress: Callable[[int, int], None] | None = None,
 ) -> AdaptedClients:
     """Adapt `head`, which `method` made on this grid, to the training records that each client has (their rows).
 
     A client without a record of a class that the head knows, or without held-out records like its own, is left out.
-    Raises BadInput for data without held-out records, when no client is left, and as `adapt` does.
+    `progress` takes (clients done, clients in all). Raises BadInput for data without held-out records, when no client
+    is left, and as `adapt` does.
     """
     dataset = features.dataset
     if dataset.test is None or features.test is None:
@@ -76,7 +78,9 @@ def adapt_clients(
     held_out = held_out.take(held_out.labels != BAD)
     means = class_means(head, method, grid) if adaptation.loss == "align" else None
     found = []
-    for rows in clients:
+    for number, rows in enumerate(clients):
+        if progress is not None:
+            progress(number, len(clients))
         own = everybody.take(rows[everybody.labels[rows] != BAD])
         if head.present[own.labels].any() and np.isin(own.cells, held_out.cells).any():
             used = records_used(own.labels, head.present, adaptation.shots)

@@ -50,13 +50,17 @@ SECONDS = {"aggregator": 2, "key-holder": 1}
 
 @dataclass(frozen=True, eq=False)
 class Cast:
-    """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data."""
+    """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
+
+    `leaves` says who drops out of the first sum, and at which step.
+    """
 
     features: Features
     setup: SessionSetup
     keys: Mapping[int, SigningKey] = field(repr=False)
     members: Mapping[int, LocalRecords] = field(repr=False)
     rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
+    leaves: Mapping[int, str]
     notes: tuple[str, ...]
 
     @classmethod
@@ -66,24 +70,29 @@ class Cast:
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = LocalRecords.of(setup.plan, features.train, features.dataset.train)
         members = {member: records.take(own) for member, own in rows.items()}
-        return cls(features, setup, keys, members, rows, tuple(notes))
+        return cls(features, setup, keys, members, rows, _leaves(settings, len(members)), tuple(notes))
 
 
 def simulate_dataset(
-    dataset: Dataset, settings: SimulationSettings, progress: Progress | None = None
+    dataset: Dataset,
+    settings: SimulationSettings,
+    progress: Progress | None = None,
+    adapting: Progress | None = None,
 ) -> SimulationResult:
     """Run one simulated plan, with all its rounds, over a data set; or a baseline.
 
     Raises BadInput, or SessionAborted below a threshold. `progress` is called while a backbone's program extracts
-    features.
+    features, `adapting` while clients adapt the head, one after another.
     """
     clock = Clock()
     features = Features.of(dataset, settings, progress)
     clock.lap("features")
-    return simulate_features(features, settings, clock)
+    return simulate_features(features, settings, clock, adapting)
 
 
-def simulate_features(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
+def simulate_features(
+    features: Features, settings: SimulationSettings, clock: Clock, adapting: Progress | None = None
+) -> SimulationResult:
     """The same over features that were extracted before, as the settings say."""
     if settings.method in BASELINES:
         return run_baseline(features, settings, clock)
@@ -91,11 +100,10 @@ def simulate_features(features: Features, settings: SimulationSettings, clock: C
     setup, members, notes = cast.setup, cast.members, cast.notes
     records = LocalRecords.pooled(list(members.values()))
     clock.lap("quantise")
-    leaves = _leaves(settings, len(members))
-    last, result, measured = _run(setup, cast.keys, members, leaves, settings.paper_noise, clock)
+    last, result, measured = _run(setup, cast.keys, members, cast.leaves, settings.paper_noise, clock)
     head, reference = result.require_head(), pooled_result(setup, records, result).require_head()
     clock.lap("reference")
-    adapted = _adapted(cast, settings, head)
+    adapted = _adapted(cast, settings, head, adapting)
     clock.lap("adaptation")
     sent = max(measured.client_bytes[member] for member in result.members)
     return SimulationResult(
@@ -117,11 +125,14 @@ def simulate_features(features: Features, settings: SimulationSettings, clock: C
     )
 
 
-def _adapted(cast: Cast, settings: SimulationSettings, head: LinearHead) -> AdaptedClients | None:
+def _adapted(
+    cast: Cast, settings: SimulationSettings, head: LinearHead, progress: Progress | None
+) -> AdaptedClients | None:
     if settings.adaptation is None:
         return None
     rows = tuple(cast.rows.values())
-    return adapt_clients(cast.features, rows, head, settings.method, cast.setup.plan.grid, settings.adaptation)
+    grid = cast.setup.plan.grid
+    return adapt_clients(cast.features, rows, head, settings.method, grid, settings.adaptation, progress)
 
 
 def simulate(

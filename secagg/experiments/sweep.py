@@ -131,6 +131,7 @@ def runs_of(
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
     folder, digest = out / "runs", data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
+    _refuse_others(folder, digest)
     folder.mkdir(parents=True, exist_ok=True)
     ended = {file.path: run for file in files if (run := file.read()) is not None}
     missing = [file for file in files if file.path not in ended]
@@ -141,6 +142,17 @@ def runs_of(
             ended[file.path] = run
             report(len(ended), len(files))
     return tuple(ended[file.path] for file in files)
+
+
+def _refuse_others(folder: Path, data_sha256: str) -> None:
+    """Raise BadInput where a folder of runs holds one over other data: the tables beside it would be replaced."""
+    for path in folder.glob("*.json"):
+        try:
+            other = json.loads(path.read_bytes())["data_sha256"]
+        except (ValueError, KeyError, TypeError):
+            continue  # no run, which `RunFile` would not take for one either
+        if other != data_sha256:
+            raise BadInput(f"{folder.parent} holds results over other data", remedy="give another --out")
 
 
 def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[str, Any], ...]:

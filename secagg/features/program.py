@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
 from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
 from secagg.threads import one_thread
@@ -77,7 +77,7 @@ class ProgramFile:
         try:
             return cls(path, path.read_bytes())
         except OSError as error:
-            raise BadInput(f"cannot read the backbone {path}: {error}") from error
+            raise BadInput(f"cannot read the backbone {path} ({why(error)})") from error
 
     @property
     def digest(self) -> str:

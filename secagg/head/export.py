@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
 from secagg.head.adapter import KINDS, Adapter
 from secagg.head.linear import LinearHead, Recentring
 
@@ -45,7 +46,7 @@ def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) 
     try:
         path.write_bytes(to_safetensors(head, metadata))
     except OSError as error:
-        raise BadInput(f"cannot write the head {path}: {error}") from error
+        raise BadInput(f"cannot write the head {path} ({why(error)})") from error
 
 
 def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
@@ -101,10 +102,11 @@ def to_linear(head: LinearHead) -> torch.nn.Linear:
 
 
 def save_state_dict(head: LinearHead, path: Path) -> None:
-    """Write the state dictionary of `to_linear(head)`; `torch.load(path, weights_only=True)` reads it."""
+    """Write the state dictionary of `to_linear(head)` for its owner; `torch.load(path, weights_only=True)` reads it."""
     import torch
 
     try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))  # torch would let everybody read it
         torch.save(to_linear(head).state_dict(), path)
     except (OSError, RuntimeError) as error:
-        raise BadInput(f"cannot write the head {path}: {error}") from error
+        raise BadInput(f"cannot write the head {path} ({why(error)})") from error

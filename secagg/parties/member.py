@@ -323,7 +323,8 @@ class MemberSession:
             await connection.submit(frame)
 
     def _end(self, error: SecaggError) -> None:
-        self._journal.append("aborted", str(error).encode())
+        reason = error.reason if isinstance(error, SessionAborted) else str(error)
+        self._journal.append("aborted", reason.encode())
         self._forget()
 
     def _forget(self) -> None:

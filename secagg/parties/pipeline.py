@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data import Records, Schema, open_dataset
+from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, open_backbone
 from secagg.plan import Plan
@@ -87,6 +88,7 @@ class Pipeline:
 
         `tolerant`: a record at fault is not refused but marked with the label −1 (see `open_dataset`).
         """
+        self._refuse_other_kind(source)
         dataset = open_dataset(
             source,
             schema=self.schema,
@@ -109,6 +111,17 @@ class Pipeline:
             problem = f"the label {records.labels[index]} is none of the plan's {len(self.classes)} classes"
             raise records.origin.refusal(index, problem, "labels count from 0")
         return records
+
+    def _refuse_other_kind(self, source: str) -> None:
+        """Raise BadInput for tables or images in folders where the plan takes neither, and the other way round."""
+        given = kind_of(source)
+        other_images = given == IMAGE_FOLDER and self.data_kind != "images"
+        if given is None or ((given == A_TABLE) == (self.schema is not None) and not other_images):
+            return
+        asked = f"{self.data_kind} of shape {self.input_shape}"
+        if self.schema is not None:
+            asked = f"a table of {len(self.schema.columns)} columns and the label {self.schema.label!r}"
+        raise BadInput(f"{source} is {given}", remedy=f"the plan asks for {asked}")
 
     def feature_map(self, backbone_path: str | None = None, progress: Progress | None = None) -> FeatureMap:
         """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput."""

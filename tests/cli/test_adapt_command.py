@@ -78,7 +78,7 @@ def test_people_read_before_and_after(secagg: Command, home: Path) -> None:
     ("more", "chosen", "words"),
     [
         ([], {}, "give --align LAMBDA or --distil BETA"),
-        (["--align", 1, "--distil", 1], {}, "give --align LAMBDA or --distil BETA"),
+        (["--align", 1, "--distil", 1], {}, "give --align LAMBDA or --distil BETA, not both"),
         (["--align", -1], {}, "0 or more"),
         (["--distil", "nan"], {}, "0 or more"),
         (["--distil", 1, "--shots", -1], {}, "shots"),
@@ -103,6 +103,33 @@ def test_what_cannot_be_adapted_is_one_line(
     assert said.code == 2
     assert words in said.complaint
     assert not (home / "adapted.safetensors").exists()
+
+
+@pytest.mark.parametrize("command", ["adapt", "predict"])
+def test_head_for_pytorch_is_not_taken(secagg: Command, home: Path, command: str) -> None:
+    """Given the copy for PyTorch, which says nothing of data, the line names the file to give."""
+    how = ["--distil", 1, "--out", home / "out"] if command == "adapt" else []
+    said = secagg(command, "--head", home / "head.pt", "--data", home / "own.npz", *how)
+    assert said.code == 2
+    assert "give head.safetensors" in said.complaint
+
+
+def test_head_for_tables_says_what_it_takes(secagg: Command, home: Path) -> None:
+    """Given arrays, a head for tables is answered by what it takes, not by options that there are not."""
+    run = simulate_dataset(open_dataset("wine"), SimulationSettings(clients=2, protection="none"))
+    assert run.head is not None
+    assert run.federated is not None
+    metadata = Pipeline.of_plan(run.federated.setup.plan).to_metadata() | {"method": "fedcgs"}
+    save_safetensors(run.head, home / "wine.safetensors", metadata)
+    said = secagg("predict", "--head", home / "wine.safetensors", "--data", home / "own.npz", "--quiet")
+    assert said.code == 2
+    assert "own.npz is an .npz file; the plan asks for a table of 13 columns and the label 'class'" in said.complaint
+
+
+def test_adaptation_says_that_it_goes_on(secagg: Command, home: Path) -> None:
+    """`simulate --adapt` says when clients begin to adapt."""
+    said = secagg("simulate", "--dataset", home / "all.npz", "--clients", 2, "--adapt", "distil:1:4")
+    assert "adapting the head to each client's records\n" in said.err
 
 
 def test_a_file_that_is_there_is_not_overwritten(secagg: Command, home: Path) -> None:

@@ -19,15 +19,16 @@ FEW = ("audit", "--simulate", "--dataset", "breast-cancer", "--clients", "4")
 
 @pytest.fixture
 async def transcripts(tmp_path: Path) -> dict[str, Path]:
-    """The server's transcript of a finished session without protection, and one in which a byte is another."""
-    stage = make_stage(tmp_path / "session", protection="none")
-    await Federation(stage).run()
-    good = stage.transcript(0)
+    """The server's transcripts of two sessions without protection, and one in which a byte is another."""
+    stages = [make_stage(tmp_path / name, protection="none") for name in ("session", "another")]
+    for stage in stages:
+        await Federation(stage).run()
+    good, other = (stage.transcript(0) for stage in stages)
     bad = Path(shutil.copytree(good.parent, tmp_path / "damaged")) / FILE_NAME
     content = bytearray(bad.read_bytes())
     content[len(content) // 2] ^= 1
     bad.write_bytes(content)
-    return {"good": good, "damaged": bad}
+    return {"good": good, "other": other, "damaged": bad}
 
 
 def test_masked_sum_of_many_records_passes(secagg: Command, tmp_path: Path) -> None:
@@ -74,6 +75,16 @@ def test_transcript_is_audited(secagg: Command, transcripts: dict[str, Path]) ->
     assert found["unmixing"] == "inconclusive"
     assert found["sizes_and_timing"] != "inconclusive"
     assert len(said.json["subject"]["transcripts"]) == 1
+
+
+@pytest.mark.parametrize("named", [(), ("--threat-model", "network_observer")])
+def test_transcripts_that_an_adversary_does_not_see_are_refused(
+    secagg: Command, transcripts: dict[str, Path], named: tuple[str, ...]
+) -> None:
+    """A transcript that no attack would look at is not passed over: exit 2."""
+    said = secagg("audit", transcripts["good"], transcripts["other"], *named, "--quiet")
+    assert said.code == 2
+    assert "sees 1 of these 2 plans' transcripts" in said.complaint
 
 
 def test_damaged_transcript_is_no_evidence(secagg: Command, transcripts: dict[str, Path]) -> None:

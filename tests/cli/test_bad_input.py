@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.cli.command import Command, nothing_sent, write_records
 from tests.transport.consortium import certify, certify_later, enrol
@@ -280,13 +281,53 @@ def test_address_in_use(secagg: Command, federation: Path) -> None:
     assert f"cannot listen on {listen}" in said.complaint
 
 
-def test_result_that_cannot_be_written(secagg: Command) -> None:
-    """When the JSON cannot be written, the line says where, and the result was still shown."""
-    said = secagg("simulate", "--quiet", "--clients", "3", "--json", "/no/such/folder/x.json")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "--dataset", "no-such-data"],
+        ["sweep", "--out", "out"],
+        ["compare", "--methods", "fedcgs", "--out", "out"],
+        ["epsilon", "--delta", 1e-5],
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+@pytest.mark.parametrize("place", ["none/x.json", "."])
+def test_result_that_cannot_be_written(
+    secagg: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[object], place: str
+) -> None:
+    """When the JSON cannot be written, the line says where, before anything is read or computed."""
+    monkeypatch.chdir(tmp_path)
+    said = secagg(*arguments, "--json", tmp_path / place)
     assert said.code == 2
-    assert said.err.splitlines() == [said.err.strip()]
-    assert "/no/such/folder/x.json" in said.err
-    assert "head sha256" in said.out
+    assert str(tmp_path / place) in said.complaint
+    assert not list(tmp_path.iterdir())
+
+
+def test_operating_system_speaks_in_words(secagg: Command, federation: Path) -> None:
+    """What cannot be read is said in the operating system's words, without its numbers."""
+    (federation / "folder.npz").mkdir()
+    for arguments in (["--schema", federation], ["--dataset", federation / "folder.npz"]):
+        said = secagg("simulate", "--quiet", *arguments)
+        assert said.code == 2
+        assert "(Is a directory)" in said.complaint
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("records.csv", "is a table; the plan asks for features of shape (3,)"),
+        ("photos", "is a folder of images; the plan asks for features of shape (3,)"),
+        ("digits", "holds images of shape (8, 8); the plan asks for features of shape (3,)"),
+    ],
+)
+def test_data_of_another_kind(secagg: Command, federation: Path, data: str, words: str) -> None:
+    """Data of another kind than the plan's: the line says what was given and what the plan takes."""
+    table(federation, "age,sick\n1,yes\n2,no\n")
+    for name in ("cat", "dog"):
+        (federation / "photos" / name).mkdir(parents=True)
+        Image.new("L", (4, 4)).save(federation / "photos" / name / "1.png")
+    line = refused(secagg, federation, data=data if data == "digits" else federation / data)
+    assert words in line
 
 
 def test_existing_file_as_transcript(secagg: Command, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
     """When nothing could run, the exit code is 2, one line gives a reason, and earlier results stay."""
     (tmp_path / "results.csv").write_text("earlier")
     said = secagg(
-        "compare", "--methods", "prototypes[magic=1]", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--quiet"
+        "compare", "--method", "prototypes[magic=1]", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--quiet"
     )
     assert said.code == 2
     assert "every run was refused: " in said.complaint
@@ -73,7 +73,6 @@ def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
         ["--methods", "fedcgs["],
         ["--methods", "fedcgs,,prototypes"],
         ["--methods", "fedcgs", "--clients", "3,5"],
-        ["--methods", "fedcgs", "--method", "fedcgs"],
         ["--methods", "fedcgs", "--leave-out", "domain"],
         ["--methods", "fedcgs", "--leave-out", "domain=*"],
         ["--methods", "fedcgs", "--seeds", "0"],

@@ -97,7 +97,7 @@ def test_pki_show(secagg: Command, federation: Path) -> None:
 
 
 def test_verify_command(secagg: Command, tmp_path: Path) -> None:
-    """A good transcript exits with 0 and its findings; a damaged one with 3 and the record."""
+    """A good transcript exits with 0 and its findings; a damaged one with 3, its name and the record."""
     stage = make_stage(tmp_path)
     asyncio.run(Federation(stage).run())
     said = secagg("verify", stage.transcript(0), "--json", "-", "--quiet")
@@ -108,4 +108,30 @@ def test_verify_command(secagg: Command, tmp_path: Path) -> None:
     stage.transcript(0).write_bytes(content)
     said = secagg("verify", stage.transcript(0), "--quiet")
     assert said.code == 3
-    assert said.complaint.startswith("secagg: transcript record ")
+    assert said.complaint.startswith(f"secagg: {stage.transcript(0)}: transcript record ")
+
+
+def test_verify_several(secagg: Command, tmp_path: Path) -> None:
+    """Every transcript is checked and named, whatever becomes of the others: 3 if one does not verify, else 2."""
+    stage = make_stage(tmp_path)
+    asyncio.run(Federation(stage).run())
+    good, bad, missing = stage.transcript(0), tmp_path / "bad.log", tmp_path / "missing.log"
+    bad.write_text("hello")
+    said = secagg("verify", missing, bad, good, "--quiet")
+    assert said.code == 3
+    assert f"{good}: the transcript verifies\n" in said.out
+    assert f"{bad}: the transcript does not verify\n" in said.out
+    assert f"{missing}: the transcript does not verify\n" in said.out
+    assert said.err.startswith(f"secagg: {bad}: transcript record 0: ")
+    content = secagg("verify", missing, good, "--json", "-", "--quiet")
+    assert content.code == 2
+    assert [each["file"] for each in content.json["transcripts"]] == [str(missing), str(good)]
+    assert ["failure" in each for each in content.json["transcripts"]] == [True, False]
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if [*words, "show"] in COMMANDS or not words], ids=str)
+def test_group_alone_shows_its_help(secagg: Command, words: list[str]) -> None:
+    """A group of commands without one prints its help, line by line, on stderr with exit code 2."""
+    said = secagg(*words)
+    assert (said.code, said.out) == (2, "")
+    assert said.err == secagg(*words, "--help").out

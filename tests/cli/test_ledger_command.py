@@ -116,7 +116,7 @@ def test_missing_ledger_is_said(secagg: Command, tmp_path: Path, arguments: list
         (["show", "--delta", "1"], "delta cannot be"),
         (["show", "--delta", "nan"], "delta cannot be"),
         (["show", "--data", "lungs"], "no data set lungs; it has digits, heart"),
-        (["show", "--json", "/no/such/file"], "cannot write"),
+        (["show", "--json", "/no/such/file"], "cannot be written"),
         (["export", "--out", "/no/such/file"], "cannot write"),
         (["export"], "--out"),
     ],

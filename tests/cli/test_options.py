@@ -71,6 +71,28 @@ def test_bad_option(secagg: Command, arguments: list[str]) -> None:
     assert said.complaint
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["compare", "--out", "x"], "Missing option '--methods' / '--method'; try --help"),
+        (["simulate", "--clients", "many"], "Invalid value for '--clients': it should be a whole number; try --help"),
+        (["simulate", "--ridge", "much"], "Invalid value for '--ridge': it should be a number; try --help"),
+        (
+            ["simulate", "--clients", "0"],
+            "Invalid value for '--clients': it should be greater than or equal to 1; try --help",
+        ),
+        (
+            ["simulate", "--quiet", "--partition", "dirichlet:"],
+            "partition 'dirichlet:': ALPHA is a number of 0.001 or more; for example dirichlet:0.05",
+        ),
+    ],
+    ids=str,
+)
+def test_words(secagg: Command, arguments: list[str], line: str) -> None:
+    """What is wrong with an option is one sentence in plain words."""
+    assert secagg(*arguments).complaint == f"secagg: {line}"
+
+
 def test_debug_shows_where(secagg: Command) -> None:
     """Only --debug shows a traceback; the last line stays the same."""
     said = secagg("simulate", "--quiet", "--dataset", "no-such-data", "--debug")

@@ -140,13 +140,28 @@ def test_replace_one_is_not_for_dp_sgd(secagg: Command, own: Path) -> None:
     assert "use add-remove" in said.complaint
 
 
-def test_delta_and_adjacency_without_noise(secagg: Command, own: Path) -> None:
-    """At ε = inf delta and adjacency are accepted and change nothing."""
-    plain = simulated(secagg, "--dataset", own)
-    given = simulated(secagg, "--dataset", own, "--epsilon", "inf", "--delta", 1e-5, "--adjacency", "replace-one")
-    assert given["aggregate_sha256"] == plain["aggregate_sha256"]
-    assert (given["epsilon"], given["delta"], given["adjacency"]) == ("inf", 1e-5, "replace-one")
-    assert given["promise"] is None
+@pytest.mark.parametrize("given", [["--delta", 1e-5], ["--adjacency", "add-remove"]], ids=lambda given: str(given[0]))
+@pytest.mark.parametrize("noise", [[], ["--epsilon", "inf"]], ids=["alone", "inf"])
+@pytest.mark.parametrize(
+    "command", [["simulate"], ["sweep", "--out", "out"], ["compare", "--out", "out", "--methods", "fedcgs"]],
+    ids=lambda command: str(command[0]),
+)  # fmt: skip
+def test_delta_and_adjacency_without_noise(
+    secagg: Command, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: list[object], noise: list[object], given: list[object],
+) -> None:  # fmt: skip
+    """Where no epsilon is finite, delta or adjacency is refused: a forgotten --epsilon gives no exact sum."""
+    monkeypatch.chdir(tmp_path)
+    said = secagg(*command, "--quiet", "--dataset", own, *noise, *given)
+    assert said.code == 2
+    assert f"{given[0]} promises nothing without a finite --epsilon" in said.complaint
+    assert not (tmp_path / "out").exists()
+
+
+def test_paper_noise_takes_a_delta_alone(secagg: Command, own: Path) -> None:
+    """A paper's noise, which keeps no ε, may be asked what it amounts to at a delta."""
+    content = simulated(secagg, "--dataset", own, "--method", "prototypes", "--noise", "fedtc:gaussian", "--delta", 0.1)
+    assert content["delta"] == 0.1
 
 
 def test_refinement_without_noise_normalises(secagg: Command, own: Path) -> None:

@@ -94,6 +94,26 @@ def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "accuracy.png").exists()
 
 
+def test_each_reason_is_said_once(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """When every run is refused, no reason stands on two lines."""
+    said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--methods", "magic,spell", "--seeds", 1)
+    assert said.code == 2
+    assert [said.err.count(f"{name} at ε = inf") for name in ("magic", "spell")] == [1, 1]
+
+
+def test_other_data_is_not_mixed_in(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """A folder with results over other data is refused with the remedy, and keeps its table; the same data goes on."""
+    arguments = ["--out", tmp_path / "out", "--seeds", 1, "--quiet"]
+    assert secagg("sweep", "--dataset", data, *arguments).code == 0
+    kept = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    for command in (["sweep"], ["compare", "--methods", "fedcgs"]):
+        said = secagg(*command, "--dataset", "wine", *arguments)
+        assert said.code == 2
+        assert "out holds results over other data; give another --out" in said.complaint
+        assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == kept
+    assert secagg("sweep", "--dataset", data, *arguments, "--clients", 3).code == 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

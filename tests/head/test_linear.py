@@ -197,6 +197,7 @@ def test_linear_layer_gives_the_same_scores(tmp_path):
     assert (linear.weight.detach().numpy() == HEAD.weight).all()
     assert (linear.bias.detach().numpy() == HEAD.bias).all()
     save_state_dict(HEAD, tmp_path / "head.pt")
+    assert (tmp_path / "head.pt").stat().st_mode & 0o777 == 0o600
     state = torch.load(tmp_path / "head.pt", weights_only=True)
     assert (state["weight"].numpy() == HEAD.weight).all()
     features = np.random.default_rng(0).normal(size=(50, 3))

@@ -69,7 +69,9 @@ async def test_below_the_threshold_nobody_gets_a_sum(tmp_path: Path, step: str) 
     for member in (1, 4):
         assert isinstance(ending.clients[member], SessionAborted)
         assert ending.server.reason in ending.clients[member].reason
-        assert ending.server.reason in verify_transcript(stage.transcript(member))["session"]
+        session = verify_transcript(stage.transcript(member))["session"]
+        assert ending.server.reason in session
+        assert session.count("aborted: ") == 1
     assert ending.server.reason in verify_transcript(stage.transcript(0))["session"]
     assert not (stage.home(0) / "aggregate.npz").exists()
 

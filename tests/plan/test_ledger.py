@@ -66,6 +66,16 @@ def rows(folder: Path) -> int:
     return int(database(folder, "SELECT COUNT(*) FROM releases")[0][0])
 
 
+def test_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Whatever else may read new files, the ledger may be read by its owner only; one that is there stays as it is."""
+    Ledger(tmp_path).record(finite(), ANYTHING)
+    path = tmp_path / FILE_NAME
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    assert len(Ledger(tmp_path).entries()) == 1
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_entries_persist_exactly(tmp_path: Path) -> None:
     """What one process wrote, the next one reads: every field, every bit of the curves, numbered from 1."""
     releases = [finite(1), EXACT, finite(3, 0.1, data_name="other/ü")]

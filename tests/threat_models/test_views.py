@@ -101,6 +101,60 @@ def test_attack_that_lacks_its_view_is_not_applicable():
     assert {finding.adversary for finding in found.findings} == {"curious_server"}
 
 
+def examined(name, session, knowledge=None):
+    """The findings of an adversary by attack, of one session of the rehearsed plan."""
+    found = examine(adversary_named(name), (session,), knowledge or rehearsed().knowledge, lambda *_: None)
+    return {finding.attack: finding for finding in found.findings}
+
+
+def told(role, **changes):
+    """The rehearsed session as a masked transcript shows it: no vector in clear."""
+    return dataclasses.replace(rehearsed().sessions[0], role=role, contributions={}, **changes)
+
+
+@pytest.mark.parametrize("name", ["curious_client", "colluding_clients"])
+def test_transcript_without_an_adversarys_own_vector_is_inconclusive(name):
+    """What fails against the sum of all may succeed for who can take its own vector off: never a pass."""
+    whole = dataclasses.replace(rehearsed().sessions[0], is_shown=True)
+    assert examined(name, whole)["small_cells"].verdict is Verdict.FAILS
+    for attack, finding in examined(name, told("client", is_shown=True)).items():
+        assert finding.verdict is not Verdict.FAILS or attack in ("membership_head", "loss_entropy_gaps")
+        if attack in ("small_cells", "unmixing"):
+            assert finding.verdict is Verdict.INCONCLUSIVE
+            assert f"does not hold clients' vectors in clear, which {name} sees" in finding.sentence
+
+
+@pytest.mark.parametrize("attack", ["sizes_and_timing", "masked_uploads"])
+def test_client_transcript_does_not_stand_for_the_server(attack):
+    """Messages and uploads that a client never saw are missing from the audit, not from what the server sees."""
+    finding = examined("curious_server", told("client", messages=()))[attack]
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "It does not see" not in finding.sentence
+    assert finding.unseen
+
+
+def test_masked_transcript_is_no_control_without_protection():
+    """Where no vector is in clear nothing is computed from the masked sum and called unprotected."""
+    found = examined("no_protection", told("server"))
+    assert {finding.verdict for finding in found.values()} == {Verdict.INCONCLUSIVE}
+    assert not any(finding.measures or finding.controls for finding in found.values())
+
+
+def test_adversary_that_sees_two_sessions_is_not_judged_by_one():
+    """What takes two sums is inconclusive where the audit was given one."""
+    assert examined("rerunning_server", rehearsed().sessions[0])["differencing"].verdict is Verdict.INCONCLUSIVE
+
+
+def test_simulation_says_what_it_does_not_hold():
+    """A simulation keeps no uploads, which says nothing of masks; a head that it lacks leaves its attacks open."""
+    uploads = examined("curious_server", rehearsed().sessions[0])["masked_uploads"]
+    assert uploads.verdict is Verdict.NOT_APPLICABLE
+    assert "simulation keeps no uploads" in uploads.sentence
+    headless = dataclasses.replace(rehearsed().sessions[0], head=None)
+    found = examined("released_head_white_box", headless)
+    assert {finding.verdict for finding in found.values()} == {Verdict.INCONCLUSIVE}
+
+
 def test_two_sessions_differ_by_the_last_client():
     """A rehearsal's second session is the sum of all clients but the last, exactly."""
     first, second = rehearsed().sessions

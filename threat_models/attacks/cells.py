@@ -1,21 +1,25 @@
-"""Small cells: a record that is alone in a cell of an exact sum stands there in clear.
+"""Small cells: a record that is alone in a cell of an exact sum stands there in clear, and so does a client.
 
 A cell is a class, or what a sum divides classes into. The rule that no published cell may stand for too few is as old
-as official statistics; here a cell of one gives not one attribute of a record but all of it.
+as official statistics; here a cell of one gives not one attribute of a record but all of it. A cell in which one client
+alone has records is that client's own sum, whatever hides the uploads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.gate import GATE
+from methods.method import domains_of
 from secagg.encoding.layout import Integers
 from secagg.plan import NoiseFrom, Plan
 from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.between import others_of_plan, shown_between
 from threat_models.attacks.likelihood import total
 from threat_models.attacks.scores import verdict
 from threat_models.attacks.targets import Target, targets
@@ -27,6 +31,14 @@ CONTROL_CELLS = 8
 SHOWN = 3
 """Cells that are named."""
 NAMES = frozenset({"counts", "class_sums"})
+UNKNOWN = (
+    "How many clients have records in each cell this audit does not know, and no class gate sees to it: a cell of one "
+    "client would be that client's own sum. Give --class-gate K, or a finite epsilon."
+)
+
+
+def _count(name: str, count: int) -> Measure:
+    return Measure(name, count, count, count, "count")
 
 
 def alone(blocks: Blocks) -> Integers:
@@ -78,7 +90,7 @@ class Shown:
             if rows.any():
                 found[f"{name} recognised in a cell"] = self.recognised(knowledge.candidates.take(rows))
         for name, count in found.items():
-            yield Measure(f"{name}, {self.name}", count, count, count, "count")
+            yield _count(f"{name}, {self.name}", count)
 
 
 def _shown(view: Any) -> tuple[Shown, ...]:
@@ -92,33 +104,86 @@ def _shown(view: Any) -> tuple[Shown, ...]:
     return (*vectors, *(Shown(each.name, (each,)) for each in sums))
 
 
+def _of_several(view: Any) -> tuple[Target, ...]:
+    """The exact sums of several clients in a view that shows none of theirs alone."""
+    found = targets(view, "class_sums") if view.noise is None else ()
+    several = tuple(each for each in found if len(each.owners) > 1)
+    return several if len(several) == len(found) else ()
+
+
+def _of_one_client(target: Target, knowledge: Knowledge) -> Integers:
+    """The cells of a sum in which one client alone has records, as far as the auditor knows who has any."""
+    held = [counts > 0 for name, counts in knowledge.held.items() if name in target.owners]
+    found: Integers = np.flatnonzero(np.sum(held, axis=0) == 1)
+    return found
+
+
+def _is_gated(view: Any, target: Target) -> bool:
+    """Whether the plan's class gate leaves two clients or more in each cell, beside those whose part is taken off."""
+    plan, parameters = view.plan, view.plan.method_parameters
+    own = len(set(view.members) - target.owners)
+    counted = len(plan.classes) * max(1, len(domains_of(parameters)))
+    return len(view.cells or plan.classes) == counted and int(parameters.get(GATE, 0)) - plan.dropouts - own > 1
+
+
 def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view = views[0]
-    found = _shown(view)
-    if not found:
+    found, between = _shown(view), shown_between(view, knowledge.candidates.take(knowledge.is_member))
+    if not found and not len(between):
         why = "What it sees of others' records bears noise, so that no cell is a record: see their membership instead."
         if view.noise is None:
             why = "It sees no sum of anybody's records but its own."
         return Finding(SMALL_CELLS.name, "", Verdict.NOT_APPLICABLE, why)
-    measures = tuple(measure for each in found for measure in each.measures(knowledge))
+    several, names = _of_several(view), view.cells or view.plan.classes
+    measures = [measure for each in found for measure in each.measures(knowledge)]
+    if getattr(view, "earlier", ()):
+        measures.append(_count("records alone in a cell, between the plan's sums", len(between)))
+    lone = {each.name: _of_one_client(each, knowledge) for each in several if knowledge.held}
+    measures += [_count(f"cells of one client, {name}", len(cells)) for name, cells in lone.items()]
     controls = tuple(_control(view.plan, is_true) for is_true in (True, False))
     progress(1, 1)
-    disclosed = [each for each in found if len(each.alone)]
-    if disclosed:
-        sentence = _sentence(disclosed[0], view.cells or view.plan.classes, knowledge)
-    else:
-        sentence = f"No record is alone in a cell of {' or '.join(each.name for each in found)}: "
-        sentence += f"the smallest holds {min(each.smallest for each in found)}."
-    outcome = verdict(bool(disclosed), True, controls)
-    return Finding(SMALL_CELLS.name, "", outcome, sentence, measures, controls=controls)
+    said = [_sentence(each, names, knowledge) for each in found if len(each.alone)][:1]
+    said += _between_in_words(between, view.plan)
+    said += [_of_one_in_words(name, cells, view) for name, cells in lone.items() if len(cells)]
+    unknown = [] if knowledge.held or all(_is_gated(view, each) for each in several) else [UNKNOWN]
+    if view.noise is None and (others := others_of_plan(view)):
+        unknown.append(f"What the plan's other sums ({others}) and this one differ by is not known: --simulate it.")
+    outcome = verdict(bool(said), not unknown, controls)
+    if not said:
+        said.append(f"No record is alone in a cell of {' or '.join(each.name for each in found)}:")
+        said.append(f"the smallest holds {min(each.smallest for each in found)}.")
+        said += unknown
+    return Finding(SMALL_CELLS.name, "", outcome, " ".join(said), tuple(measures), controls=controls)
+
+
+def _named(names: Iterable[str]) -> str:
+    """The first few of some cells."""
+    different = list(dict.fromkeys(names))
+    return ", ".join(f'"{name}"' for name in different[:SHOWN]) + (", …" if len(different) > SHOWN else "")
+
+
+def _between_in_words(between: Records, plan: Plan) -> list[str]:
+    if not len(between):
+        return []
+    named = _named(plan.classes[label] for label in between.labels)
+    records = "1 record is" if len(between) == 1 else f"{len(between)} records are"
+    return [f"Between the plan's sums {records} shown whole, by earlier sums or differences of two (of {named})."]
+
+
+def _of_one_in_words(name: str, cells: Integers, view: Any) -> str:
+    names, is_divided = view.cells or view.plan.classes, len(view.cells) > len(view.plan.classes)
+    what = ("cell", "cells") if is_divided else ("class", "classes")
+    count = f"1 {what[0]} is" if len(cells) == 1 else f"{len(cells)} {what[1]} are"
+    remedy = "fewer cells, or a finite epsilon" if is_divided else "--class-gate K, or a finite epsilon"
+    named = _named(names[cell] for cell in cells)
+    return f"In {name} {count} one client's alone, whose own sum stands there bit for bit ({named}): give {remedy}."
 
 
 def _sentence(shown: Shown, names: Sequence[str], knowledge: Knowledge) -> str:
     cells = shown.alone
-    named = ", ".join(f'"{names[cell]}"' for cell in np.unique(cells)[:SHOWN])
-    more = ", …" if len(np.unique(cells)) > SHOWN else ""
+    named = _named(names[cell] for cell in np.unique(cells))
     one = "records is" if len(cells) == 1 else "records are"
-    said = f"In {shown.name} {len(cells)} of {shown.records} {one} alone in a cell and shown whole ({named}{more})."
+    said = f"In {shown.name} {len(cells)} of {shown.records} {one} alone in a cell and shown whole ({named})."
     members = int(knowledge.is_member.sum())
     if members:
         found = shown.recognised(knowledge.candidates.take(knowledge.is_member))

@@ -174,14 +174,16 @@ def _property(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) 
     controls = tuple(_property_control(knowledge, classes, is_true) for is_true in (True, False))
     progress(1, 1)
     if not groups:
-        why = "No member's records are known, so that nothing can be compared."
+        unplaced = "Of the known records it is not known which client had them"
+        why = unplaced if knowledge.is_member.any() else "No member's records are known"
+        why += ", so that nothing can be compared."
         return Finding("property_inference", "", Verdict.INCONCLUSIVE, why, controls=controls)
     found, better = _told(groups, _known(knowledge))
     names = [name for name, is_better in zip(("class shares", "class means"), better, strict=True) if is_better]
     told = " and ".join(names) or "neither class shares nor class means"
     sentence = f"The vectors of {len(groups)} clients tell {told} of each better than public records do."
     if not clients:
-        sentence = f"The sum tells {told} of all members together better than public records do; of no client alone."
+        sentence = f"The sum tells {told} of all members together better than public records do."
     outcome = verdict(bool(clients) and any(better), True, controls)
     return Finding("property_inference", "", outcome, sentence, found, controls=controls)
 

@@ -21,7 +21,9 @@ from threat_models.attacks.scores import (
     could_notice,
     crosses,
     in_words,
+    matched,
     measures,
+    pooled,
     roc,
     succeeds,
     tells,
@@ -57,12 +59,13 @@ def _membership(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress
     size = min(behind, int(POOL_SHARE * (len(candidates) + len(pool))))
     shadows = shadows_of(recipe, candidates, pool, size, progress, seed=SEED)
     seen = margins(head_scores(view.head, candidates, plan.grid), candidates.labels)
+    rows = matched(candidates.labels, knowledge.is_member)
     lines = {
-        "online": Scores(shadows.ratios(seen, "online"), knowledge.is_member),
-        "offline": Scores(shadows.ratios(seen, "offline"), knowledge.is_member),
+        "online": Scores(shadows.ratios(seen, "online"), knowledge.is_member).at(rows),
+        "offline": Scores(shadows.ratios(seen, "offline"), knowledge.is_member).at(rows),
     }
     found = measures(lines["online"], ", LiRA online", claim) + measures(lines["offline"], ", LiRA offline", claim)
-    worst = worst_class(lines["online"], candidates.labels, plan.classes)
+    worst = worst_class(lines["online"], candidates.labels[rows], plan.classes)
     found += worst
     controls = _controls(recipe, knowledge, _by_ratio)
     succeeded = any(succeeds(scores) for scores in lines.values()) or tells(worst) or crosses(found)
@@ -86,10 +89,14 @@ def _gaps(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> F
 
 
 def _by_losses(name: str, how: str, view: Any, knowledge: Knowledge) -> Finding:
-    """Candidates by their loss. The controls are heads of another method where this one's are not made anew."""
+    """Candidates by their loss.
+
+    The controls are heads of another method where this one's are not made anew: they do not show that its members would
+    have been told, so that what does not succeed is inconclusive.
+    """
     knowledge, plan = _of_classes(knowledge, view.head.present), view.plan
     loss, entropy = losses(head_scores(view.head, knowledge.candidates, plan.grid), knowledge.candidates.labels)
-    scores = Scores(-loss, knowledge.is_member)
+    scores = Scores(-loss, knowledge.is_member).at(matched(knowledge.candidates.labels, knowledge.is_member))
     found = measures(scores, ", by loss", view.claim)
     if scores.is_judged and name == LOSS_ENTROPY_GAPS.name:
         found += (_gap("loss gap", loss, knowledge.is_member), _gap("entropy gap", entropy, knowledge.is_member))
@@ -99,7 +106,7 @@ def _by_losses(name: str, how: str, view: Any, knowledge: Knowledge) -> Finding:
     return Finding(
         name,
         "",
-        verdict(succeeds(scores) or crosses(found), could_notice(scores), controls),
+        verdict(succeeds(scores) or crosses(found), known and could_notice(scores), controls),
         f"{how}members are {in_words(scores)}.",
         found,
         (roc("Membership, from the loss", {"loss": scores}, view.claim),),
@@ -165,8 +172,8 @@ def _controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Control
         true.append(Scores(values, np.arange(len(values)) < few))
         false.append(Scores(others, np.arange(len(others)) < few))
     return (
-        Control(f"{CONTROL_HEADS} heads over {few} records with labels at random", True, succeeds(_pooled(true))),
-        Control("other records, called members of these", False, succeeds(_pooled(false))),
+        Control(f"{CONTROL_HEADS} heads over {few} records with labels at random", True, succeeds(pooled(true))),
+        Control("other records, called members of these", False, succeeds(pooled(false))),
     )
 
 
@@ -177,10 +184,6 @@ def _few(recipe: Recipe, known: int) -> int:
     """
     share = {(FedCGS.name, False): 0.5, (FedCGS.name, True): 3.0}.get((recipe.plan.method, recipe.sums > 1), 0.0)
     return max(len(recipe.plan.classes) + 1, FEWEST, min(int(share * recipe.plan.dimension), known // 4))
-
-
-def _pooled(parts: list[Scores]) -> Scores:
-    return Scores(np.concatenate([each.values for each in parts]), np.concatenate([each.is_member for each in parts]))
 
 
 def _by_ratio(recipe: Recipe, records: Records, size: int) -> Callable[[LinearHead], Floats]:

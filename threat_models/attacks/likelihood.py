@@ -34,8 +34,10 @@ def total(records: Records, cells: int, names: frozenset[str]) -> dict[str, Floa
     Exact while n·R_q² < 2⁵³.
     """
     rows, dimension = records.integers.astype(np.float64), records.integers.shape[1]
-    members = (records.cells == np.arange(cells)[:, None]).astype(np.float64)
-    blocks = {"counts": members.sum(axis=1), "class_sums": members @ rows}
+    blocks = {"counts": np.zeros(cells), "class_sums": np.zeros((cells, dimension))}
+    kept = records.cells >= 0
+    np.add.at(blocks["counts"], records.cells[kept], 1.0)
+    np.add.at(blocks["class_sums"], records.cells[kept], rows[kept])
     if "second_moment" in names:
         blocks["second_moment"] = (rows.T @ rows)[np.triu_indices(dimension)]
     return blocks
@@ -50,17 +52,18 @@ def squared_mu(records: Records, noise: Noise) -> Floats:
     return found
 
 
+def in_sigmas(residual: Blocks, noise: Noise) -> dict[str, Floats]:
+    """The entries of each block, (entries,), over their σ: N(0, 1) each where the residual is the planned noise."""
+    found = {name: np.asarray(block, dtype=np.float64).ravel() / noise[name].sigma for name, block in residual.items()}
+    if "second_moment" in found:
+        found["second_moment"][off_diagonal(len(found["second_moment"]))] *= math.sqrt(2)
+    return found
+
+
 def noise_ratio(residual: Blocks, noise: Noise) -> tuple[float, int]:
     """The mean square of a residual in units of the plan's σ², 1 where it is the planned noise; and its entries."""
-    squares, entries = 0.0, 0
-    for name, block in residual.items():
-        scaled = np.asarray(block, dtype=np.float64).ravel() / noise[name].sigma
-        weights = np.ones(len(scaled))
-        if name == "second_moment":
-            weights[off_diagonal(len(scaled))] = 2.0
-        squares += float(weights @ scaled**2)
-        entries += len(scaled)
-    return squares / entries, entries
+    scaled = np.concatenate(list(in_sigmas(residual, noise).values()))
+    return float(np.mean(scaled**2)), len(scaled)
 
 
 def off_diagonal(size: int) -> NDArray[np.bool_]:

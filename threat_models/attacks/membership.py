@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from secagg.privacy import PrivacyClaim
+from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.likelihood import (
     MOMENTS,
     Noise,
     fitted,
-    noise_ratio,
     outside_range,
     squared_mu,
     total,
@@ -30,28 +29,26 @@ from threat_models.attacks.scores import (
     could_notice,
     crosses,
     in_words,
+    matched,
     measures,
+    pooled,
     roc,
     succeeds,
     tells,
     verdict,
     worst_class,
 )
-from threat_models.estimation.intervals import at_level
-from threat_models.findings import Control, Finding, Measure
+from threat_models.attacks.shortage import Measured, measured
+from threat_models.findings import Control, Finding
 from threat_models.session import Blocks, Knowledge, Records
 
 Floats = NDArray[np.float64]
 
 SEED = 20_080_829
-UNEXPLAINED = 6.0
-"""Not all records are known where the residual's mean square is that many standard deviations above the noise's."""
 TRIALS = 10_000
-NOISE_LEVEL = 1e-4
-"""Noise as planned is called too small with half this probability."""
-LEAST_RATIO = 1e-6
-"""Noise of less variance than this part of the plan's is none."""
 CONTROL_MU = 5.0
+CONTROL_MEMBERS = 40
+"""So many members, of as many sums as it takes, succeed however many limits an audit corrects for."""
 ALONE, INFORMED = ", from the release alone", ", knowing all other records"
 
 
@@ -59,12 +56,12 @@ ALONE, INFORMED = ", from the release alone", ", knowing all other records"
 class Informed:
     """The best test of an adversary that knows all records but the candidate; `labels` (n,) of the records it scored.
 
-    `noise` compares the noise in the sum with the plan's, None where not all records are known.
+    `noise` compares the noise in the sum with the plan's.
     """
 
     scores: Scores
     labels: NDArray[np.int64]
-    noise: Measure | None
+    noise: Measured
 
 
 def from_release(release: Blocks, noise: Noise | None, records: Records, public: Records | None) -> Floats:
@@ -103,62 +100,52 @@ def _in_cells(release: Blocks, noise: Noise | None, records: Records, public: Re
     return values
 
 
-def informed(release: Blocks, noise: Noise, knowledge: Knowledge) -> Informed:
+def informed(release: Blocks, noise: Noise, knowledge: Knowledge, grid: Grid) -> Informed:
     """The Neyman-Pearson test: ⟨Δ, release − expected⟩/σ² − μ²/2, expected without the candidate.
 
     It is N(±μ²/2, μ²) for records in the sum and not. Every candidate is tested with and without it, 10⁴ times in all
     of either, each time under noise of its own: tests on one release share its noise, so that a threshold found on some
-    of them would know it. Where the candidates are all that was summed, the noise in the release is measured; if there
-    is less of it than planned, the tests are under as little.
+    of them would know it. The noise is the plan's, or less where less is measured in a block.
     """
     records = knowledge.candidates
     known = total(records.take(knowledge.is_member), len(release["counts"]), frozenset(release))
-    ratio, entries = noise_ratio({name: release[name] - known[name] for name in known}, noise)
-    measured = _noise_measure(ratio, entries) if ratio <= 1 + UNEXPLAINED * np.sqrt(2 / entries) else None
+    if knowledge.others is not None:
+        known = {name: block + knowledge.others[name] for name, block in known.items()}
+    found = measured(release, known, noise, grid)
     times = -(-TRIALS // len(records))
-    squares, labels = np.tile(squared_mu(records, noise), 2 * times), np.tile(records.labels, 2 * times)
-    if _is_short(measured):
-        squares = squares / max(ratio, LEAST_RATIO)
+    squares, labels = np.tile(squared_mu(records, found.found(noise)), 2 * times), np.tile(records.labels, 2 * times)
     is_member = np.arange(len(squares)) < len(squares) // 2
     values = np.random.default_rng(SEED).normal(0, np.sqrt(squares)) + squares * is_member - squares / 2
-    return Informed(Scores(values, is_member), labels, measured)
-
-
-def _noise_measure(ratio: float, entries: int) -> Measure:
-    """The noise's variance over the plan's, with its interval by χ²."""
-    low, high = (
-        ratio * entries / float(stats.chi2.isf(tail, entries)) for tail in (NOISE_LEVEL / 2, 1 - NOISE_LEVEL / 2)
-    )
-    return Measure(
-        "noise variance over the plan's", ratio, low, high, at_level("chi-square", NOISE_LEVEL), baseline=1.0
-    )
+    return Informed(Scores(values, is_member), labels, found)
 
 
 def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view = views[0]
-    noise, claim = view.noise, view.claim
-    values = from_release(view.release, noise, knowledge.candidates, knowledge.public)
-    alone = Scores(values, knowledge.is_member)
+    noise, claim, candidates = view.noise, view.claim, knowledge.candidates
+    values = from_release(view.release, noise, candidates, knowledge.public)
+    rows = matched(candidates.labels, knowledge.is_member)
+    alone = Scores(values, knowledge.is_member).at(rows)
     progress(1, 3)
-    best = informed(view.release, noise, knowledge) if noise is not None else None
-    judged, labels = (alone, knowledge.candidates.labels) if best is None else (best.scores, best.labels)
+    best = informed(view.release, noise, knowledge, view.plan.grid) if noise is not None else None
+    judged, labels = (alone, candidates.labels[rows]) if best is None else (best.scores, best.labels)
     progress(2, 3)
     controls = tuple(_sum_known(knowledge, view.release, is_true) for is_true in (True, False))
     if noise is not None:
         controls += tuple(_noise_known(knowledge, noise, is_true) for is_true in (True, False))
-    lines, found = {"from the release alone": alone}, measures(alone, ALONE, claim)
+    lines, found = {"from the release alone": alone}, measures(alone, ALONE)  # one noise: what ε allows is of many
     if best is not None:
         lines["knowing all other records"] = best.scores
-        found += (*measures(best.scores, INFORMED, claim), *filter(None, (best.noise,)))
+        found += (*measures(best.scores, INFORMED, claim), *filter(None, (best.noise.worst,)))
     worst = worst_class(judged, labels, view.plan.classes)
     found += worst
-    succeeded = succeeds(judged) or succeeds(alone) or tells(worst)
-    broken = crosses(found) or (best is not None and _is_short(best.noise))
+    broken = crosses(found) or (best is not None and bool(best.noise.short))
+    succeeded = broken or succeeds(judged) or succeeds(alone) or tells(worst)
+    noticeable = could_notice(judged) and (best is None or best.noise.is_complete)
     progress(3, 3)
     return Finding(
         "membership_release",
         "",
-        verdict(broken or succeeded, could_notice(judged), controls),
+        verdict(succeeded, noticeable, controls),
         _sentence(judged, best, broken, claim) + class_in_words(worst),
         found,
         (roc("Membership, from the sum", lines, claim),),
@@ -166,17 +153,20 @@ def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fi
     )
 
 
-def _is_short(noise: Measure | None) -> bool:
-    return noise is not None and noise.high < 1
-
-
 def _sentence(judged: Scores, best: Informed | None, broken: bool, claim: PrivacyClaim | None) -> str:
     if best is None:
         return f"From the exact sum alone members are {in_words(judged)}. Who knows all other records knows the last."
     limit = "This is more than the claim allows." if broken else "The claim allows this."
-    short = " There is less noise in the sum than planned." if _is_short(best.noise) else ""
-    told = f"By the best test, knowing all other records, members are {in_words(judged)}."
-    return f"{told} {limit if claim is not None else 'Nothing is claimed.'}{short}"
+    which = "the plan's noise"
+    if best.noise.short:
+        which = "the noise that is there"
+        noise = f"There is less noise in the sum than planned: in its {', '.join(best.noise.short).replace('_', ' ')}."
+    elif best.noise.is_complete:
+        noise = "The noise in each of its blocks was measured."
+    else:
+        noise = "Whether the sum holds this noise cannot be told without all its records."
+    told = f"By the best test under {which}, knowing all other records, members are {in_words(judged)}."
+    return f"{told} {limit if claim is not None else 'Nothing is claimed.'} {noise}"
 
 
 def _pool(knowledge: Knowledge) -> Records:
@@ -187,18 +177,21 @@ def _pool(knowledge: Knowledge) -> Records:
 
 
 def _sum_known(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
-    """An exact sum of a few records: its own members must be told, and others called members must not."""
-    pool = _pool(knowledge)
+    """Exact sums of a few records: their own members must be told, and others called members must not."""
+    pool, generator = _pool(knowledge), np.random.default_rng(SEED)
     classes, dimension = release["class_sums"].shape
-    few = min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4)
-    order = np.random.default_rng(SEED).permutation(len(pool))
-    summed, called, others = order[:few], order[few : 2 * few], order[2 * few :]
-    blocks = total(pool.take(summed), classes, frozenset(release))
-    tested = np.concatenate([summed if is_true else called, others])
-    values = from_release(blocks, None, pool.take(tested), knowledge.public)
-    scores = Scores(values, np.arange(len(tested)) < few)
-    name = f"an exact sum of {few} records" if is_true else f"{few} others, called members of it"
-    return Control(name, is_true, succeeds(scores))
+    few = max(1, min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4))
+    parts = []
+    for _ in range(-(-CONTROL_MEMBERS // few)):
+        order = generator.permutation(len(pool))
+        summed, called, others = order[:few], order[few : 2 * few], order[2 * few :]
+        blocks = total(pool.take(summed), classes, frozenset(release))
+        tested = np.concatenate([summed if is_true else called, others])
+        values = from_release(blocks, None, pool.take(tested), knowledge.public)
+        parts.append(Scores(values, np.arange(len(tested)) < few))
+    sums = f"exact sum{'s' * (len(parts) > 1)} of {few} records"
+    name = f"{len(parts)} {sums}" if is_true else f"others, called members of {len(parts)} {sums}"
+    return Control(name, is_true, succeeds(pooled(parts)))
 
 
 def _noise_known(knowledge: Knowledge, noise: Noise, is_true: bool) -> Control:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from threat_models.findings import Control, Curve, Measure, Series, Verdict
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
+SEED = 19_880_901
 RATES = (0.01, 0.001)
 """False positive rates at which true positives are counted (Carlini et al. 2022)."""
 NOTABLE_AREA = 0.6
@@ -101,6 +103,29 @@ class Scores:
     def _largest(self, rank: int) -> float:
         """The score that `rank` of the others exceed."""
         return float(np.sort(self.negative)[::-1][min(rank, len(self.negative) - 1)])
+
+
+def pooled(parts: Sequence[Scores]) -> Scores:
+    """The scores of several tests as those of one."""
+    return Scores(np.concatenate([each.values for each in parts]), np.concatenate([each.is_member for each in parts]))
+
+
+def matched(labels: NDArray[np.int64], is_member: Flags) -> Flags:
+    """Which candidates (n,) to compare: of every class in one proportion of members to others, as many as there are.
+
+    Without it a test that knows a record's class alone tells those who have other classes than the rest.
+    """
+    found = np.zeros(len(labels), dtype=np.bool_)
+    classes = [labels == label for label in np.intersect1d(labels[is_member], labels[~is_member])]
+    ratio = sum(int((each & is_member).sum()) for each in classes) / max(
+        1, sum(int((each & ~is_member).sum()) for each in classes)
+    )
+    generator = np.random.default_rng(SEED)
+    for each in classes:
+        members, others = (generator.permutation(np.flatnonzero(each & flags)) for flags in (is_member, ~is_member))
+        found[members[: math.ceil(min(len(members), ratio * len(others)))]] = True
+        found[others[: math.ceil(min(len(others), len(members) / ratio))]] = True
+    return found
 
 
 def measures(scores: Scores, suffix: str = "", claim: PrivacyClaim | None = None) -> tuple[Measure, ...]:

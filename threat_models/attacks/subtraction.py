@@ -18,7 +18,7 @@ from threat_models.attacks.membership import from_release
 from threat_models.attacks.scores import Scores, measures, verdict
 from threat_models.comparisons import current_level
 from threat_models.estimation.intervals import at_level
-from threat_models.findings import Control, Finding, Measure
+from threat_models.findings import Control, Finding, Measure, Verdict
 from threat_models.session import Blocks, Knowledge
 
 SEED = 20_060_301
@@ -87,13 +87,18 @@ def _whose(rest: Blocks, noise: Noise | None, knowledge: Knowledge, clients: set
 
 def _differencing(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     first, second = views[0], views[1]
+    shapes = [{name: np.shape(block) for name, block in getattr(view, "release", {}).items()} for view in views[:2]]
+    if shapes[0] != shapes[1]:
+        why = "The two sums hold different blocks, so that there is no difference: give two sums of the same kind."
+        return Finding("differencing", "", Verdict.INCONCLUSIVE, why)
     apart = set(first.members) ^ set(second.members)
     larger, smaller = (first, second) if len(first.members) >= len(second.members) else (second, first)
     rest = less(larger.release, [smaller.release])
     noise = _both(first.noise, second.noise)
     found = (_exact(float(len(apart)), "clients by which the sums differ"), *(signals(rest, noise) if noise else ()))
     controls = _controls(knowledge, first.release, noise)
-    succeeded = len(apart) == 1 and shows(rest, noise)
+    is_changed = not apart and noise is None and shows(rest, None)
+    succeeded = is_changed or (len(apart) == 1 and shows(rest, noise))
     if len(apart) == 1:
         found += _whose(rest, noise, knowledge, apart)
     if first.claim is not None:
@@ -103,6 +108,8 @@ def _differencing(views: tuple[Any, ...], knowledge: Knowledge, progress: Progre
     who = f"of {next(iter(apart))}" if len(apart) == 1 else f"of {len(apart)} clients together"
     kind = "exactly the vector" if noise is None else "the vector, under the noise of both sums,"
     sentence = f"The difference of the two sums is {kind} {who}." if apart else "Both sums are over the same clients."
+    if is_changed:
+        sentence += " They differ by exactly what was added to the data or taken from it between them."
     if noise is not None and first.plan.unit == Unit.RECORD:
         sentence += " What is claimed hides one record, not a client with many."
     return Finding("differencing", "", verdict(succeeded, True, controls), sentence, found, controls=controls)

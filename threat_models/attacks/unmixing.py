@@ -20,7 +20,7 @@ from threat_models.attacks.similarity import matched_cosines
 from threat_models.attacks.targets import Target, targets
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import Control, Curve, Finding, Measure, Series, Verdict
-from threat_models.session import Blocks, Knowledge, Records
+from threat_models.session import SOMEBODY, Blocks, Knowledge, Records
 
 Floats = NDArray[np.float64]
 NEEDED = ("class_sums", "second_moment")
@@ -118,17 +118,21 @@ def _class_means(target: Target, plan: Plan) -> Floats:
 
 
 def _membership(found: Sequence[Target], plan: Plan, knowledge: Knowledge) -> tuple[Interval, Interval] | None:
-    """True- and false-positive rate of the range test over all sums; None where no member or no stranger is known."""
-    hits, members, alarms, strangers = 0, 0, 0, 0
-    for target in found:
-        held = target.holds(knowledge)
-        taken = passes(target, plan, knowledge.candidates, knowledge.public)
-        nobody = ~knowledge.is_member
-        hits, members = hits + int((taken & held).sum()), members + int(held.sum())
-        alarms, strangers = alarms + int((taken & nobody).sum()), strangers + int(nobody.sum())
-    if not (members and strangers):
+    """True- and false-positive rate of the range test over all sums; None where no member or no stranger is known.
+
+    Where none of the sums is known to hold a member, one of somebody's counts as found by any. If it is not, it may be
+    in a sum that was not tried, and the rates say nothing.
+    """
+    taken = np.array([passes(each, plan, knowledge.candidates, knowledge.public) for each in found])
+    held = np.array([each.holds(knowledge) for each in found])
+    is_unplaced = not held.any()
+    if is_unplaced:
+        taken, held = np.atleast_2d(taken.any(axis=0)), np.array([[each == SOMEBODY for each in knowledge.owners]])
+    nobody = np.broadcast_to(~knowledge.is_member, taken.shape)
+    if not (held.any() and nobody.any()):
         return None
-    return clopper_pearson(hits, members), clopper_pearson(alarms, strangers)
+    hits, alarms = (clopper_pearson(int(taken[rows].sum()), int(rows.sum())) for rows in (held, nobody))
+    return None if is_unplaced and hits.low <= alarms.high else (hits, alarms)
 
 
 def _recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[Interval, float, float] | None:

@@ -11,6 +11,9 @@ discrete-Gaussian shares, whose ε is accounted for by Rényi curves, is μ-Gaus
 units and at least 3: far below what a million re-releases can tell. Without any such supposition the same guesses would
 show little more than a fifth of ε.
 
+Beside the guesses. What is missing on a few entries alone hardly moves a score over all of them: the variance of the
+noise on each entry that the canary moves is compared with the plan's by χ².
+
 What it covers. Records and silos, add/remove and replace-one, all sums of a plan together; of the noise, the entries
 that the canary moves. It tests what is drawn, not whether a party draws it: `release` takes the place of the plan's own
 noise where something else is to be tested. A bound above the claim disproves it; one below proves nothing.
@@ -30,7 +33,7 @@ from secagg.errors import BadInput
 from secagg.privacy import Mechanism, PrivacyClaim
 from threat_models.estimation.canary import Canary, Floats, Release, planned_release, worst_canary
 from threat_models.estimation.ceilings import roc_ceiling
-from threat_models.estimation.intervals import Interval, at_level, clopper_pearson
+from threat_models.estimation.intervals import Interval, at_level, bonferroni, clopper_pearson
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon
 from threat_models.findings import Curve, Measure, Series
 
@@ -50,8 +53,10 @@ class EpsilonBound:
 
     `mu` is the distance of the two cases that the guesses show, `planned` the one that the claim's noise allows.
     `releases` were drawn of each case; `repeated` is the number of releases whose noise had been there before, where
-    that is no chance, else 0. `detectable`: noise with σ too small by this fraction or more would have been found with
-    probability 95 %; None where no fraction would. `recomputed` is the auditor's own ε of the claim's noise.
+    that is no chance, else 0. `short` are the blocks with an entry whose noise varies less than planned: what one block
+    lacks shows little in guesses, which go by all. `detectable`: noise with σ too small everywhere by this fraction or
+    more would have been found with probability 95 %; None where no fraction would. `recomputed` is the auditor's own ε
+    of the claim's noise.
     """
 
     epsilon: Interval
@@ -64,6 +69,7 @@ class EpsilonBound:
     level: float
     releases: int
     repeated: int
+    short: tuple[str, ...]
     detectable: float | None
     assumption: str
     curve: Curve
@@ -76,7 +82,7 @@ class EpsilonBound:
     @property
     def refuted(self) -> bool:
         """Whether the noise is not what the claim counts on: too little, or the same again."""
-        return self.mu.low > self.planned or self.repeated > 0
+        return self.mu.low > self.planned or self.repeated > 0 or bool(self.short)
 
     @property
     def power(self) -> str:
@@ -97,6 +103,8 @@ class EpsilonBound:
             verdict = f"The noise of {self.repeated} releases had been there before."
         elif self.lower > self.claimed:
             verdict = "This disproves the claim."
+        elif self.short:
+            verdict = f"The noise on {', '.join(self.short)} is less than the plan says."
         elif self.refuted:
             verdict = "The noise is less than the plan says."
         else:
@@ -129,7 +137,7 @@ def audit_release(
         raise BadInput(f"{releases} re-releases", remedy="give 2 or more")
     at_level("", level)
     canary = worst_canary(claim.releases, spread)
-    there, absent, repeated = _drawn(canary, release or planned_release(canary), releases, progress)
+    there, absent, repeated, variances = _drawn(canary, release or planned_release(canary), releases, progress)
     right = int((there > 0).sum() + (absent <= 0).sum())
     accuracy = clopper_pearson(right, 2 * releases, level)
     mu = accuracy.through(lambda probability: 2 * float(ndtri(probability)))
@@ -146,6 +154,7 @@ def audit_release(
         level=level,
         releases=releases,
         repeated=repeated,
+        short=_short(canary, variances, 2 * releases, level),
         detectable=detectable(canary.mu, planned, 2 * releases, level),
         assumption=ASSUMPTIONS[first.mechanism],
         curve=_curve(claim, canary.mu, there, absent, level),
@@ -174,12 +183,13 @@ def detectable(mu: float, planned: float, guesses: int, level: float = 0.05) -> 
 
 def _drawn(
     canary: Canary, release: Release, releases: int, progress: Callable[[int, int], None] | None
-) -> tuple[Floats, Floats, int]:
-    """Scores with and without the canary, and how many releases repeat noise.
+) -> tuple[Floats, Floats, int, Floats]:
+    """Scores with and without the canary, how many releases repeat noise, and its variance by entry over the plan's.
 
     Release i of one case is compared with release i of the other, and with the one before it in each case.
     """
     scores: dict[bool, list[Floats]] = {True: [], False: []}
+    squares = np.zeros(len(canary.moves))
     equal = compared = 0
     for start in range(0, releases, BATCH):
         count = min(BATCH, releases - start)
@@ -189,6 +199,7 @@ def _drawn(
                 raise BadInput(f"a release has the shape {values.shape}, not {(count, len(canary.moves))}")
             scores[there].append(canary.scores(values))
         noise = np.stack([opened[True] - canary.shifts, opened[False]])
+        squares += ((noise / canary.sigmas) ** 2).sum(axis=(0, 1))
         pairs = [noise[0] == noise[1], *(case[1::2] == case[:-1:2] for case in noise)]
         equal += sum(int(pair.all(axis=1).sum()) for pair in pairs)
         compared += sum(len(pair) for pair in pairs)
@@ -196,7 +207,16 @@ def _drawn(
             progress(start + count, releases)
     coincidence = float(np.prod(1 / (2 * math.sqrt(math.pi) * canary.sigmas)))
     by_chance = stats.binom.sf(equal - 1, compared, min(1.0, 2 * coincidence)) >= REPEATED
-    return np.concatenate(scores[True]), np.concatenate(scores[False]), 0 if by_chance else equal
+    repeated = 0 if by_chance else equal
+    return np.concatenate(scores[True]), np.concatenate(scores[False]), repeated, squares / (2 * releases)
+
+
+def _short(canary: Canary, variances: Floats, draws: int, level: float) -> tuple[str, ...]:
+    """The blocks with an entry whose noise varies less than planned; by χ², which the guesses leave half the level."""
+    least = stats.chi2.ppf(bonferroni(level / 2, len(variances)), draws) / draws
+    return tuple(
+        dict.fromkeys(move.block for move, found in zip(canary.moves, variances, strict=True) if found < least)
+    )
 
 
 def _curve(claim: PrivacyClaim, mu: float, there: Floats, absent: Floats, level: float) -> Curve:

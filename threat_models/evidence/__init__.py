@@ -2,6 +2,16 @@
 
 from threat_models.evidence.canaries import Planted, canaries_of, plant, prepare
 from threat_models.evidence.simulation import Rehearsal, rehearse
-from threat_models.evidence.transcripts import known_of, read_session
+from threat_models.evidence.transcripts import known_of, of_plans, read_session
 
-__all__ = ["Planted", "Rehearsal", "canaries_of", "known_of", "plant", "prepare", "read_session", "rehearse"]
+__all__ = [
+    "Planted",
+    "Rehearsal",
+    "canaries_of",
+    "known_of",
+    "of_plans",
+    "plant",
+    "prepare",
+    "read_session",
+    "rehearse",
+]

@@ -50,26 +50,27 @@ def plant(
 ) -> Planted:
     """Simulate the plan once more, with canaries among the clients' records; the auditor knows all others.
 
-    The clients take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
+    The clients that stay take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
     """
     features = Features.of(dataset, settings, progress)
     cast = Cast.of(features, settings)
-    most = max(len(own) for own in cast.members.values()) + -(-count // len(cast.members))
+    most = max(len(own) for own in cast.members.values()) + -(-count // (len(cast.members) - len(cast.leaves)))
     if most > cast.setup.plan.max_records and settings.max_records is None:
         cast = Cast.of(features, replace(settings, max_records=1 << (most - 1).bit_length()))
     if most > cast.setup.plan.max_records:
         raise BadInput(f"{count} canaries make a client hold {most} records", remedy="raise --max-records")
     plan = cast.setup.plan
     canaries = draw_canaries(plan, count, np.random.default_rng(SEED))
-    everyone = LocalRecords.pooled(list(cast.members.values()))
+    staying = [member for member in sorted(cast.members) if member not in cast.leaves]
+    everyone = LocalRecords.pooled([cast.members[member] for member in staying])
     counted = everyone.labels != BAD
     known = Records(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
-    turns = np.arange(count) % len(cast.members)
-    members = {
-        member: _with_canaries(own, canaries, (turns == place) & canaries.included)
-        for place, (member, own) in enumerate(sorted(cast.members.items()))
+    turns = np.arange(count) % len(staying)
+    holding = {
+        member: _with_canaries(cast.members[member], canaries, (turns == place) & canaries.included)
+        for place, member in enumerate(staying)
     }
-    _, session = main_session(replace(cast, members=members))
+    _, session = main_session(replace(cast, members={**cast.members, **holding}))
     return Planted(session, canaries, known)
 
 

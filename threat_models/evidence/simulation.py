@@ -16,7 +16,7 @@ from secagg.data.records import BAD
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
-from secagg.experiments.sessions import run_session
+from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Cast
 from secagg.features import FeatureMap
@@ -26,8 +26,9 @@ from secagg.parties import LocalRecords, SessionSetup, SumResult, conclude, cont
 from secagg.plan import Plan
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
+from threat_models.attacks.likelihood import total as summed
 from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, counted, noise_of, placed
-from threat_models.session import Knowledge, Message, Records, Session, joined
+from threat_models.session import Blocks, Knowledge, Message, Records, Session, joined
 
 CANDIDATES = 1000
 """Records of members, and as many of nobody, whose membership is tested."""
@@ -59,7 +60,7 @@ def rehearse(
 def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
 
-    The other sums, a census or those before a threshold or a clustering say, are counted and not attacked.
+    Those before it are its `earlier` sums where they hold class sums; a census and what comes after are not attacked.
     Raises BadInput for a method that sums no counts.
     """
     plan, method = cast.setup.plan, cast.setup.method
@@ -68,19 +69,27 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     found = [place for place, kind in enumerate(sums) if any(block.name in COUNTS for block in kind.blocks)]
     if not found:
         raise BadInput(f"the method {plan.method} sums no counts", remedy="audit a method that does")
+    earlier: list[Session] = []
     for place, (setup, result, vectors, sent) in enumerate(_rounds(cast)):
-        if place == found[-1]:
-            return setup, _session(setup, result.members, result.vector, vectors, sent, result.head)
+        if place in found:
+            session = _session(setup, result.members, result.vector, vectors, sent, result.head)
+            if place == found[-1]:
+                return setup, replace(session, earlier=tuple(earlier))
+            earlier.append(session)
     raise BadInput(f"the method {plan.method} ended before sum {found[-1] + 1}")
 
 
 def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Integers], dict[int, int]]]:
-    """Every session of the plan: what it was, what came of it, each client's vector, and the bytes that it sent."""
+    """Every session of the plan: what it was, what came of it, each client's vector, and the bytes that it sent.
+
+    Who drops out is in none of the sums, whose noise is then the least that the plan allows.
+    """
     setup = cast.setup
+    leaves = dict.fromkeys(cast.leaves, LEAVING[setup.plan.protection][0])
     while True:
         source = OperatingSystem()
         vectors = {member: contribution_of(setup, own, source) for member, own in cast.members.items()}
-        opened = run_session(setup, cast.keys, vectors.__getitem__, {})
+        opened = run_session(setup, cast.keys, vectors.__getitem__, leaves)
         result = conclude(setup, opened.members, opened.total)
         yield setup, result, vectors, dict(opened.measured.client_bytes)
         if result.following is None:
@@ -109,9 +118,10 @@ def _session(
         messages=tuple(
             Message(names[member], "server", "all that it sends", size, place)
             for place, (member, size) in enumerate(sorted(sent.items()))
+            if member in members
         ),
         uploads={},
-        contributions={names[member]: blocks_of(setup, vector) for member, vector in vectors.items()},
+        contributions={names[member]: blocks_of(setup, vectors[member]) for member in members},
         round=setup.round,
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
@@ -124,7 +134,7 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
 
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
-    *members, _ = sorted(cast.members)
+    *members, _ = sorted(set(cast.members) - set(cast.leaves))
     vectors = {member: contribution_of(setup, cast.members[member], OperatingSystem()) for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
@@ -141,12 +151,17 @@ def _knowledge(
     dataset, plan = cast.features.dataset, cast.setup.plan
     generator = np.random.default_rng([settings.seed, 1])  # not the stream that made the partition
     owner_of, cells = _owners(cast, session)
+    held = {
+        name: np.bincount(cells[(owner_of == name) & (cells >= 0)], minlength=len(session.cells))
+        for name in session.members
+    }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
     members = records_of(plan, cast.features.train, dataset.train, inside)
     members = counted(session, replace(members, in_cells=cells[inside]))
     total = int((cells >= 0).sum())
+    others = None if session.noise is None else _others(cast, session, members)
     if dataset.test is None or cast.features.test is None:
-        return Knowledge(members, tuple(owner_of[inside]), None, backbone, total)
+        return Knowledge(members, tuple(owner_of[inside]), None, backbone, total, held, others)
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
     strangers, chosen = (
@@ -154,14 +169,32 @@ def _knowledge(
         for rows in (outside, public)
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
-    return Knowledge(joined(members, strangers), owners, chosen, backbone, total)
+    return Knowledge(joined(members, strangers), owners, chosen, backbone, total, held, others)
+
+
+def _others(cast: Cast, session: Session, members: Records) -> Blocks:
+    """The exact sum of the records that were summed and are not among `members`."""
+    found: dict[str, Any] = dict.fromkeys(session.release, 0.0)
+    for member, own in cast.members.items():
+        if cast.setup.context.names[member] in session.members:
+            kept = own.take(np.flatnonzero(own.labels != BAD))
+            records = _of_local(kept, np.zeros((len(kept.labels), 0)), session.plan)
+            found = _added(found, counted(session, placed(session, records)), session, 1)
+    return _added(found, members, session, -1)
+
+
+def _added(blocks: Blocks, records: Records, session: Session, sign: int) -> dict[str, Any]:
+    own = summed(records, len(session.cells), frozenset(blocks))
+    return {name: block + sign * own[name] for name, block in blocks.items()}
 
 
 def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Who has each training record, and the cell that it is in, −1 for none: as each client's own rule has it."""
+    """Which member has each training record, and its cell, −1 for none: as each client's own rule has it."""
     size, plan = len(cast.features.dataset.train), session.plan
     owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
     for member, rows in cast.rows.items():
+        if member in cast.leaves:
+            continue
         own = cast.members[member]
         owner_of[rows] = cast.setup.context.names[member]
         kept = own.labels != BAD

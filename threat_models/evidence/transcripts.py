@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -60,6 +61,26 @@ def read_session(path: Path) -> Session:
         role=role,
         transcript_sha256=proved.findings["head"],
     )
+
+
+def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
+    """One session for each plan and party, where there are several rounds of it: the last with a sum of classes.
+
+    Those before it are its `earlier` sums where they hold class sums, as `rehearse` has it; a census and what comes
+    after are not attacked. Plans without such a sum keep their last round.
+    """
+    rounds: dict[tuple[str, str], list[Session]] = {}
+    for session in sessions:
+        rounds.setdefault((session.plan.digest.hex(), session.role), []).append(session)
+    found = []
+    for each in rounds.values():
+        numbered = {session.number: session for session in each}
+        if len(numbered) < len(each):
+            raise BadInput("two transcripts are of one round", remedy="give each once, of one party")
+        ordered = [numbered[number] for number in sorted(numbered)]
+        *earlier, main = [session for session in ordered if "class_sums" in session.release] or ordered[-1:]
+        found.append(replace(main, earlier=tuple(earlier)))
+    return tuple(found)
 
 
 def known_of(session: Session, known: str | None, public: str | None, records: int | None = None) -> Knowledge:

@@ -52,11 +52,11 @@ class AttackNote:
 class Subject:
     """What was examined: transcripts (file name, SHA-256), or the settings of a simulation.
 
-    `records` is how many are in the sum, `dimension` d their length.
+    `records` is how many are in the sum, None where that is not known; `dimension` d their length.
     """
 
     protection: str
-    records: int
+    records: int | None
     dimension: int
     transcripts: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)

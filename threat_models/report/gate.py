@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from threat_models.adversary import names
+from threat_models.adversary import adversary_named, names
 from threat_models.report.content import SESSION_RULES, Outcome
 from threat_models.report.meanings import MEANINGS, is_known
 
@@ -30,7 +30,8 @@ class Rule:
     Without a `measure` the attack must not succeed. With one (a name, or a pattern with * in it) its whole interval
     must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved outwards by
     `margin`. Where the threshold lies inside the interval the line comes out as `unclear`. A measure that is not
-    there is inconclusive too, unless it is `optional`. `tolerated` lets the attack succeed.
+    there is inconclusive too, unless it is `optional`; where no rule finds a measure the attack must not succeed.
+    `tolerated` lets the attack succeed.
     """
 
     attack: str
@@ -49,6 +50,7 @@ class Rule:
 class Waiver:
     """Lets what fails for one attack by one adversary pass, for a reason, up to and including a day.
 
+    What is inconclusive it does not touch: of that nobody knows what it would let pass.
     An empty `adversary` stands for the lines about the sum itself.
     """
 
@@ -142,9 +144,15 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
         raise BadInput(f"{where}: margin, unclear and optional go with a measure, tolerated goes without one")
     _known(rule.attack, ("*", *MEANINGS), f"{where}: there is no attack")
     _known(rule.adversary, ("*", *names()), f"{where}: there is no threat model")
+    if rule.adversary != "*":
+        its = adversary_named(rule.adversary).attacks
+        _known(rule.attack, ("*", *its), f"{where}: {rule.adversary} has no attack")
     if rule.measure and not is_known(rule.attack, rule.measure):
         found = [each.name for name, group in MEANINGS.items() if rule.attack in (name, "*") for each in group]
         _known(rule.measure, tuple(dict.fromkeys(found)), f"{where}: {rule.attack} has no measure")
+    if rule.optional and not is_known(rule.attack, rule.measure, surely=True):
+        what = f"{where}: {rule.measure!r} may be misspelt, and nobody would notice where it is optional"
+        raise BadInput(what, remedy="leave optional out, or write * as `secagg audit` names the measures")
     return rule
 
 
@@ -154,11 +162,11 @@ def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
     expires = table["expires"]
     if not isinstance(expires, date) or isinstance(expires, datetime):
         raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
-    adversary = table["adversary"] and _text(table, "adversary", where)
+    adversary = "" if table["adversary"] == "" else _text(table, "adversary", where)
     attack = _text(table, "attack", where)
     if adversary:
         _known(adversary, names(), f"{where}: there is no threat model")
-        _known(attack, tuple(MEANINGS), f"{where}: there is no attack")
+        _known(attack, adversary_named(adversary).attacks, f"{where}: {adversary} has no attack")
     else:
         _known(attack, tuple(SESSION_RULES), f"{where}: without an adversary there is no")
     return Waiver(attack, adversary, _text(table, "reason", where), expires)

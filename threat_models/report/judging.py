@@ -25,13 +25,13 @@ BY_VERDICT = {
 def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     """Every line that the gate draws about a report; waivers count up to their day.
 
-    An expired waiver is a line that fails. What was declared but not run is inconclusive, and so is a report without
-    any finding.
+    An expired waiver is a line that fails. What was declared but not run is inconclusive, and so are an adversary of
+    whom no attack tells anything and a report without any finding.
     """
     lines = [_protection(gate, report), *_records(gate, report), *_promise(gate, report)]
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _finding(gate, report, finding)]
-        lines += _not_run(one)
+        lines += [*_not_run(one), *_untold(gate, report, one)]
     if not report.findings:
         lines.append(GateLine("audit", "", Outcome.INCONCLUSIVE, "No attack was run."))
     waived = [_waived(gate, line, today) for line in lines]
@@ -51,6 +51,10 @@ def _records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     if math.isfinite(report.promise.claimed):
         return
     records, dimension = report.subject.records, report.subject.dimension
+    if records is None:
+        why = "How many records the exact sum holds is neither in it nor given (--records)."
+        yield GateLine("records", "", Outcome.INCONCLUSIVE, why)
+        return
     least = math.ceil(gate.records_per_dimension * dimension)
     facts = f"The exact sum holds {records:,} records of {dimension:,} dimensions; the gate asks for {least:,}."
     if records >= least:
@@ -86,17 +90,23 @@ def _finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[Gate
     if finding.verdict is Verdict.NOT_APPLICABLE:
         yield GateLine(finding.attack, finding.adversary, Outcome.PASS, f"Not applicable: {finding.sentence}")
         return
-    if gate.controls:
+    rules = gate.rules_for(finding.attack, finding.adversary)
+    if gate.controls and (finding.controls or not all(rule.tolerated for rule in rules)):
         yield from _controls(finding)
-    for rule in gate.rules_for(finding.attack, finding.adversary):
-        if rule.measure:
-            yield from _measured(rule, report, finding)
-        else:
-            outcome = Outcome.PASS if rule.tolerated else BY_VERDICT[finding.verdict]
-            tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
-            figures = f" ({summed})" if outcome is Outcome.FAIL and (summed := summed_up(finding)) else ""
-            sentence = f"The attack {_words(finding.verdict)}{tolerated}: {finding.sentence}{figures}"
-            yield GateLine(finding.attack, finding.adversary, outcome, sentence)
+    measured = [line for rule in rules if rule.measure for line in _measured(rule, report, finding)]
+    plain = tuple(rule for rule in rules if not rule.measure)
+    is_partial = bool(finding.unseen) and finding.verdict is Verdict.INCONCLUSIVE
+    if not plain and (is_partial or not measured):  # rules that judged nothing, or not all, replace none
+        plain = (Rule(finding.attack, ""),)
+    yield from (*measured, *(_by_verdict(rule, finding) for rule in plain))
+
+
+def _by_verdict(rule: Rule, finding: Finding) -> GateLine:
+    outcome = Outcome.PASS if rule.tolerated else BY_VERDICT[finding.verdict]
+    tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
+    figures = f" ({summed})" if outcome is Outcome.FAIL and (summed := summed_up(finding)) else ""
+    sentence = f"The attack {_words(finding.verdict)}{tolerated}: {finding.sentence}{figures}"
+    return GateLine(finding.attack, finding.adversary, outcome, sentence)
 
 
 def _words(verdict: Verdict) -> str:
@@ -170,8 +180,25 @@ def _not_run(one: Examination) -> list[GateLine]:
     return [GateLine(attack, one.adversary.name, Outcome.INCONCLUSIVE, "It was not run.") for attack in missing]
 
 
+def _untold(gate: Gate, report: AuditReport, one: Examination) -> Iterator[GateLine]:
+    """A line where all that ran, and might have failed, is inconclusive: intervals that keep a limit tell little."""
+    ran = [
+        finding.verdict
+        for finding in one.findings
+        if finding.verdict is not Verdict.NOT_APPLICABLE
+        and not any(_lets(rule, report) for rule in gate.rules_for(finding.attack, one.adversary.name))
+    ]
+    if ran and set(ran) == {Verdict.INCONCLUSIVE}:
+        yield GateLine("audit", one.adversary.name, Outcome.INCONCLUSIVE, "No attack of this adversary tells anything.")
+
+
+def _lets(rule: Rule, report: AuditReport) -> bool:
+    """Whether an attack may succeed as it likes: tolerated, or held to a ceiling that nobody promised."""
+    return rule.tolerated or ("ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed))
+
+
 def _waived(gate: Gate, line: GateLine, today: date) -> GateLine:
-    if line.outcome is Outcome.PASS:
+    if line.outcome is not Outcome.FAIL:
         return line
     for waiver in gate.waivers:
         if (waiver.attack, waiver.adversary) == (line.attack, line.adversary) and today <= waiver.expires:

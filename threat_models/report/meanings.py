@@ -50,6 +50,7 @@ MEANINGS: dict[str, tuple[Meaning, ...]] = {
     ),
     "small_cells": (
         Meaning("records alone in a cell, *", "records", "0 records", leads=True),
+        Meaning("cells of one client, *", "cells", "0 cells", leads=True),
         Meaning("records in the smallest cell, *", "records", "many"),
         Meaning("* recognised in a cell, *", "records", "0 records"),
     ),
@@ -115,10 +116,13 @@ def meaning_of(attack: str, measure: str) -> Meaning:
     return next(fitting, Meaning(measure))
 
 
-def is_known(attack: str, measure: str) -> bool:
-    """Whether a gate's rule for an attack (or "*") and a measure (a name, or a pattern) can ever fit anything."""
+def is_known(attack: str, measure: str, *, surely: bool = False) -> bool:
+    """Whether a gate's rule for an attack (or "*") and a measure (a name, or a pattern) can ever fit anything.
+
+    `surely`: it is a name of the table or fits one, so that what * stands for there cannot be misspelt.
+    """
     known = [each.name for name, found in MEANINGS.items() if attack in (name, "*") for each in found]
-    return any(fnmatchcase(measure, name) or fnmatchcase(name, measure) for name in known)
+    return any(fnmatchcase(name, measure) or (not surely and fnmatchcase(measure, name)) for name in known)
 
 
 def in_units(attack: str, measure: Measure, value: float) -> str:

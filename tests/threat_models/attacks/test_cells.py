@@ -9,22 +9,28 @@ import pytest
 
 from secagg.data import open_dataset
 from secagg.data.records import DOMAIN
+from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import Cast
+from secagg.statistics import Normalisation
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, seen_by, session_of
 from threat_models.adversary import adversary_named
 from threat_models.attacks import ATTACKS
+from threat_models.attacks.between import shown_between
 from threat_models.attacks.cells import SMALL_CELLS, alone, recognised
 from threat_models.attacks.disclosure import LABEL_COUNTS
 from threat_models.attacks.inversion import INVERSION
 from threat_models.attacks.likelihood import total
 from threat_models.attacks.membership import MEMBERSHIP_RELEASE, from_release
 from threat_models.attacks.scores import Scores
+from threat_models.attacks.subtraction import less
 from threat_models.audit import examine
-from threat_models.evidence.simulation import rehearse
+from threat_models.evidence.simulation import main_session, rehearse
 from threat_models.findings import Verdict
 from threat_models.report.meanings import is_known
 from threat_models.session import Records, by_class
+from threat_models.views import view_of
 
 METHODS = ("fedtc", "mpft")
 ALONE = "records alone in a cell, the sum of all"
@@ -84,10 +90,129 @@ def test_class_with_one_record_is_a_cell():
     assert '1 of 9 records is alone in a cell and shown whole ("class 2")' in finding.sentence
     assert measured(finding, "members recognised in a cell, the sum of all").value == 1
     assert measured(finding, "strangers recognised in a cell, the sum of all").value == 0
-    larger = session_of(plan, [records.take(slice(0, 8)), records.take(slice(9, 12)), records.take(slice(8, 12))])
+    parts = [records.take(slice(0, 8)), records.take(slice(9, 12)), records.take(slice(8, 12))]
+    knowledge, larger = knowledge_of(parts, records.take(slice(9, 12))), session_of(plan, parts)
     finding = SMALL_CELLS.run((seen_by("curious_server", larger),), knowledge, lambda *_: None)
     assert finding.verdict is Verdict.FAILS
     assert "the smallest holds 3" in finding.sentence
+
+
+def test_class_of_one_client_is_its_own_sum():
+    """A class that one client alone holds stands in the exact sum as that client's own; the finding names it."""
+    plan = plan_of(3, 3, protection="masked")
+    labels = [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 0, 0, 0, 0]
+    records = records_of(plan, np.random.default_rng(0).uniform(0, 0.5, (14, 3)), labels)
+    parts = [records.take(slice(0, 6)), records.take(slice(6, 10))]
+    knowledge, session = knowledge_of(parts, records.take(slice(10, 14))), session_of(plan, parts)
+    assert np.array_equal(session.release["class_sums"][2], session.contributions["client-0"]["class_sums"][2])
+    view = seen_by("curious_server", session)
+    finding = SMALL_CELLS.run((view,), knowledge, lambda *_: None)
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert '1 class is one client\'s alone, whose own sum stands there bit for bit ("class 2")' in finding.sentence
+    assert "--class-gate K, or a finite epsilon" in finding.sentence
+    assert measured(finding, "cells of one client, the sum of all").value == 1
+
+
+@pytest.mark.parametrize(
+    ("gate", "dropouts", "colluders", "cells", "verdict"),
+    [
+        (0, 0, 0, (), Verdict.INCONCLUSIVE),
+        (1, 0, 0, (), Verdict.INCONCLUSIVE),
+        (2, 0, 0, (), Verdict.FAILS),
+        (3, 2, 0, (), Verdict.INCONCLUSIVE),
+        (2, 0, 1, (), Verdict.INCONCLUSIVE),
+        (3, 0, 1, (), Verdict.FAILS),
+        (2, 0, 0, ("a, slot 0", "a, slot 1", "b, slot 0", "b, slot 1"), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_who_holds_a_class_is_known_or_sure_or_open(gate, dropouts, colluders, cells, verdict):
+    """Where it is not known who holds a class, a class gate that leaves two others in it is sure, and nothing else."""
+    plan = plan_of(3, 2, protection="masked", parameters=f'{{"gate":{gate}}}', dropouts=dropouts)
+    records = records_of(plan, np.random.default_rng(0).uniform(0, 0.5, (16, 3)), [0, 0, 1, 1] * 4)
+    parts = [records.take(slice(4 * client, 4 * client + 4)) for client in range(3)]
+    session = replace(session_of(plan, parts), cells=cells)
+    view = view_of(session, replace(adversary_named("colluding_clients"), colluders=colluders))
+    known = knowledge_of(parts, records.take(slice(12, 16)))
+    assert SMALL_CELLS.run((view,), known, lambda *_: None).verdict is Verdict.FAILS
+    finding = SMALL_CELLS.run((view,), replace(known, held={}), lambda *_: None)
+    assert finding.verdict is verdict
+    assert ("--class-gate K" in finding.sentence) == (verdict is Verdict.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize(("partition", "gate", "verdict"), [("shards:2", 0, True), ("shards:7", 2, False)])
+def test_simulation_knows_who_holds_a_class(partition, gate, verdict):
+    """Two shards for each of five clients make every class of digits one client's own; a class gate leaves none so."""
+    settings = SimulationSettings(clients=5, partition=partition, class_gate=gate)
+    found = rehearse(open_dataset("digits"), settings)
+    finding = attacked(SMALL_CELLS, "curious_server", found)
+    lone = np.sum([each["counts"] > 0 for each in found.sessions[0].contributions.values()], axis=0)
+    assert measured(finding, "cells of one client, the sum of all").value == (lone == 1).sum()
+    assert (finding.verdict is Verdict.SUCCEEDS) == verdict == bool((lone == 1).any())
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"method": "fedtc", "parameters": "slots=1 epochs=2 threshold=0.4"}, True),
+        ({"method": "fedtc", "parameters": "slots=1 epochs=2 threshold=0.3"}, False),
+        ({"method": "mpft", "parameters": "sampling=cluster slots=2 rounds=6 epochs=2", "class_gate": 2}, True),
+    ],
+)
+@pytest.mark.parametrize("adversary", ["curious_server", "colluding_clients"])
+def test_records_between_the_sums_of_a_plan_are_members(settings, expected, adversary):
+    """What two exact sums of a plan differ by is attacked: each record that is shown whole is one that was summed.
+
+    The grid's own test finds them: no record is known. Golden: the threshold 0.4 leaves out one digit 4.
+    """
+    chosen = SimulationSettings(clients=4, normalise="centred-unit", **settings)
+    cast = Cast.of(Features.of(open_dataset("digits"), chosen), chosen)
+    _, session = main_session(cast)
+    members = {row.tobytes() for own in cast.members.values() for row in own.integers}
+    view = view_of(session, adversary_named(adversary))
+    nobody = Records(np.zeros((0, 64), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, 64)))
+    found = shown_between(view, nobody)
+    assert {row.tobytes() for row in found.integers} <= members
+    if adversary == "curious_server":
+        assert bool(len(found)) == expected
+        if chosen.parameters.endswith("0.4"):
+            assert found.labels.tolist() == [4]
+
+
+def test_a_plans_other_sums_must_be_at_hand():
+    """Without the first of a plan's two sums of class sums it is open what the two differ by: inconclusive."""
+    rehearsal = slotted(parameters="slots=1 threshold=0.3")
+    alone_in_it = replace(rehearsal.sessions[0], earlier=())
+    finding = attacked(SMALL_CELLS, "curious_server", rehearsal, alone_in_it)
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "What the plan's other sums (1) and this one differ by is not known" in finding.sentence
+    assert attacked(SMALL_CELLS, "curious_server", rehearsal).verdict is Verdict.FAILS
+
+
+def test_record_between_two_sums_is_a_finding():
+    """Nobody is alone in the last sum; what the first has more shows a record: the attack succeeds and says so."""
+    plan = plan_of(3, 2, protection="masked")
+    records = records_of(plan, np.random.default_rng(0).uniform(0, 0.5, (16, 3)), [0, 0, 1, 1] * 4)
+    parts = [records.take(slice(0, 6)), records.take(slice(6, 12))]
+    first = session_of(plan, parts)
+    rest = less(first.release, [total(records.take([0]), 2, frozenset(first.release))])
+    known = knowledge_of(parts, records.take(slice(12, 16)))
+    for earlier, verdict in (((), Verdict.FAILS), ((first,), Verdict.SUCCEEDS)):
+        view = seen_by("curious_server", replace(first, release=rest, earlier=earlier))
+        finding = SMALL_CELLS.run((view,), known, lambda *_: None)
+        assert finding.verdict is verdict
+        assert ("Between the plan's sums 1 record is shown whole" in finding.sentence) == bool(earlier)
+
+
+def test_three_records_apart_are_no_record():
+    """Where a cell swaps two records for one, the difference of counts is 1 and the difference is no record."""
+    plan = plan_of(3, 2, protection="masked", normalisation=Normalisation.UNIT)
+    records = records_of(plan, np.random.default_rng(0).uniform(0, 0.5, (8, 3)), [0, 0, 1, 1] * 2)
+    first = session_of(plan, [records])
+    gone, come = (total(records.take(rows), 2, frozenset(first.release)) for rows in ([0, 1, 2], [4]))
+    second = {name: block - gone[name] + come[name] for name, block in first.release.items()}
+    second["counts"][1] += 3  # not one within the other
+    view = seen_by("curious_server", replace(first, release=second, earlier=(first,)))
+    assert not len(shown_between(view, records.take(slice(0))))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,5 +1,7 @@
 """Counts, class shares and group means that a vector tells."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from threat_models.attacks.disclosure import (
     counts_from_sums,
 )
 from threat_models.findings import Verdict
-from threat_models.session import Records
+from threat_models.session import SOMEBODY, Records
 
 
 def test_counts_follow_from_sums_of_class_means():
@@ -57,7 +59,21 @@ def test_properties_of_a_client_are_told_by_its_vector():
 
 
 def test_the_sum_tells_of_all_together():
-    """The server of a masked sum learns properties of the cohort and of no client."""
+    """The server of a masked sum learns properties of the cohort, which is no client's; of single ones it says nothing.
+
+    Whether a class is one client's alone is for small cells.
+    """
     finding = attacked(PROPERTY_INFERENCE, "curious_server", rehearsed(partition="dirichlet:0.3"))
     assert finding.verdict is Verdict.FAILS
-    assert "of no client alone" in finding.sentence
+    assert "of all members together" in finding.sentence
+    assert "client" not in finding.sentence
+
+
+def test_records_of_an_unknown_client_are_compared_with_none():
+    """Of records of which nobody says whose they are it does not say that there are none."""
+    rehearsal = rehearsed(partition="dirichlet:0.3")
+    known = rehearsal.knowledge
+    unknown = replace(known, owners=tuple(SOMEBODY if owner else "" for owner in known.owners))
+    finding = attacked(PROPERTY_INFERENCE, "no_protection", replace(rehearsal, knowledge=unknown))
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert finding.sentence.startswith("Of the known records it is not known which client had them")

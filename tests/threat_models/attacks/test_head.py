@@ -12,6 +12,7 @@ from tests.threat_models.attacks.sums import seen_by
 from threat_models.attacks.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.leave_one_out import margins
 from threat_models.attacks.lira import Recipe, Shadows, head_scores, shadows_of
+from threat_models.attacks.scores import matched
 from threat_models.findings import Verdict
 from threat_models.session import Knowledge
 
@@ -67,12 +68,12 @@ def test_no_number_about_another_head(attack):
 
 
 def test_heads_that_are_not_made_anew_are_tested_by_their_loss():
-    """Of a method whose heads take too long to train, membership is by the loss, and held against what ε allows."""
+    """Of a method whose heads take too long to train, membership is by the loss, and what it does not tell is open."""
     rehearsal = rehearsed("digits", 1.0)
     session = rehearsal.sessions[0]
     other = replace(session, plan=replace(session.plan, method="another"))
     finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", rehearsal, other)
-    assert finding.verdict is Verdict.FAILS
+    assert finding.verdict is Verdict.INCONCLUSIVE
     assert "Shadow heads of another take too long" in finding.sentence
     assert measured(finding, "AUC, by loss").ceiling < 0.6
     assert not any("LiRA" in each.name for each in finding.measures)
@@ -100,7 +101,9 @@ def test_classes_that_a_gate_left_out_have_no_part():
     bias[3] = ABSENT_BIAS
     gated = replace(session, head=replace(session.head, bias=bias))
     finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", rehearsal, gated)
-    kept = int((rehearsal.knowledge.candidates.labels[~rehearsal.knowledge.is_member] != 3).sum())
+    labels, is_member = rehearsal.knowledge.candidates.labels, rehearsal.knowledge.is_member
+    labels, is_member = labels[labels != 3], is_member[labels != 3]
+    kept = int(matched(labels, is_member)[~is_member].sum())
     assert f"{kept} non-members" in measured(finding, "TPR at 0.1 % FPR, LiRA online").method
 
 

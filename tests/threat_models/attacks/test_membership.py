@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from secagg.privacy import OpenedNoise
-from secagg.statistics import accumulate
+from secagg.statistics import Grid, Normalisation, accumulate, quantise
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from threat_models.attacks.likelihood import (
     MOMENTS,
@@ -20,12 +20,17 @@ from threat_models.attacks.likelihood import (
     total,
 )
 from threat_models.attacks.membership import MEMBERSHIP_RELEASE, from_release, informed
-from threat_models.attacks.scores import Scores, succeeds
+from threat_models.attacks.scores import Scores, matched, succeeds
+from threat_models.attacks.shortage import measured as noise_measured
+from threat_models.attacks.shortage import parities_agree
+from threat_models.comparisons import Comparisons
 from threat_models.findings import Verdict
 from threat_models.session import Knowledge, Records
 
 NOISE = {"counts": OpenedNoise(2.0), "class_sums": OpenedNoise(300.0), "second_moment": OpenedNoise(40_000.0)}
 CLASSES = 3
+GRID = Grid(1.0, 100)
+CENTRED = Grid(1.0, 1 << 10, normalisation=Normalisation.CENTRED_UNIT)
 
 
 def some_records(count=40, dimension=6, seed=0):
@@ -70,7 +75,7 @@ def test_best_test_reaches_the_gaussian_curve():
     mu = math.sqrt(float(squared_mu(records, noise).mean()))
     knowledge = Knowledge(records, ("",) * len(records))
     far = {name: block + 1e9 for name, block in total(records, CLASSES, MOMENTS).items()}
-    scores = informed(far, noise, knowledge).scores
+    scores = informed(far, noise, knowledge, GRID).scores
     for fpr in (0.5, 0.1, 0.01):
         expected = norm.cdf(norm.ppf(fpr) + mu)
         # the threshold is itself an order statistic: its error adds to that of the rate
@@ -81,14 +86,14 @@ def test_best_test_reaches_the_gaussian_curve():
 
 
 def test_noise_in_the_sum_is_measured_where_all_records_are_known():
-    """The interval of the noise's variance misses the plan's in one of 10⁴ sums: 4 of 200 have the rate 10⁻⁸."""
+    """The interval of the worst block's noise misses the plan's in 3 of 10⁴ sums: 4 of 200 have the rate 10⁻⁶."""
     records = some_records()
     knowledge = Knowledge(records, ("a",) * 30 + ("",) * 10)
     exact = total(records.take(slice(0, 30)), CLASSES, MOMENTS)
     missed = 0
     for seed in range(200):
         extra = drawn(exact, NOISE, seed)
-        found = informed({name: exact[name] + extra[name] for name in exact}, NOISE, knowledge).noise
+        found = informed({name: exact[name] + extra[name] for name in exact}, NOISE, knowledge, GRID).noise.worst
         missed += not found.low <= 1 <= found.high
     assert missed < 4
 
@@ -97,15 +102,15 @@ def test_unknown_records_are_not_taken_for_noise():
     """Where other records than the candidates were summed, nothing is said of the noise in the sum."""
     records = some_records(400)
     knowledge = Knowledge(records.take(slice(0, 20)), ("a",) * 10 + ("",) * 10)
-    assert informed(total(records, CLASSES, MOMENTS), NOISE, knowledge).noise is None
+    assert not informed(total(records, CLASSES, MOMENTS), NOISE, knowledge, GRID).noise.blocks
 
 
 def test_sum_without_the_planned_noise_is_told_completely():
     """A sum that claims noise and has none leaves no doubt about any record."""
     records = some_records()
     knowledge = Knowledge(records, ("a",) * 30 + ("",) * 10)
-    best = informed(total(records.take(slice(0, 30)), CLASSES, MOMENTS), NOISE, knowledge)
-    assert best.noise.high < 0.01
+    best = informed(total(records.take(slice(0, 30)), CLASSES, MOMENTS), NOISE, knowledge, GRID)
+    assert best.noise.short == ("class_sums", "second_moment")  # three counts of noise 0 are too few to tell
     assert best.scores.area().value == 1.0
 
 
@@ -185,3 +190,148 @@ def test_shuffled_owners_are_not_told():
     mixed = replace(rehearsal.knowledge, owners=tuple(np.random.default_rng(1).permutation(owners)))
     values = from_release(rehearsal.sessions[0].release, rehearsal.sessions[0].noise, mixed.candidates, mixed.public)
     assert not succeeds(Scores(values, mixed.is_member))
+
+
+@pytest.mark.parametrize("missing", list(NOISE))
+def test_noise_missing_from_one_block_is_found(missing):
+    """A block without noise is named, however many entries the others have, where all records are known."""
+    rehearsal = rehearsed("digits", 1.0)
+    session, known = rehearsal.sessions[0], rehearsal.knowledge
+    exact = exact_sum(session, known)
+    finding = attacked(
+        MEMBERSHIP_RELEASE,
+        "curious_server",
+        rehearsal,
+        replace(session, release={**session.release, missing: exact[missing]}),
+    )
+    assert measured(finding, "noise variance over the plan's").high < 0.01
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert f"less noise in the sum than planned: in its {missing.replace('_', ' ')}." in finding.sentence
+
+
+def exact_sum(session, knowledge):
+    """What was summed in a simulation."""
+    known = total(knowledge.candidates.take(knowledge.is_member), len(session.cells), frozenset(session.release))
+    return {name: np.rint(block + knowledge.others[name]).astype(np.int64) for name, block in known.items()}
+
+
+def test_simulation_knows_all_that_was_summed():
+    """Candidates and the others make up the sum, up to the noise: of every block, the noise is measured."""
+    rehearsal = rehearsed("digits", 1.0, method="prototypes")
+    session, known = rehearsal.sessions[0], rehearsal.knowledge
+    assert known.is_member.sum() < exact_sum(session, known)["counts"].sum() == known.records
+    finding = attacked(MEMBERSHIP_RELEASE, "curious_server", rehearsal)
+    assert finding.verdict is Verdict.FAILS
+    assert "The noise in each of its blocks was measured." in finding.sentence
+
+
+@pytest.mark.parametrize("method", ["fedcgs", "prototypes"])
+def test_noise_that_cannot_be_measured_is_no_defence(method):
+    """Where some records are known, a noisy sum is inconclusive, and one whose noise is missing gives itself away."""
+    rehearsal = rehearsed("digits", 1.0, method=method)
+    session, known = rehearsal.sessions[0], rehearsal.knowledge
+    partly = replace(rehearsal, knowledge=replace(known, others=None, owners=("",) * 900 + known.owners[900:]))
+    finding = attacked(MEMBERSHIP_RELEASE, "curious_server", partly)
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "cannot be told without all its records" in finding.sentence
+    bare = replace(session, release=exact_sum(session, known))
+    finding = attacked(MEMBERSHIP_RELEASE, "curious_server", partly, bare)
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert measured(finding, "noise variance over the plan's").high < 0.01
+
+
+def test_sums_of_centred_records_show_their_noise():
+    """Noise in A and B has its variance where exact sums have 0: of 200 sums with it, none is short (rate 0.06)."""
+    features = np.random.default_rng(3).normal(size=(90, 40))
+    records = Records(quantise(features, CENTRED), np.arange(90) % CLASSES, features)
+    exact, nobody = total(records, CLASSES, MOMENTS), total(records.take(slice(0, 0)), CLASSES, MOMENTS)
+    noise = dict(zip(NOISE, (OpenedNoise(2.0), OpenedNoise(5e3), OpenedNoise(6e6)), strict=True))
+    ratios = []
+    for seed in range(200):
+        extra = drawn(exact, noise, seed)
+        found = noise_measured({name: exact[name] + extra[name] for name in exact}, nobody, noise, CENTRED)
+        assert not found.short
+        assert not found.is_complete
+        ratios.append([found.blocks[name].value for name in ("class_sums", "second_moment")])
+    assert np.abs(np.mean(ratios, axis=0) - 1).max() < 6 * math.sqrt(2 / (200 * CLASSES))
+    halved = {name: exact[name] + extra[name] * (0.1 if name == "second_moment" else 1) for name in exact}
+    assert noise_measured(halved, nobody, noise, CENTRED).short == ("second_moment",)
+
+
+def test_noise_that_rounds_to_nothing_is_no_lack_of_it():
+    """Two counts whose noise is 0, which is so once in a hundred sums, say nothing; of twenty they do."""
+    noise = {"counts": OpenedNoise(4.5), "class_sums": OpenedNoise(300.0)}
+    for cells, short in ((2, ()), (20, ("counts",))):
+        nobody = {"counts": np.zeros(cells), "class_sums": np.zeros((cells, 6))}
+        release = {"counts": np.zeros(cells), "class_sums": drawn(nobody, noise, 1)["class_sums"]}
+        assert noise_measured(release, nobody, noise, GRID).short == short
+
+
+def test_parities_agree_in_exact_sums_alone():
+    """Any exact sum has a diagonal as odd as its class sums; noise on either breaks it but for a chance of 2⁻⁴⁰."""
+    exact = {name: block.astype(np.int64) for name, block in total(some_records(50, 40), CLASSES, MOMENTS).items()}
+    assert parities_agree(exact)
+    for name in ("class_sums", "second_moment"):
+        extra = np.rint(drawn(exact, NOISE, 5)[name]).astype(np.int64)
+        assert not parities_agree({**exact, name: exact[name] + extra})
+    assert not parities_agree(total(some_records(50, 6), CLASSES, MOMENTS))
+
+
+@pytest.mark.parametrize("method", ["fedcgs", "prototypes"])
+@pytest.mark.parametrize("dataset", ["digits", "breast-cancer"])
+def test_controls_hold_however_many_limits_are_corrected_for(method, dataset):
+    """The controls behave in an audit of 200 confidence limits as in one of a single limit."""
+    for count in (1, 200):
+        with Comparisons(count).held():
+            finding = attacked(MEMBERSHIP_RELEASE, "curious_server", rehearsed(dataset, method=method))
+        assert all(control.holds for control in finding.controls)
+
+
+def test_classes_of_members_are_no_sign_of_membership():
+    """Scores that know a record's class alone tell nothing where members and others are matched by class."""
+    generator = np.random.default_rng(4)
+    is_member = np.arange(2_000) < 1_000
+    labels = np.where(is_member, generator.integers(0, 2, 2_000), generator.integers(0, 10, 2_000))
+    rows = matched(labels, is_member)
+    assert set(labels[rows]) == {0, 1}
+    assert Scores(labels.astype(float), is_member).area().low < 0.4
+    found = Scores(labels.astype(float), is_member).at(rows).area()
+    assert found.low < 0.5 < found.high
+    assert rows.sum() > 1_100
+    assert not matched(np.where(is_member, 0, 1), is_member).any()
+
+
+def test_records_of_one_client_do_not_break_a_true_claim():
+    """Of 10 sums with noise for ε = 1, and a client of two classes known, none breaks the claim, in it or not.
+
+    One seems to lack noise with a probability of 3·10⁻⁴.
+    """
+    rehearsal = rehearsed("digits", 1.0, partition="shards:2", method="prototypes", clients=5)
+    session, known = rehearsal.sessions[0], rehearsal.knowledge
+    owners, exact = np.array(known.owners), exact_sum(session, known)
+    mine = owners == session.clients[0]
+    own = total(known.candidates.take(mine), len(session.cells), frozenset(exact))
+    kept = np.flatnonzero(mine | (owners == ""))
+    knowledge = replace(known, candidates=known.candidates.take(kept), owners=tuple(owners[kept].tolist()), others=None)
+    told = replace(rehearsal, knowledge=knowledge)
+    for seed in range(10):
+        extra = drawn(exact, session.noise, seed)
+        noisy = {name: exact[name] + extra[name] - (own[name] if seed % 2 else 0) for name in exact}
+        finding = attacked(MEMBERSHIP_RELEASE, "curious_server", told, replace(session, release=noisy))
+        assert finding.verdict is Verdict.INCONCLUSIVE
+        assert not any(each.ceiling is not None and each.low > each.ceiling for each in finding.measures)
+
+
+def test_total_of_many_cells_takes_no_table_of_cells_and_records():
+    """The sum of n records in K cells takes memory for the K cells and for the records, not for K·n numbers."""
+    import tracemalloc
+
+    cells, count = 4_000, 2_000
+    integers = np.ones((count, 2), dtype=np.int64)
+    records = Records(integers, np.arange(count), integers.astype(float), in_cells=np.arange(count) - 1)
+    tracemalloc.start()
+    blocks = total(records, cells, frozenset({"counts", "class_sums"}))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 8 * cells * count / 10
+    assert blocks["counts"].sum() == count - 1  # the first is in no cell

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
-from threat_models.attacks.likelihood import drawn
+from threat_models.adversary import adversary_named
+from threat_models.attacks.likelihood import drawn, total
 from threat_models.attacks.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING, less, signals
 from threat_models.findings import Verdict
+from threat_models.views import view_of
 
 
 def test_difference_of_exact_sums_is_the_client():
@@ -40,6 +42,37 @@ def test_sums_over_the_same_clients_tell_nothing():
     assert finding.verdict is Verdict.FAILS
 
 
+def test_sums_over_the_same_clients_that_differ_tell_the_difference():
+    """Two exact sums over the same clients, of which the second lacks one record, give that record; noise hides it."""
+    rehearsal = rehearsed("digits")
+    first, known = rehearsal.sessions[0], rehearsal.knowledge
+    one = total(known.candidates.take([0]), 10, frozenset(first.release))
+    assert known.is_member[0]
+    second = replace(first, release=less(first.release, [one]))
+    finding = attacked(DIFFERENCING, "rerunning_server", rehearsal, first, second)
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert "the same clients. They differ by exactly what was added to the data or taken" in finding.sentence
+    rehearsal = rehearsed("digits", 1.0)
+    twice = rehearsal.sessions[0]
+    drawn_again = replace(twice, release=drawn(twice.release, twice.noise, 1))
+    assert attacked(DIFFERENCING, "rerunning_server", rehearsal, twice, drawn_again).verdict is not Verdict.SUCCEEDS
+
+
+@pytest.mark.parametrize("change", ["lacks one", "of other shape"])
+def test_sums_of_different_kinds_have_no_difference(change):
+    """Two sums whose blocks are not alike, as of two rounds of one plan, are compared to no verdict."""
+    rehearsal = rehearsed()
+    first = rehearsal.sessions[0]
+    release = dict(first.release)
+    if change == "lacks one":
+        del release["second_moment"]
+    else:
+        release["counts"] = np.zeros(7, dtype=np.int64)
+    finding = attacked(DIFFERENCING, "rerunning_server", rehearsal, first, replace(first, release=release))
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "different blocks" in finding.sentence
+
+
 def test_one_honest_client_is_left_bare():
     """All clients but one subtract their parts: the last one's vector is left."""
     finding = attacked(COLLUSION_SUBTRACTION, "colluding_clients", rehearsed())
@@ -58,9 +91,8 @@ def test_epsilon_against_colluders_is_beyond_a_claim_for_fewer():
 def test_several_honest_clients_hide_each_other():
     """Two colluders of eight leave the exact sum of six: no single vector."""
     rehearsal = rehearsed()
-    session = rehearsal.sessions[0]
-    few = {name: session.contributions[name] for name in session.members[:2]}
-    finding = attacked(COLLUSION_SUBTRACTION, "colluding_clients", rehearsal, replace(session, contributions=few))
+    view = view_of(rehearsal.sessions[0], replace(adversary_named("colluding_clients"), colluders=2))
+    finding = COLLUSION_SUBTRACTION.run((view,), rehearsal.knowledge, lambda *_: None)
     assert finding.verdict is Verdict.FAILS
     assert measured(finding, "honest clients in what is left").value == 6
 

@@ -1,5 +1,6 @@
 """The unmixing attack on whole views: who is in a small sum, and what the records are."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, 
 from threat_models.attacks.targets import targets
 from threat_models.attacks.unmixing import UNMIXING, outside, sum_of
 from threat_models.findings import Verdict
-from threat_models.session import Knowledge
+from threat_models.session import SOMEBODY, Knowledge, joined
 
 
 def digits(plan):
@@ -56,6 +57,29 @@ def test_small_client_in_clear_is_known_member_by_member():
     cosine = measured(finding, "cosine of the recovered features, client-0")
     assert cosine.low > 0.99 > cosine.baseline
     assert "20 records in 64 dimensions" in finding.sentence
+
+
+def unplaced(knowledge):
+    """The same, where it is not known which client had a record."""
+    return replace(knowledge, owners=tuple(SOMEBODY if owner else "" for owner in knowledge.owners))
+
+
+def test_members_of_unknown_clients_are_found_in_any():
+    """Of vectors in clear the range test finds members though nobody says which client had them."""
+    session, knowledge = federation([20, 25, 400])
+    members = knowledge.candidates.take(slice(0, 45))
+    few = replace(knowledge, candidates=joined(members, knowledge.public), owners=("client-0",) * 45 + ("",) * 500)
+    finding = attacked("curious_server", session, unplaced(few))
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert (measured(finding, "members found").value, measured(finding, "strangers").value) == (1, 0)
+
+
+def test_members_of_a_large_client_say_nothing_of_small_ones():
+    """Records of unknown clients in none of the sums that can be tried leave it open: inconclusive, not failed."""
+    session, knowledge = federation([20, 400])
+    kept = np.arange(20, len(knowledge.candidates))
+    large = Knowledge(knowledge.candidates.take(kept), knowledge.owners[20:], knowledge.public)
+    assert attacked("curious_server", session, unplaced(large)).verdict is Verdict.INCONCLUSIVE
 
 
 def test_masked_sum_of_few_records_is_no_better():

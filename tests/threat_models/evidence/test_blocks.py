@@ -14,7 +14,7 @@ from tests.federation.rounds import Cast, Play
 from threat_models.adversary import adversary_named
 from threat_models.attacks.cells import SMALL_CELLS
 from threat_models.attacks.targets import targets
-from threat_models.evidence import known_of, read_session, rehearse
+from threat_models.evidence import known_of, plant, read_session, rehearse
 from threat_models.evidence.blocks import placed
 from threat_models.session import Records
 from threat_models.views import view_of
@@ -146,3 +146,28 @@ def test_slots_are_the_public_ones():
     settings = SimulationSettings(clients=3, method="fedtc", parameters="slots=8 epochs=1")
     candidates = rehearse(open_dataset("breast-cancer"), settings).knowledge.candidates
     assert np.array_equal(candidates.cells, candidates.labels * 8 + slot_of(candidates.integers, 8))
+
+
+@pytest.mark.parametrize("protection", ["none", "masked", "shared", "encrypted"])
+def test_who_drops_out_is_in_no_sum(protection):
+    """With dropouts the audited sums hold those who stay alone, under the least noise that the plan allows.
+
+    Their records are the members', as many as the sum says; the canaries are theirs.
+    """
+    promise = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove"} if protection != "encrypted" else {}
+    settings = SimulationSettings(clients=5, dropouts=2, colluders=0, refine=0, protection=protection, **promise)
+    data = open_dataset("breast-cancer")
+    rehearsal = rehearse(data, settings)
+    session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
+    assert (len(session.clients), len(session.members)) == (5, 3)
+    assert set(session.contributions) == set(session.members) == set(knowledge.held)
+    assert set(knowledge.owners) - {""} == set(session.members)
+    assert knowledge.records == sum(int(held.sum()) for held in knowledge.held.values())
+    assert rehearsal.sessions[1].members == session.members[:-1]
+    if promise:
+        own = next(each for each in session.calibration.blocks if each.block.name == "counts")
+        assert session.noise["counts"].sigma == pytest.approx(math.sqrt(3) * own.sigma / own.multiplier)
+    else:
+        assert np.array_equal(session.release["counts"], sum(knowledge.held.values()))
+        planted = plant(data, settings, 12)
+        assert planted.session.release["counts"].sum() == len(planted.known) + planted.canaries.included.sum()

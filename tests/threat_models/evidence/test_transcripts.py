@@ -10,14 +10,18 @@ import pytest
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.head import head_digest, save_safetensors
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
+from secagg.statistics import Normalisation
 from tests.federation.rounds import Cast, Play
 from tests.parties.federation import Federation
 from tests.parties.forging import position, rewrite
 from tests.parties.stage import make_stage
 from threat_models.adversary import adversary_named
+from threat_models.attacks.cells import SMALL_CELLS
 from threat_models.attacks.lira import Recipe
-from threat_models.evidence import read_session
-from threat_models.session import Records
+from threat_models.audit import examine
+from threat_models.evidence import known_of, of_plans, read_session
+from threat_models.findings import Verdict
+from threat_models.session import SOMEBODY, Knowledge, Records
 from threat_models.views import missing_from, view_of
 
 PROTECTIONS = ("none", "masked", "shared", "encrypted")
@@ -186,6 +190,27 @@ def test_noise_of_every_round_is_that_of_the_sessions(tmp_path):
         assert Recipe.of(view).noises == tuple(session.noise for session in sessions)
 
 
+@pytest.mark.parametrize(
+    ("choices", "verdict", "why"),
+    [
+        ({"class_gate": 1}, Verdict.FAILS, "the smallest holds"),
+        ({}, Verdict.INCONCLUSIVE, "--class-gate K"),
+    ],
+)
+def test_exact_transcript_is_cleared_by_a_class_gate(tmp_path, choices, verdict, why):
+    """Who holds a class no transcript of an exact sum shows: small cells fail under a gate and are open without."""
+    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "refine": 0, "colluders": 1}
+    cast = Cast.of(tmp_path, **exact, **choices, normalisation=Normalisation.CENTRED_UNIT)
+    sessions = [read_session(path) for path in cast.transcripts(SERVER, asyncio.run(Play(cast).run()).stages)]
+    assert not sessions[-1].contributions
+    view = view_of(sessions[-1], adversary_named("curious_server"))
+    local = cast.records[1]
+    known = Records(local.integers, local.labels, local.integers.astype(float))
+    finding = SMALL_CELLS.run((view,), Knowledge(known, (SOMEBODY,) * len(known)), lambda *_: None)
+    assert finding.verdict is verdict
+    assert why in finding.sentence
+
+
 def test_members_see_the_sums_that_open_rounds(refined):
     """A client's transcript of a refined plan shows the opened sum, exactly as the server's does."""
     cast, stages = refined
@@ -193,3 +218,37 @@ def test_members_see_the_sums_that_open_rounds(refined):
         own, its = (read_session(cast.transcripts(member, (stage,))[0]) for member in (CLIENT, SERVER))
         assert set(own.release) == set(its.release)
         assert all(np.array_equal(block, its.release[name]) for name, block in own.release.items())
+
+
+def test_rounds_of_a_plan_are_one_session(refined):
+    """In whatever order its transcripts come, a plan is audited at its sum of classes."""
+    cast, stages = refined
+    sessions = [read_session(cast.transcripts(SERVER, (stage,))[0]) for stage in stages]
+    for given in (sessions, sessions[::-1], sessions[:1]):
+        (found,) = of_plans(given)
+        assert found.number == 1
+        assert "class_sums" in found.release
+        assert found.earlier == ()
+    (last,) = of_plans(sessions[1:])
+    assert last.number == len(stages)
+
+
+def test_round_twice_is_refused(refined):
+    """One round given twice, which would count as another, is refused."""
+    cast, stages = refined
+    session = read_session(cast.transcripts(SERVER, stages[:1])[0])
+    with pytest.raises(BadInput, match="of one round"):
+        of_plans([session, session])
+
+
+def test_later_round_alone_tells_nothing_of_the_sum_of_classes(refined):
+    """Attacks on the sum of classes are inconclusive where only another round's transcript is there, never a pass."""
+    cast, stages = refined
+    server = adversary_named("curious_server")
+    nothing = known_of(read_session(cast.transcripts(SERVER, stages[:1])[0]), None, None)
+    first, last = (read_session(cast.transcripts(SERVER, (stage,))[0]) for stage in (stages[0], stages[-1]))
+    for session, is_told in ((first, True), (last, False)):
+        found = {each.attack: each for each in examine(server, (session,), nothing, lambda *_: None).findings}
+        assert ("another of its rounds" not in found["small_cells"].sentence) == is_told
+        for name in ("small_cells", "unmixing", "membership_release"):
+            assert is_told or found[name].verdict is Verdict.INCONCLUSIVE

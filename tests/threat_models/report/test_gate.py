@@ -172,7 +172,6 @@ def test_attack_without_a_rule_must_not_succeed(verdict, outcome):
         ('at_most = "baseline"', 0.21, 0.3, Outcome.FAIL),
         ("at_most = 0.5", np.nan, np.nan, Outcome.INCONCLUSIVE),
         ('at_most = "ceiling"', 0.1, 0.2, Outcome.INCONCLUSIVE),
-        ('at_most = "ceiling"\noptional = true', 0.1, 0.2, None),
     ],
 )
 def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
@@ -181,7 +180,15 @@ def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
         f'measure = "least cosine, x"\n{rule}',
         sample.measure("least cosine, x", (low + high) / 2, low, high, baseline=0.2),
     )
-    assert found == ([] if outcome is None else [outcome])
+    assert found == [outcome]
+
+
+@pytest.mark.parametrize(("verdict", "outcome"), [(Verdict.FAILS, Outcome.PASS), (Verdict.SUCCEEDS, Outcome.FAIL)])
+def test_rule_that_judges_nothing_takes_the_place_of_none(verdict, outcome):
+    """Where optional rules find no measure the attack must not succeed, as without them."""
+    rule = '[[rule]]\nattack = "unmixing"\nreason = "r"\nmeasure = "least *"\nat_most = 0\noptional = true'
+    report = sample.with_findings(sample.report(), sample.finding("unmixing", verdict))
+    assert outcomes(judge(gate(rule), report, TODAY), "unmixing") == [outcome]
 
 
 def test_ceiling_binds_only_where_something_is_promised():
@@ -259,6 +266,66 @@ def test_exit_code_is_that_of_the_worst_line(found, code):
     assert GateResult(lines, "", "2026-03-01").exit_code == code
 
 
+def test_waiver_lets_nothing_unknown_pass():
+    """A control that did not behave stays inconclusive under a waiver: nobody knows what it would let pass."""
+    found = sample.finding("unmixing", Verdict.FAILS, controls=sample.BROKEN)
+    result = judge(gate(WAIVER.format("2026-03-01")), sample.with_findings(sample.report(), found), TODAY)
+    assert Outcome.INCONCLUSIVE in outcomes(result, "unmixing")
+    assert not [line.waiver for line in result.lines if line.waiver]
+
+
+def alone(*findings, claimed=1.0):
+    """A report on findings of the curious server that declares no other attack."""
+    report = sample.report()
+    names = tuple(each.attack for each in findings)
+    server = replace(report.examinations[0], findings=findings)
+    server = replace(server, adversary=replace(server.adversary, attacks=names))
+    promise = replace(report.promise, claimed=claimed)
+    return replace(report, examinations=(server,), promise=promise)
+
+
+AUC = sample.measure("AUC, by loss", 0.5, 0.4, 0.6, ceiling=0.93)
+
+
+@pytest.mark.parametrize(
+    ("beside", "claimed", "code"),
+    [
+        ((), 1.0, 4),
+        ((sample.finding("small_cells", Verdict.NOT_APPLICABLE),), 1.0, 4),
+        ((sample.finding("property_inference", Verdict.FAILS),), 1.0, 4),
+        ((sample.finding("small_cells", Verdict.FAILS),), 1.0, 0),
+        ((), np.inf, 0),
+    ],
+)
+def test_adversary_of_whom_nothing_is_known_is_inconclusive(beside, claimed, code):
+    """Limits that an inconclusive attack keeps pass only beside one that tells something; tolerated ones do not."""
+    unclear = sample.finding("membership_head", Verdict.INCONCLUSIVE, measures=(AUC,))
+    report = alone(unclear, *beside, claimed=claimed)
+    assert judge(Gate.read(), report, TODAY).exit_code == code
+
+
+def test_measures_of_a_part_do_not_pass():
+    """Limits kept by an attack that had not all its adversary sees are inconclusive, whatever other attacks tell."""
+    partial = sample.finding("membership_head", Verdict.INCONCLUSIVE, measures=(AUC,), unseen=("head",))
+    result = judge(Gate.read(), sample.with_findings(sample.report(), partial), TODAY)
+    assert Outcome.INCONCLUSIVE in outcomes(result, "membership_head")
+
+
+def test_unknown_number_of_records_is_inconclusive():
+    """An exact sum without counts has no figure to fail by."""
+    result = judge(Gate.read(), sample.exact(sample.report(), None), TODAY)
+    assert (outcomes(result, "records"), result.exit_code) == ([Outcome.INCONCLUSIVE], 4)
+
+
+def test_control_that_was_not_run_judges_nothing():
+    """Where a transcript has no vectors in clear the control of the audit is missing, and the session passes still."""
+    report = sample.with_control(sample.report())
+    control = report.examinations[0]
+    left = {"verdict": Verdict.INCONCLUSIVE, "measures": (), "controls": (), "unseen": ("contributions",)}
+    control = replace(control, findings=tuple(replace(each, **left) for each in control.findings))
+    assert judge(Gate.read(), replace(report, examinations=(control, *report.examinations[1:])), TODAY).exit_code == 0
+
+
 RULE = '[[rule]]\nattack = "unmixing"\nreason = "r"\n'
 
 
@@ -300,6 +367,14 @@ RULE = '[[rule]]\nattack = "unmixing"\nreason = "r"\n'
             HEAD + WAIVER.format("2026-03-01").replace("curious_server", ""),
             "without an adversary there is no 'unmixing'",
         ),
+        (f'{HEAD}\n{RULE}adversary = "network_observer"', "network_observer has no attack 'unmixing'"),
+        (f'{HEAD}\n{RULE}measure = "least cosine, m"\nat_most = 0\noptional = true', "may be misspelt"),
+        (
+            HEAD + WAIVER.format("2026-03-01").replace("curious_server", "network_observer"),
+            "network_observer has no attack 'unmixing'",
+        ),
+        (HEAD + WAIVER.format("2026-03-01").replace('"curious_server"', "[]"), "adversary is no text"),
+        (HEAD + WAIVER.format("2026-03-01").replace('"curious_server"', "0"), "adversary is no text"),
         (HEAD.replace('["masked"]', '["maskd"]'), "did you mean 'masked'"),
         (f"{HEAD}\n{RULE}margin = 1", "go with a measure"),
         (HEAD + WAIVER.format('"2026-03-01"'), "expires is not a date"),

@@ -216,6 +216,11 @@ def test_nothing_promised_leaves_no_gap():
     assert ", –" not in text
 
 
+def test_unknown_number_of_records_is_said():
+    """Where nobody knows how many records there are the page gives no figure."""
+    assert "unknown number of records of 512 dimensions" in Page(as_html(sample.exact(sample.report(), None))).text
+
+
 def test_numbers_stand_in_their_units_beside_what_would_be_good():
     """Shares are per cent, and each finding is summed up in words."""
     text = Page(as_html(REPORTS["passes"])).text

@@ -30,9 +30,11 @@ def test_schema_is_a_schema():
     jsonschema.Draft202012Validator.check_schema(VALIDATOR.schema)
 
 
-@pytest.mark.parametrize("report", [sample.report(), sample.exact(sample.report(), 64), gated()])
+@pytest.mark.parametrize(
+    "report", [sample.report(), sample.exact(sample.report(), 64), sample.exact(sample.report(), None), gated()]
+)
 def test_report_meets_its_schema(report):
-    """With and without a gate, with a finite and an infinite ε."""
+    """With and without a gate, with a finite and an infinite ε, and where nobody knows how many records there are."""
     VALIDATOR.validate(json.loads(as_json(report)))
 
 
