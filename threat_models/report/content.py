@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -215,10 +216,13 @@ class AuditReport:
         return next(note for note in self.attacks if note.name == attack)
 
     def headline(self) -> str:
-        """How many attacks succeed, fail, tell nothing, or find nothing to work on; the control in a sentence apart."""
+        """How many attacks succeed, fail, tell nothing, or find nothing to work on; the control in a sentence apart.
+
+        Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
+        """
         judged = [one for one in self.examinations if one.adversary.name != CONTROL]
         controls = [one for one in self.examinations if one.adversary.name == CONTROL]
-        said = []
+        said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
         if judged or not controls:
             who = _counted(len(judged), "adversary", "adversaries")
             said.append(f"{_tried(judged)} by {who}: {_fates(judged)}.")
