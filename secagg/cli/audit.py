@@ -30,7 +30,9 @@ def audit(
     known: Annotated[
         str | None, typer.Option(help="Records that took part, for membership tests and for scoring.")
     ] = None,
-    public: Annotated[str | None, typer.Option(help="Records of the same kind that took no part.")] = None,
+    public: Annotated[
+        str | None, typer.Option(help="Records of the same population as --known that took no part.")
+    ] = None,
     records: Annotated[
         int | None, typer.Option(min=1, help="How many records took part in all, where that is public.")
     ] = None,

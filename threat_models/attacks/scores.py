@@ -26,6 +26,7 @@ NOTABLE_AREA = 0.6
 NOTABLE_FACTOR = 5
 """An attack succeeds when the area's lower limit is above 0.6, or the true positive rate's above five times the false
 positive rate: ε = 1 and ε = 2 allow 0.575 and 2.0 %, 0.639 and 3.4 % at a false positive rate of 1 %."""
+CHANCE = 0.5
 WIDEST = 0.2
 """An area whose interval is wider could hide a success."""
 FEWEST = 20
@@ -175,8 +176,10 @@ def in_words(scores: Scores) -> str:
         return "not told from others at all, as there are too few of either to say anything"
     area = scores.area()
     words = f"told from others with an area under the curve of {area.value:.3f} ({area.low:.3f} to {area.high:.3f})"
-    if area.low > 0.5 and not succeeds(scores):
-        return f"{words}: better than chance (0.5), by less than this audit calls success"
+    if area.high < CHANCE:
+        return f"{words}: worse than chance (0.5). Were those called members in the sum, and the others of their kind?"
+    if area.low > CHANCE and not succeeds(scores):
+        return f"{words}: better than chance (0.5), but not surely by the {NOTABLE_AREA} that this audit calls success"
     return f"{words}; 0.5 is chance"
 
 
@@ -196,8 +199,11 @@ def crosses(found: Iterable[Measure]) -> bool:
 
 
 def could_notice(scores: Scores) -> bool:
-    """Whether the area is known well enough to notice a success."""
-    return scores.is_judged and (area := scores.area()).high - area.low <= WIDEST
+    """Whether the area is known well enough to notice a success.
+
+    Where all of its interval lies below one half, the records are not those that they were given for.
+    """
+    return scores.is_judged and (area := scores.area()).high - area.low <= WIDEST and area.high >= CHANCE
 
 
 def verdict(succeeded: bool, noticeable: bool, controls: Sequence[Control]) -> Verdict:

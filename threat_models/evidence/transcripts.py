@@ -25,6 +25,8 @@ from threat_models.evidence.simulation import records_of
 from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Records, Session, joined
 
 EVERYONE = "everyone"
+SHARED = 0.1
+"""Records alike happen; more than this part of the known ones among the public are the same people's."""
 
 
 def read_session(path: Path) -> Session:
@@ -95,10 +97,19 @@ def known_of(session: Session, known: str | None, public: str | None, records: i
     if like is None:
         return Knowledge(_nothing(session), (), records=records)
     inside, others = inside or like.take(slice(0)), others or like.take(slice(0))
+    if (both := _in_both(inside, others)) > SHARED * len(inside):
+        problem = f"{both} of the {len(inside)} records of {known} are in {public} too"
+        raise BadInput(problem, remedy="public records are those of others, who took no part")
     half = len(others) // 2
     candidates = joined(inside, others.take(slice(half)))
     owners = (*[SOMEBODY] * len(inside), *[""] * half)
     return Knowledge(candidates, owners, others.take(slice(half, None)) if public else None, records=records)
+
+
+def _in_both(one: Records, other: Records) -> int:
+    """How many records of one are in the other, too, to the bit."""
+    rows = {(label, row.tobytes()) for label, row in zip(other.labels.tolist(), other.integers, strict=True)}
+    return sum((label, row.tobytes()) in rows for label, row in zip(one.labels.tolist(), one.integers, strict=True))
 
 
 def _records_of_file(session: Session, source: str) -> Records:

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from threat_models.attacks.scores import Scores, could_notice, measures, roc, succeeds, tells, verdict, worst_class
+from threat_models.attacks.scores import (
+    Scores,
+    could_notice,
+    in_words,
+    measures,
+    roc,
+    succeeds,
+    tells,
+    verdict,
+    worst_class,
+)
 from threat_models.findings import Control, Verdict
 
 
@@ -59,6 +69,15 @@ def test_separated_scores_succeed():
     scores = gaussian(50.0, 100, 100)
     assert succeeds(scores)
     assert scores.area().value == 1.0
+
+
+def test_worse_than_chance_is_no_failure():
+    """Scores that are surely lower for members say that the records are not what they are called."""
+    scores = gaussian(2.0, 300, 300)
+    backwards = Scores(-scores.values, scores.is_member)
+    assert could_notice(scores)
+    assert not could_notice(backwards)
+    assert "worse than chance" in in_words(backwards)
 
 
 def test_few_members_found_for_sure_succeed():

@@ -8,6 +8,7 @@ import pytest
 
 from methods.slots import slot_of
 from secagg.data import open_dataset
+from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.statistics import Normalisation
 from tests.federation.rounds import Cast, Play
@@ -70,7 +71,7 @@ def test_known_files_are_placed_like_the_members_records(recorded, tmp_path):
     session, local = sessions[-1], cast.records[1]
     features = np.random.default_rng(1).normal(size=(30, 4)) + 3 * np.eye(4)[local.labels]  # as `some_records` has them
     domains = np.array(["art", "photo"])[local.domains]
-    for name, rows in (("known", slice(None)), ("public", slice(0, 10))):
+    for name, rows in (("known", slice(None)), ("same", slice(0, 10)), ("public", slice(28, 30))):
         np.savez(tmp_path / f"{name}.npz", features=features[rows], labels=local.labels[rows], domain=domains[rows])
     knowledge = known_of(session, str(tmp_path / "known.npz"), None)
     contribution = session.contributions[cast.setup.roster.name(1)]
@@ -81,6 +82,8 @@ def test_known_files_are_placed_like_the_members_records(recorded, tmp_path):
     assert found["members recognised in a cell, each client's own vector"] == (contribution["counts"] == 1).sum()
     whole = targets(view_of(session, adversary_named("curious_server")))[-1]
     assert whole.holds(knowledge).all()  # whose they are the file does not say; the sum of all holds them
+    with pytest.raises(BadInput, match=r"known\.npz are in .*same\.npz too"):
+        known_of(session, str(tmp_path / "known.npz"), str(tmp_path / "same.npz"))
     both = known_of(session, str(tmp_path / "known.npz"), str(tmp_path / "public.npz"))
     assert len(both.candidates) == counts.sum() + (~both.is_member).sum()
     assert len(both.public) + (~both.is_member).sum() <= 10
