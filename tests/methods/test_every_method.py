@@ -24,6 +24,8 @@ def settings_of(name: str, **given: Any) -> SimulationSettings:
     """Four clients; short trainings; domains only behind a gate, as a plan must have it."""
     parameters = method_named(name).parameters
     short = "epochs=20" if "epochs" in parameters else ""
+    if "slots" in parameters and "epsilon" in given:
+        short += " slots=1"  # under noise the fewest slots lose least
     gate = 2 if DOMAINS in parameters and "epsilon" not in given else 0
     return SimulationSettings(method=name, parameters=short, clients=4, class_gate=gate, **given)
 
@@ -38,13 +40,13 @@ def check_bits(name: str, data: Dataset, least: float, **given: Any) -> None:
 
 
 def check_noise(name: str, data: Dataset, **given: Any) -> None:
-    """Under every protection the plan carries the promise, and the head is better than chance."""
+    """Under every protection the plan carries the promise, and the head is far better than chance."""
     for each in PROTECTIONS:
         run = simulate_dataset(data, settings_of(name, protection=each, **PROMISE, **given))
         assert run.promise is not None
         assert "epsilon 4" in run.promise
         assert run.evaluation is not None
-        assert run.evaluation.accuracy > CHANCE
+        assert run.evaluation.accuracy > 2 * CHANCE
 
 
 @pytest.mark.parametrize("name", METHODS)
