@@ -88,9 +88,10 @@ def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]
     adversaries = ("curious_server", "network_observer")
     report, _ = judged(speaker, Question((transcript,), adversaries, known, stage.data("public"), None, page, None))
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
-    lines = report.gate.lines if report.gate else ()
-    bad = [line.sentence for line in lines if line.outcome is not Outcome.PASS]
-    verdict = "; ".join(bad) if bad else "pass"
+    verdict = "none"
+    if report.gate is not None:
+        bad = [line.sentence for line in report.gate.lines if line.outcome is not Outcome.PASS]
+        verdict = ": ".join([str(report.gate.outcome), *(["; ".join(bad)] if bad else [])])
     return {"audit": str(page), "audit_gate": verdict, "audit_found": report.headline()}
 
 
