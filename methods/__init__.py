@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from methods.fedcgs import FedCGS
 from methods.fedtc import FedTC
 from methods.gate import GATE, Gated
-from methods.method import Method, Parameters
+from methods.method import Method, Parameters, Sum
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
+from secagg.plan import Plan
 
 METHODS: Mapping[str, Callable[..., Method]] = {
     FedCGS.name: FedCGS,
@@ -43,6 +44,12 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
     return Gated(method, threshold) if threshold else method
 
 
+def sums_of(plan: Plan) -> tuple[Sum, ...]:
+    """The kinds of sums of a plan, in order. Raises BadInput for a method or parameters that there are not."""
+    method = method_named(plan.method, plan.method_parameters)
+    return method.sums(plan.dimension, len(plan.classes), plan.levels)
+
+
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
     """Return what was given of the options that methods share (None: not given), and in `text`: "slots=16 keep=0.9".
 
@@ -73,4 +80,4 @@ def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
     return read
 
 
-__all__ = ["METHODS", "Method", "method_named", "parameters_of", "read_parameters"]
+__all__ = ["METHODS", "Method", "method_named", "parameters_of", "read_parameters", "sums_of"]

@@ -49,11 +49,9 @@ def audit(
 
     Exit codes: 0 the gate passes, 1 it fails, 3 a transcript does not verify, 4 the audit could not tell.
     """
-    json_to = options["json_to"]
-    speaker = Speaker(quiet=options["quiet"], json_to=json_to)
-    for path in (html, sarif, Path(json_to) if json_to not in (None, "-") else None):
-        if path is not None:
-            refuse_unwritable(path)
+    speaker = Speaker(quiet=options["quiet"], json_to=options["json_to"])
+    for path in filter(None, (html, sarif)):
+        refuse_unwritable(path)
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     from secagg.cli.auditing import Question, answer  # loads what no other command needs

@@ -51,8 +51,7 @@ def _uploads(setup: SessionSetup) -> str:
 
 def _sums(setup: SessionSetup) -> str:
     """Every sum, in order."""
-    plan, census = setup.plan, isinstance(setup.method, Gated)
-    kinds = setup.method.sums(plan.dimension, len(plan.classes), plan.levels)
+    plan, census, kinds = setup.plan, isinstance(setup.method, Gated), setup.sums
     refines = plan.method_parameters.get("refine", 0)
     said = [
         (f"{kind.times} times " if kind.times > 1 else "")
@@ -108,7 +107,7 @@ def _census_sigma(setup: SessionSetup) -> float | None:
     noise = setup.opened_noise(len(setup.context.clients))
     if noise is None or "census" not in noise:
         return None
-    return noise["census"].sigma / noise["census"].multiplier
+    return noise["census"].of_record.sigma
 
 
 def _ciphertexts(setup: SessionSetup) -> list[tuple[str, str]]:

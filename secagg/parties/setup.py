@@ -94,10 +94,10 @@ class SessionSetup:
         Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it.
         """
         round_ = self.round.announced(opening.broadcast, self.plan.grid)
-        kinds = [number for number, kind in enumerate(self._sums) for _ in range(kind.times)]
+        kinds = [number for number, kind in enumerate(self.sums) for _ in range(kind.times)]
         kind = kinds[len(self.openings) + 1]
         calibration = self.claim.releases.parts[kind][0] if self.claim is not None else None
-        layout = layout_of(self._sums[kind], calibration)
+        layout = layout_of(self.sums[kind], calibration)
         capacity, context = _in_ring(self.context, self.plan, layout, calibration)
         context = replace(
             context,
@@ -125,14 +125,15 @@ class SessionSetup:
         return not self.is_last or bool(self.plan.method_parameters.get("refine"))
 
     @property
-    def _sums(self) -> tuple[Sum, ...]:
+    def sums(self) -> tuple[Sum, ...]:
+        """The kinds of sums of the plan, in order."""
         plan = self.plan
         return self.method.sums(plan.dimension, len(plan.classes), plan.levels)
 
     @property
     def rounds(self) -> int:
         """How many sessions the plan has in all."""
-        return sum(kind.times for kind in self._sums)
+        return sum(kind.times for kind in self.sums)
 
     @property
     def join_seconds(self) -> int:
@@ -151,7 +152,7 @@ class SessionSetup:
         plan, first = self.plan, self.claim.releases.first
         fine = Layout(self.method.sums(plan.dimension, len(plan.classes), FINE_LEVELS)[0].blocks)
         try:
-            return self._vector_bytes(fine, None) - self._vector_bytes(layout_of(self._sums[0], first), first)
+            return self._vector_bytes(fine, None) - self._vector_bytes(layout_of(self.sums[0], first), first)
         except BadInput:
             return 0
 
@@ -187,7 +188,7 @@ class SessionSetup:
         first = self.claim.releases.first
         noisers = Noisers(first.mechanism, first.parties, first.fewest)
         return tuple(
-            SpentCurve(unit, adjacency, releases_of(self.plan, self._sums, noisers, unit, adjacency).curve())
+            SpentCurve(unit, adjacency, releases_of(self.plan, self.sums, noisers, unit, adjacency).curve())
             for unit in sorted(units)
             for adjacency in Adjacency
         )

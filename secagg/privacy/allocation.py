@@ -92,6 +92,11 @@ class OpenedNoise:
     sigma: float
     multiplier: int = 1
 
+    @property
+    def of_record(self) -> OpenedNoise:
+        """The same in the units of one record, the multiplier divided out."""
+        return OpenedNoise(self.sigma / self.multiplier)
+
 
 @dataclass(frozen=True)
 class Calibration:

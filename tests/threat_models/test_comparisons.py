@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.threat_models.report.sample import HEAD
 from threat_models.adversary import adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.audit import planned
@@ -12,13 +13,6 @@ from threat_models.report.gate import Gate
 from threat_models.statement import RESERVED
 
 RULE = '[[rule]]\nattack = "{}"\nadversary = "{}"\ntolerated = true\nreason = "r"\n'
-HEAD = """
-format = "secagg-gate/1"
-protections = ["masked"]
-records_per_dimension = 10
-controls = true
-measured = true
-"""
 
 
 def test_levels_of_all_comparisons_and_what_is_reserved_are_the_familys():

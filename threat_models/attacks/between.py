@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import method_named
+from methods import sums_of
 from secagg.encoding.layout import Integers
 from secagg.plan import Plan
 from threat_models.attacks.targets import targets
@@ -49,8 +49,7 @@ def others_of_plan(view: Any) -> int:
 
 def sums_of_classes(plan: Plan) -> int:
     """How many of a plan's sums are of the records of classes, or of their slots."""
-    kinds = method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), plan.levels)
-    return sum(kind.times for kind in kinds if any(block.name in CLASS_SUMS for block in kind.blocks))
+    return sum(kind.times for kind in sums_of(plan) if any(block.name in CLASS_SUMS for block in kind.blocks))
 
 
 def _exact(view: Any) -> dict[tuple[str, tuple[str, ...]], Blocks]:

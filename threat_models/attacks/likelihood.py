@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from methods.slots import cell_sums
 from secagg.privacy import OpenedNoise
 from secagg.statistics import full_matrix
 from threat_models.session import Blocks, Records
@@ -34,10 +35,9 @@ def total(records: Records, cells: int, names: frozenset[str]) -> dict[str, Floa
     Exact while n·R_q² < 2⁵³.
     """
     rows, dimension = records.integers.astype(np.float64), records.integers.shape[1]
-    blocks = {"counts": np.zeros(cells), "class_sums": np.zeros((cells, dimension))}
     kept = records.cells >= 0
-    np.add.at(blocks["counts"], records.cells[kept], 1.0)
-    np.add.at(blocks["class_sums"], records.cells[kept], rows[kept])
+    counts, sums = cell_sums(records.integers[kept], records.cells[kept], cells)
+    blocks = {"counts": counts.astype(np.float64), "class_sums": sums.astype(np.float64)}
     if "second_moment" in names:
         blocks["second_moment"] = (rows.T @ rows)[np.triu_indices(dimension)]
     return blocks

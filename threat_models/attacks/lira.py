@@ -162,8 +162,7 @@ def _noises(view: Any) -> tuple[Noise, ...]:
     found = []
     for calibration, times in view.claim.releases.parts:
         opened = calibration.opened(len(view.members) if by_clients else calibration.parties)
-        own = {name: replace(each, sigma=each.sigma / each.multiplier, multiplier=1) for name, each in opened.items()}
-        found += [own] * times
+        found += [{name: each.of_record for name, each in opened.items()}] * times
     return tuple(found)
 
 

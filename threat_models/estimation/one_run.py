@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from methods import method_named
+from methods import sums_of
 from secagg.errors import BadInput
 from secagg.plan import Plan
 from secagg.privacy import Adjacency, PrivacyClaim, Unit
@@ -135,8 +135,7 @@ def record_epsilon(plan: Plan, claim: PrivacyClaim) -> float:
     """ε of the plan's noise for one record added or left out, whatever the claim is about: what canaries measure."""
     if (plan.unit, plan.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE):
         return claim.epsilon
-    sums = method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), plan.levels)
-    moved = [each.sensitivity[Adjacency.ADD_REMOVE] for each in sums]
+    moved = [each.sensitivity[Adjacency.ADD_REMOVE] for each in sums_of(plan)]
     return epsilon_of(claim.releases.about(Unit.RECORD, Adjacency.ADD_REMOVE, moved), claim.delta)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
-from methods import method_named
+from methods import sums_of
 from secagg.errors import BadInput
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import (
@@ -108,10 +108,9 @@ def second_opinion(plan: Plan, honest: int) -> SecondOpinion:
     if not plan.has_noise or honest < 1:
         raise BadInput("no epsilon follows from this plan", remedy="it needs noise, and one honest share of it")
     unit, adjacency = Unit(plan.unit), Adjacency(plan.adjacency)
-    method = method_named(plan.method, plan.method_parameters)
     planned = list(plan.noises)
     total = 0.0
-    for kind in method.sums(plan.dimension, len(plan.classes), plan.levels):
+    for kind in sums_of(plan):
         names = [block.name for block in kind.blocks]
         own, planned = planned[: len(names)], planned[len(names) :]
         if [noise.block for noise in own] != names:

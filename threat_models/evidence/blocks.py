@@ -32,10 +32,7 @@ def noise_of(setup: SessionSetup, members: int) -> Mapping[str, OpenedNoise] | N
     noise = setup.opened_noise(members)
     if noise is None:
         return None
-    return {
-        GENERIC.get(name, name): replace(each, sigma=each.sigma / each.multiplier, multiplier=1)
-        for name, each in noise.items()
-    }
+    return {GENERIC.get(name, name): each.of_record for name, each in noise.items()}
 
 
 def cell_names(setup: SessionSetup) -> tuple[str, ...]:

@@ -63,12 +63,11 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     Those before it are its `earlier` sums where they hold class sums; a census and what comes after are not attacked.
     Raises BadInput for a method that sums no counts.
     """
-    plan, method = cast.setup.plan, cast.setup.method
-    kinds = method.sums(plan.dimension, len(plan.classes), plan.levels)
-    sums = [kind for kind in kinds for _ in range(kind.times)]
+    method = cast.setup.plan.method
+    sums = [kind for kind in cast.setup.sums for _ in range(kind.times)]
     found = [place for place, kind in enumerate(sums) if any(block.name in COUNTS for block in kind.blocks)]
     if not found:
-        raise BadInput(f"the method {plan.method} sums no counts", remedy="audit a method that does")
+        raise BadInput(f"the method {method} sums no counts", remedy="audit a method that does")
     earlier: list[Session] = []
     for place, (setup, result, vectors, sent) in enumerate(_rounds(cast)):
         if place in found:
@@ -76,7 +75,7 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
             if place == found[-1]:
                 return setup, replace(session, earlier=tuple(earlier))
             earlier.append(session)
-    raise BadInput(f"the method {plan.method} ended before sum {found[-1] + 1}")
+    raise BadInput(f"the method {method} ended before sum {found[-1] + 1}")
 
 
 def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Integers], dict[int, int]]]:
@@ -177,9 +176,7 @@ def _others(cast: Cast, session: Session, members: Records) -> Blocks:
     found: dict[str, Any] = dict.fromkeys(session.release, 0.0)
     for member, own in cast.members.items():
         if cast.setup.context.names[member] in session.members:
-            kept = own.take(np.flatnonzero(own.labels != BAD))
-            records = _of_local(kept, np.zeros((len(kept.labels), 0)), session.plan)
-            found = _added(found, counted(session, placed(session, records)), session, 1)
+            found = _added(found, counted(session, _placed_of(session, own)), session, 1)
     return _added(found, members, session, -1)
 
 
@@ -190,17 +187,21 @@ def _added(blocks: Blocks, records: Records, session: Session, sign: int) -> dic
 
 def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Which member has each training record, and its cell, −1 for none: as each client's own rule has it."""
-    size, plan = len(cast.features.dataset.train), session.plan
+    size = len(cast.features.dataset.train)
     owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
     for member, rows in cast.rows.items():
         if member in cast.leaves:
             continue
         own = cast.members[member]
         owner_of[rows] = cast.setup.context.names[member]
-        kept = own.labels != BAD
-        records = _of_local(own.take(np.flatnonzero(kept)), np.zeros((int(kept.sum()), 0)), plan)
-        cells[rows[kept]] = placed(session, records).cells
+        cells[rows[own.labels != BAD]] = _placed_of(session, own).cells
     return owner_of, cells
+
+
+def _placed_of(session: Session, own: LocalRecords) -> Records:
+    """A client's records that count, without features, in the cells of a session's sum."""
+    kept = own.take(np.flatnonzero(own.labels != BAD))
+    return placed(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
 
 
 def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> Records:

@@ -27,6 +27,14 @@ NOTES = (
     AttackNote("malicious_server", "Probes by a cheating server", "Pasquini, Francati & Ateniese 2022"),
 )
 SERVER = "curious_server"
+HEAD = """
+format = "secagg-gate/1"
+protections = ["masked"]
+records_per_dimension = 10
+controls = true
+measured = true
+"""
+"""What every gate file begins with."""
 
 
 def measure(name, value, low, high, **more):

@@ -10,19 +10,13 @@ from hypothesis import strategies as st
 
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
+from tests.threat_models.report.sample import HEAD
 from threat_models.findings import Measure, Verdict
 from threat_models.report.content import GateLine, GateResult, Outcome
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.judging import judge
 
 TODAY = date(2026, 3, 1)
-HEAD = """
-format = "secagg-gate/1"
-protections = ["masked"]
-records_per_dimension = 10
-controls = true
-measured = true
-"""
 
 
 def gate(*tables):
