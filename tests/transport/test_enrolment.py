@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,20 @@ def test_secrets_are_for_their_owner_alone(authority: Path, tmp_path: Path) -> N
     request = (tmp_path / "a" / "request.json").read_text()
     assert "PRIVATE" not in request
     assert (tmp_path / "a" / "identity.key").read_text().strip() not in request
+
+
+def test_folders_of_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Whatever the umask, the folders that a member and the authority keep keys in are their owners' alone."""
+    before = os.umask(0)
+    try:
+        create_authority(tmp_path / "new" / "ca", "test")
+        requests(tmp_path / "members", "server", "a")
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "new" / "ca", *(tmp_path / "members" / name for name in ("server", "a"))]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+    secret = [path for path in tmp_path.rglob("*") if path.name in SECRETS]
+    assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
 
 
 def test_everyone_gets_the_same_roster(authority: Path, tmp_path: Path) -> None:
