@@ -95,8 +95,9 @@ class SessionAborted(SecaggError):
 class ServerAway(SessionAborted):
     """The server (or another `peer`) cannot be reached for now; running the same command again may go on."""
 
-    def __init__(self, seconds: float, peer: str = "the server") -> None:
-        super().__init__(f"{peer} has been away for {seconds:.0f} s; run the same command again to go on")
+    def __init__(self, seconds: float, peer: str = "the server", reason: str = "") -> None:
+        away = f"{peer} has been away for {seconds:.0f} s" + (f" ({reason})" if reason else "")
+        super().__init__(f"{away}; run the same command again to go on")
 
 
 class TranscriptInvalid(SecaggError):

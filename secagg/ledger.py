@@ -21,6 +21,7 @@ import numpy as np
 
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, PlanRefused
+from secagg.files import open_private
 from secagg.policy import Budget, data_set
 from secagg.privacy import RdpCurve
 from secagg.privacy.claim import shown
@@ -169,7 +170,7 @@ class Ledger:
         """Make the file, for its owner alone; sqlite gives its own files the same mode."""
         try:
             # Never open one that is there: to close it would take the locks of this process's connections away.
-            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(open_private(self._path, os.O_WRONLY | os.O_EXCL))
         except FileExistsError:
             return
         except OSError as error:

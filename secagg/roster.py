@@ -1,4 +1,4 @@
-"""The roster: who may take part, under which identity key. Its digest stands in every plan."""
+"""The roster: who may take part, under which identity and TLS key. Its digest stands in every plan."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ from typing import Annotated
 from secagg.errors import BadInput
 from secagg.wire import Items, Length, Range, encode, message, read_json, to_json
 
+ROSTER_VERSION = 2
 SERVER_INDEX = 0
 MAX_CLIENTS = 4096
 MAX_AGGREGATORS = 16
 MAX_INDEX = MAX_CLIENTS + MAX_AGGREGATORS + 1
 ROLES = ("server", "client", "aggregator", "key-holder")
 """In roster order: a member's index follows from its role, then from its name."""
+NO_TLS_KEY = bytes(32)
+"""In place of a TLS key's digest: a party that speaks over no network, as in a simulation. No certificate has it."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @message("Member")
 @dataclass(frozen=True)
 class Member:
-    """One party: its DNS-safe name, its role and its Ed25519 identity key (32 bytes)."""
+    """One party: its DNS-safe name, its role, its Ed25519 identity key (32 bytes) and the pin of its TLS key.
+
+    `tls_spki_sha256` is the SHA-256 of the key's SubjectPublicKeyInfo (32 bytes; a pin as in RFC 7469, section 2.4). It
+    outlives the certificate: one that is issued anew for the same key is the same member's.
+    """
 
     name: Annotated[str, Length(1, 63)]
     role: Annotated[str, Length(1, 10)]
     identity: Annotated[bytes, Length(32)]
+    tls_spki_sha256: Annotated[bytes, Length(32)] = NO_TLS_KEY
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -44,7 +52,7 @@ class Roster:
     Members of one role are sorted by name. Aggregators and a key holder open sums for protections that need them.
     """
 
-    version: Annotated[int, Range(1, 1)]
+    version: Annotated[int, Range(ROSTER_VERSION, ROSTER_VERSION)]
     consortium: Annotated[str, Length(1, 100)]
     members: Annotated[tuple[Member, ...], Items(2, MAX_INDEX + 1)]
 
@@ -62,11 +70,14 @@ class Roster:
             raise BadInput("two members of the roster share a name")
         if len({member.identity for member in self.members}) != len(self.members):
             raise BadInput("two members of the roster share an identity key")
+        pins = [member.tls_spki_sha256 for member in self.members if member.tls_spki_sha256 != NO_TLS_KEY]
+        if len(set(pins)) != len(pins):
+            raise BadInput("two members of the roster share a TLS key")
 
     @classmethod
     def of(cls, consortium: str, members: Iterable[Member]) -> Roster:
         """Put members into roster order. Raises BadInput for members that do not make a roster."""
-        return cls(1, consortium, tuple(sorted(members, key=_order)))
+        return cls(ROSTER_VERSION, consortium, tuple(sorted(members, key=_order)))
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -93,6 +104,10 @@ class Roster:
     def identity(self, index: int) -> bytes:
         """The Ed25519 public key of the member with this index."""
         return self.members[index].identity
+
+    def tls_spki_sha256(self, index: int) -> bytes:
+        """The pin of the TLS key of the member with this index."""
+        return self.members[index].tls_spki_sha256
 
     def index(self, name: str) -> int:
         """The index of the member of this name. Raises BadInput when there is none."""

@@ -14,6 +14,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.plan import PlanOption
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationClient, FederationServer, Stage, session_folder
+from secagg.files import keep_to_owner
 from secagg.ledger import Ledger
 from secagg.parties import LocalRecords, SessionSetup, read_records
 from secagg.parties.explanation import explain
@@ -43,6 +44,7 @@ def server(
     quiet: QuietOption = False,
 ) -> None:
     """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
+    keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
     credentials = credentials_for("server", tls)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
@@ -130,6 +132,7 @@ def client(
     Where the protection lets a client speak once (shared, encrypted), it uploads and leaves; run the same command
     again, later, for the outcome.
     """
+    keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
     credentials = credentials_for("client", tls)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)

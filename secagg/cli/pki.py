@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.roster import Roster, read_roster
+from secagg.roster import SERVER_INDEX, read_roster
 from secagg.transport.enrolment import create_authority, create_request, issue
 
 app = typer.Typer(help="Consortium CA, certificate requests, member certificates, roster.", no_args_is_help=True)
@@ -53,7 +54,7 @@ def issue_certificates(
     """
     roster = issue(ca, requests)
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    _show(speaker, roster)
+    _show(speaker, ca / "issued" / roster.name(SERVER_INDEX) / "roster.json")
     speaker.say(f"each member copies ca.pem, cert.pem and roster.json from {ca}/issued/NAME/ into its own folder")
 
 
@@ -63,17 +64,28 @@ def show(
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Show a roster: members, identity keys, digest."""
-    _show(Speaker(quiet=quiet, json_to=json_to), read_roster(roster))
+    """Show a roster: members, identity keys, pins of TLS keys, digests."""
+    _show(Speaker(quiet=quiet, json_to=json_to), roster)
 
 
-def _show(speaker: Speaker, roster: Roster) -> None:
-    rows = [(f"{member.name} ({member.role})", member.identity.hex()) for member in roster.members]
+def _show(speaker: Speaker, file: Path) -> None:
+    """What a roster's file holds, and two digests: the roster's own, and that of the file as `sha256sum` has it."""
+    roster, file_sha256 = read_roster(file), hashlib.sha256(file.read_bytes()).hexdigest()
     content: dict[str, Any] = {
         "consortium": roster.consortium,
         "roster_sha256": roster.digest.hex(),
-        "members": [{"name": m.name, "role": m.role, "identity": m.identity.hex()} for m in roster.members],
+        "file_sha256": file_sha256,
+        "members": [
+            {"name": m.name, "role": m.role, "identity": m.identity.hex(), "tls_spki_sha256": m.tls_spki_sha256.hex()}
+            for m in roster.members
+        ],
     }
-    speaker.result(
-        content, two_columns(f"Roster of {roster.consortium}", rows), f"roster SHA-256 {roster.digest.hex()}"
-    )
+    rows = [
+        (f"{member.name} ({member.role})", f"identity {member.identity.hex()}\nTLS key  {member.tls_spki_sha256.hex()}")
+        for member in roster.members
+    ]
+    digests = [
+        ("roster", f"{roster.digest.hex()} (its canonical bytes: so it stands in plans and policies)"),
+        ("roster.json", f"{file_sha256} (the file: so sha256sum prints it)"),
+    ]
+    speaker.result(content, two_columns(f"Roster of {roster.consortium}", rows), two_columns("SHA-256", digests))

@@ -13,6 +13,7 @@ from secagg.cli.federation import StateOption, TlsOption, WaitOption, credential
 from secagg.cli.plan import PlanOption
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, session_folder
+from secagg.files import keep_to_owner
 from secagg.parties import SessionSetup
 from secagg.parties.memory import write_synced
 from secagg.plan import read_plan
@@ -55,6 +56,7 @@ def key_holder(
 def _take_part(
     role: str, plan: Path, server: str, state: Path, tls: Path, listen: str | None, wait: float, speaker: Speaker
 ) -> None:
+    keep_to_owner()
     credentials = credentials_for(role, tls)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
     if credentials.index not in setup.context.seconds:

@@ -43,7 +43,7 @@ class FederationClient:
     ledger: Ledger
     state: Path
     records: LocalRecords
-    greet: Callable[[], None]
+    greet: Callable[[], object]
     progress: Callable[[str], None]
     stays: bool = True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from secagg.errors import BadInput
+from secagg.files import private_folder
 from secagg.parties import SessionSetup
 
 
@@ -12,7 +13,7 @@ def session_folder(state: Path, setup: SessionSetup) -> Path:
     """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
     folder = state / setup.context.plan.hex()[:16]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
     except OSError as error:
         raise BadInput(f"cannot make the folder {folder} ({error.strerror})", remedy="free the disk") from None
     return folder

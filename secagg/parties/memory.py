@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput, MalformedMessage
+from secagg.files import open_private, sync_folder
 from secagg.randomness import RandomSource
-from secagg.transcript import sync_folder
 from secagg.wire import Items, Length, decode, encode, message
 
 _NUMBER_BYTES = 8
@@ -100,8 +100,8 @@ def _overwrite(path: Path) -> None:
 def write_synced(path: Path, content: bytes) -> None:
     """Write a private file so that after a crash it is there whole, as before, or not at all."""
     temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    temporary.unlink(missing_ok=True)  # what a crash has left, whoever may read it
+    with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -13,9 +13,9 @@ import numpy as np
 
 from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
+from secagg.files import open_private, private_folder, sync_folder
 from secagg.protection import SessionContext
 from secagg.protection.messages import Announcement
-from secagg.transcript import sync_folder
 
 
 def vector_path(folder: Path, member: int) -> Path:
@@ -41,7 +41,7 @@ class Staging:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._uploads = vector_path(folder, 0).parent
-        self._uploads.mkdir(parents=True, exist_ok=True)
+        private_folder(self._uploads)
         for torn in self._uploads.glob("*.part"):
             torn.unlink()
 
@@ -70,7 +70,7 @@ class Staging:
 
 async def _write(path: Path, name: str, size: int, digest: bytes, parts: AsyncIterator[bytes]) -> None:
     hasher, received = hashlib.sha256(), 0
-    with path.open("wb") as file:
+    with os.fdopen(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
         async for part in parts:
             received += len(part)
             if received > size:

@@ -11,7 +11,7 @@ from secagg.transcript.frames import (
     peek,
     sign_frame,
 )
-from secagg.transcript.journal import FILE_NAME, Journal, read_transcript, sync_folder
+from secagg.transcript.journal import FILE_NAME, Journal, read_transcript
 
 __all__ = [
     "EVERYONE",
@@ -28,5 +28,4 @@ __all__ = [
     "peek",
     "read_transcript",
     "sign_frame",
-    "sync_folder",
 ]

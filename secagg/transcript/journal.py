@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
+from secagg.files import open_private, sync_folder
 from secagg.transcript.chain import MAGIC, MAX_CONTENT, START, Kind, Record
 from secagg.wire import decode, encode
 
@@ -138,7 +139,7 @@ def _scan(path: Path, *, torn_tail_allowed: bool) -> Iterator[tuple[Record, int]
 
 def _locked(path: Path) -> BinaryIO:
     """Open or create a file for this process alone, until it is closed. Raises BadInput when another has it."""
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+    file = os.fdopen(open_private(path, os.O_RDWR), "r+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -147,12 +148,3 @@ def _locked(path: Path) -> BinaryIO:
             f"another process is at work in {path.parent}", remedy="wait until it ends, or stop it"
         ) from None
     return file
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk knows the folder's entries."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,10 +6,11 @@ gRPC's TLS takes P-256; the Ed25519 identity keys stand in the roster and sign t
 from __future__ import annotations
 
 import datetime
+import hashlib
 from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -81,6 +82,30 @@ def read_request(pem: bytes, name: str) -> x509.CertificateSigningRequest:
     except (ValueError, InvalidSignature):
         pass
     raise BadInput(f"the certificate request of {name} is damaged", remedy="ask for a fresh one (pki request)")
+
+
+def spki_sha256(signed: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
+    """SHA-256 of the SubjectPublicKeyInfo (DER) of the key in a certificate or a request for one, 32 bytes.
+
+    Raises BadInput for a key that is not P-256: no member has one.
+    """
+    try:
+        public = signed.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        public = None
+    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
+        raise BadInput("a member's TLS key is a P-256 key, and this is none")
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(public.public_bytes(serialization.Encoding.DER, form)).digest()
+
+
+def read_certificate(encoded: bytes) -> x509.Certificate:
+    """The certificate of PEM or, as TLS has it, DER bytes. Raises BadInput."""
+    try:
+        pem = encoded.startswith(b"-----BEGIN")
+        return x509.load_pem_x509_certificate(encoded) if pem else x509.load_der_x509_certificate(encoded)
+    except ValueError:
+        raise BadInput("this is no X.509 certificate") from None
 
 
 def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:

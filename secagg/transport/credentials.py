@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.roster import Roster, read_roster
-from secagg.transport.certificates import certificate_names
+from secagg.transport.certificates import certificate_names, spki_sha256
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Credentials:
         """TLS that demands a certificate of the consortium from every client."""
         return grpc.ssl_server_credentials([(self.key_pem, self.cert_pem)], self.ca_pem, require_client_auth=True)
 
-    def for_channel(self) -> grpc.ChannelCredentials:
-        """TLS that shows this member's certificate and trusts the consortium's authority alone."""
-        return grpc.ssl_channel_credentials(self.ca_pem, self.key_pem, self.cert_pem)
+    def for_channel(self, peer_pem: bytes) -> grpc.ChannelCredentials:
+        """TLS that shows this member's certificate and trusts one peer's certificate alone: only its key can answer."""
+        return grpc.ssl_channel_credentials(peer_pem, self.key_pem, self.cert_pem)
 
 
 def read_credentials(folder: Path) -> Credentials:
     """Read and cross-check ca.pem, cert.pem, key.pem, identity.key and roster.json.
 
     Raises BadInput naming the file when one is missing or unreadable, when the certificate is expired, not issued by
-    the authority, or for another key, or when name or identity are not those of the roster.
+    the authority, or for another key, or when name, identity or TLS key are not those of the roster.
     """
     roster = read_roster(folder / "roster.json")
     ca_pem, cert_pem, key_pem = _read(folder / "ca.pem"), _read(folder / "cert.pem"), _read_secret(folder / "key.pem")
@@ -67,6 +67,11 @@ def read_credentials(folder: Path) -> Credentials:
     index = roster.index(names[0])
     if roster.identity(index) != identity.public:
         raise BadInput(f"identity.key in {folder} is not the one that the roster has for {names[0]}")
+    if roster.tls_spki_sha256(index) != spki_sha256(certificate):
+        raise BadInput(
+            f"key.pem in {folder} is not the TLS key that the roster has for {names[0]}",
+            remedy="copy cert.pem and roster.json from the same pki issue",
+        )
     return Credentials(folder, roster, index, identity, ca_pem, cert_pem, key_pem)
 
 

@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
+from secagg.files import open_private, private_folder
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster, check_name, write_roster
-from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request
+from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request, spki_sha256
 
 _PEM = serialization.Encoding.PEM
 _REQUEST_FIELDS = {"version", "name", "role", "identity", "certificate_request", "identity_signature"}
@@ -34,7 +35,7 @@ def create_authority(folder: Path, consortium: str) -> None:
     if not 1 <= len(consortium) <= 100:
         raise BadInput("a consortium's name has 1 to 100 characters")
     authority = Authority.create(consortium)
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     _write_secret(folder / "ca.key", key_pem(authority.key))
     (folder / "ca.pem").write_bytes(authority.certificate.public_bytes(_PEM))
     (folder / "consortium.json").write_text(json.dumps({"version": 1, "name": consortium}) + "\n", encoding="utf-8")
@@ -49,7 +50,7 @@ def create_request(folder: Path, name: str, role: str) -> Path:
     member = Member(name, role, identity.public)
     key = new_key()
     request = signing_request(key, name)
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     _write_secret(folder / "key.pem", key_pem(key))
     _write_secret(folder / "identity.key", identity.private_bytes().hex().encode() + b"\n")
     content = {
@@ -112,8 +113,10 @@ def _read_request(path: Path) -> tuple[Member, bytes]:
         content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         if set(content) != _REQUEST_FIELDS or content["version"] != 1:
             raise ValueError("fields missing or unknown")
-        member = Member(content["name"], content["role"], bytes.fromhex(content["identity"]))
-        request = content["certificate_request"].encode()
+        name, request = content["name"], content["certificate_request"].encode()
+        check_name(name)
+        pin = spki_sha256(read_request(request, name))
+        member = Member(name, content["role"], bytes.fromhex(content["identity"]), pin)
         signature = bytes.fromhex(content["identity_signature"])
     except OSError as error:
         raise BadInput(f"cannot read the request {path} ({error.strerror})") from None
@@ -121,7 +124,6 @@ def _read_request(path: Path) -> tuple[Member, bytes]:
         raise BadInput(f"{path} is no enrolment request ({error})") from None
     if not is_signed(member.identity, signature, "enrolment", *_request_parts(member, request)):
         raise BadInput(f"{path} is not signed by the identity that it names", remedy="ask for a fresh one")
-    read_request(request, member.name)
     return member, request
 
 
@@ -131,6 +133,5 @@ def _request_parts(member: Member, request: bytes) -> tuple[bytes, ...]:
 
 def _write_secret(path: Path, content: bytes) -> None:
     """Write a file that only its owner may read, from the first byte on."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
         file.write(content)

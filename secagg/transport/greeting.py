@@ -9,20 +9,23 @@ import time
 
 from secagg.errors import BadInput
 from secagg.roster import SERVER_INDEX
+from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
 from secagg.transport.limits import RETRY_SECONDS
 
 _TIMEOUT = 5.0
 
 
-def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVER_INDEX) -> None:
-    """Complete one TLS 1.3 handshake with the server, or another peer, waiting up to `wait` seconds for it to be there.
+def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVER_INDEX) -> bytes:
+    """Complete one TLS 1.3 handshake with the server, or another peer; return the certificate (PEM) that it showed.
+
+    It waits up to `wait` seconds for the peer to be there.
 
     A connection that closes without a word is tried once more, whatever `wait` is: a refusal looks like that, and
     so does a server that is just being killed.
 
-    Raises BadInput: not an address, unreachable, no TLS 1.3, a certificate that is expired, of another authority or
-    of another member than the one called, or this member's certificate refused.
+    Raises BadInput: not an address, unreachable, no TLS 1.3, a certificate that is expired, of another authority, of
+    another member than the one called or for another key than the roster pins, or this member's certificate refused.
     """
     name = credentials.roster.name(peer)
     called = "the server" if peer == SERVER_INDEX else name
@@ -33,8 +36,11 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
     closed = False
     while True:
         try:
-            if _handshake(credentials, host.strip("[]"), int(port), name):
-                return
+            certificate, is_accepted = _handshake(credentials, host.strip("[]"), int(port), name)
+            if spki_sha256(read_certificate(certificate)) != credentials.roster.tls_spki_sha256(peer):
+                raise BadInput(f"the certificate of {called} at {address} is for another key than the roster has")
+            if is_accepted:
+                return ssl.DER_cert_to_PEM_cert(certificate).encode()
             if closed:
                 raise BadInput(f"{called} refuses this member's certificate", remedy="have it issued anew")
             closed = True
@@ -54,8 +60,8 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
         time.sleep(RETRY_SECONDS)
 
 
-def _handshake(credentials: Credentials, host: str, port: int, name: str) -> bool:
-    """Whether the server keeps the connection open once the handshake is complete."""
+def _handshake(credentials: Credentials, host: str, port: int, name: str) -> tuple[bytes, bool]:
+    """The peer's certificate (DER), and whether it keeps the connection open once the handshake is complete."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=credentials.ca_pem.decode())
@@ -64,11 +70,12 @@ def _handshake(credentials: Credentials, host: str, port: int, name: str) -> boo
     with (
         socket.create_connection((host, port), _TIMEOUT) as plain,
         context.wrap_socket(plain, server_hostname=name) as secured,
-        contextlib.suppress(TimeoutError),
     ):
+        certificate = secured.getpeercert(binary_form=True) or b""
         # A server that refuses the client's certificate closes after the handshake; one that takes it speaks first.
-        return bool(secured.recv(1))
-    return True
+        with contextlib.suppress(TimeoutError):
+            return certificate, bool(secured.recv(1))
+        return certificate, True
 
 
 def _remedy(reason: str) -> str:

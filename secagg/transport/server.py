@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -13,6 +13,7 @@ from grpc_health.v1.health import aio as health_aio
 
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
 from secagg.roster import SERVER_INDEX
+from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
 from secagg.transport.limits import (
     CALL_SECONDS,
@@ -87,24 +88,25 @@ class Endpoint(rpc.SessionServicer):
             yield rpc.Chunk(data=frame[start : start + CHUNK_BYTES])
 
     async def _caller(self, context: Any) -> int:
-        """The roster index behind the client certificate, over TLS 1.3 only."""
-        auth = context.auth_context()
-        if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
-            await self._refuse(context, "TLS 1.3 is required")
-        names = [name.decode(errors="replace") for name in auth.get("x509_subject_alternative_name", [])]
+        """The roster index of the member that calls; whoever is none is refused."""
         try:
-            index = self._roster.index(names[0]) if len(names) == 1 else self._me
-        except BadInput:
-            index = self._me
-        if index in (self._me, SERVER_INDEX):
-            await self._refuse(
-                context, f"the certificate of {', '.join(names) or 'nobody'} is no client's of this roster"
-            )
-        return index
+            return self._member_behind(context.auth_context())
+        except BadInput as error:
+            _log.warning("refused a connection from %s: %s", context.peer(), error)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+            raise
 
-    async def _refuse(self, context: Any, problem: str) -> None:
-        _log.warning("refused a connection from %s: %s", context.peer(), problem)
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, problem)
+    def _member_behind(self, auth: Mapping[str, Sequence[bytes]]) -> int:
+        """Whose key opened the connection. Raises BadInput below TLS 1.3, and for a key that is no caller's."""
+        if auth.get("ssl_tls_version") != [b"TLSv1.3"]:
+            raise BadInput("TLS 1.3 is required")
+        names = [name.decode(errors="replace") for name in auth.get("x509_subject_alternative_name", [])]
+        index = self._roster.index(names[0]) if len(names) == 1 else self._me
+        if index in (self._me, SERVER_INDEX):
+            raise BadInput(f"the certificate of {', '.join(names) or 'nobody'} is no client's of this roster")
+        if spki_sha256(read_certificate(auth["x509_pem_cert"][0])) != self._roster.tls_spki_sha256(index):
+            raise BadInput(f"the certificate of {names[0]} is for another key than the roster has")
+        return index
 
     async def _guard(self, member: int, context: Any, work: Any) -> Any:
         if self._slots[member].locked():

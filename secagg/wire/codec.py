@@ -104,6 +104,13 @@ def decode(cls: type[T], data: bytes) -> T:
     return _from_proto(cls, proto)
 
 
+def refuse_other_version(cls: type, found: Any) -> None:
+    """Raise MalformedMessage, naming both, when a message has another version than the one that `cls` is."""
+    bound = next((field.bound for field in _FIELDS[cls] if field.name == "version"), None)
+    if isinstance(bound, Range) and type(found) is int and bound.problem(found):
+        raise MalformedMessage(cls.__name__, f"it has format version {found}, this program reads {bound.low}")
+
+
 def _to_proto(value: Any) -> Message:
     cls = type(value)
     values: dict[str, Any] = {}
@@ -139,5 +146,7 @@ def _check(cls: type, field: Field, content: Any) -> None:
     expected = field.plain if not field.plural else None
     if expected is not None and type(content) is not expected:
         raise MalformedMessage(cls.__name__, f"{field.name} is {type(content).__name__}, not {expected.__name__}")
+    if field.name == "version":
+        refuse_other_version(cls, content)
     if field.bound is not None and (found := field.bound.problem(content)):
         raise MalformedMessage(cls.__name__, f"{field.name}: {found}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage
-from secagg.wire.codec import Field, decode, encode, fields_of
+from secagg.wire.codec import Field, decode, encode, fields_of, refuse_other_version
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ def _scalar(content: Any) -> Any:
 def _build(cls: type, content: Any) -> Any:
     if not isinstance(content, dict):
         raise MalformedMessage(cls.__name__, "not a JSON object")
+    refuse_other_version(cls, content.get("version"))
     fields = fields_of(cls)
     names = {field.name for field in fields}
     if set(content) != names:

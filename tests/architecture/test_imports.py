@@ -12,6 +12,7 @@ ORDER = (
     "secagg.errors",
     "secagg.randomness",
     "secagg.threads",
+    "secagg.files",
     "secagg.wire",
     "secagg.crypto",
     "secagg.data",

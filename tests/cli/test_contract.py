@@ -1,6 +1,9 @@
 """The command line as a whole: help, exit codes, what goes to which stream, the commands around a session."""
 
 import asyncio
+import hashlib
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import typer
 
 from secagg.cli.main import app
 from secagg.policy import Policy, read_policy
+from secagg.roster import read_roster
 from tests.cli.command import MEMBERS, Command
 from tests.parties.federation import Federation
 from tests.parties.stage import make_stage
@@ -89,11 +93,33 @@ def test_dry_run_leaves_nothing(secagg: Command, federation: Path) -> None:
     assert not list((home / "state").rglob("transcript.log"))
 
 
+@pytest.mark.parametrize("words", ["client --server a:1 --data x --policy y", "server --listen a:1",
+                                   "aggregator --server a:1 --listen a:1", "key-holder --server a:1"])  # fmt: skip
+def test_long_running_commands_write_for_their_owner_alone(secagg: Command, tmp_path: Path, words: str) -> None:
+    """Whatever umask a party's command is started with, all that it and its libraries write is its owner's alone."""
+    before = os.umask(0)
+    try:
+        assert secagg(*words.split(), "--plan", tmp_path, "--state", tmp_path, "--tls", tmp_path).code == 2
+        assert os.umask(0) == 0o077
+    finally:
+        os.umask(before)
+
+
 def test_pki_show(secagg: Command, federation: Path) -> None:
-    """`pki show` lists the members and their identity keys."""
-    content = secagg("pki", "show", federation / "alice" / "roster.json", "--json", "-").json
+    """`pki show` lists members with their keys, and says of each digest what it is of: one is what sha256sum prints."""
+    file = federation / "alice" / "roster.json"
+    content = secagg("pki", "show", file, "--json", "-").json
     assert [each["name"] for each in content["members"]] == ["coordinator", *MEMBERS]
-    assert {each["identity"] for each in content["members"]} != {""}
+    roster = read_roster(file)
+    assert [each["identity"] for each in content["members"]] == [each.identity.hex() for each in roster.members]
+    pins = [each.tls_spki_sha256.hex() for each in roster.members]
+    assert [each["tls_spki_sha256"] for each in content["members"]] == pins
+    assert content["roster_sha256"] == roster.digest.hex() == json.loads(
+        (federation / "plan.json").read_text())["roster"]  # fmt: skip
+    assert content["file_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    said = secagg("pki", "show", file).out
+    for line in ((roster.digest.hex(), "plans and policies"), (content["file_sha256"], "sha256sum"), (pins[1], "TLS")):
+        assert any(all(word in printed for word in line) for printed in said.splitlines())
 
 
 def test_verify_command(secagg: Command, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Processes:
             arguments += ["--listen", self.aggregators.get(name, "127.0.0.1:0")]
         with (home / "said.txt").open("ab") as said:
             self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "secagg", role, *map(str, arguments)], stdout=said, stderr=said
+                [sys.executable, "-m", "secagg", role, *map(str, arguments)], stdout=said, stderr=said, umask=0
             )
         if name == SERVER and self.address.endswith(":0"):
             self.address = self._listens(name)

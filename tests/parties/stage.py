@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,16 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX, Member, Roster
 from secagg.transcript import FILE_NAME, Journal
 from secagg.transcript.chain import Kind
+
+
+def open_to_others(folder: Path) -> set[str]:
+    """What lies under a folder and is not its owner's alone, with its mode."""
+    found = set()
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # gone while one looks
+            mode = path.lstat().st_mode & 0o777
+            found |= {f"{path.relative_to(folder)} {mode:o}"} if mode & 0o077 else set()
+    return found
 
 
 class Crash(BaseException):

@@ -8,6 +8,7 @@ import pytest
 from secagg.ledger import Ledger
 from secagg.parties.verification import verify_transcript
 from tests.parties.processes import SERVER, Processes, processes
+from tests.parties.stage import open_to_others
 
 CLIENT_POINTS = [
     ("sent", "KeyAdvertisement"),
@@ -46,6 +47,7 @@ def check(federation: Processes) -> None:
     assert np.array_equal(federation.opened(), federation.expected())
     found = verify_transcript(federation.transcript(SERVER))
     assert found["members"] == list(federation.names)
+    assert {path for name in federation.running for path in open_to_others(federation.folder / name / "state")} == set()
     for name in federation.names:
         own = verify_transcript(federation.transcript(name))
         assert own["aggregate_sha256"] == found["aggregate_sha256"]

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from secagg.errors import BadInput
-from secagg.roster import Member, Roster, check_name, read_roster, write_roster
+from secagg.errors import BadInput, MalformedMessage
+from secagg.roster import NO_TLS_KEY, Member, Roster, check_name, read_roster, write_roster
+from secagg.wire import decode, to_json
 from tests.plan.federation_files import member, small_roster
+from tests.vectors.protobuf import canonical
 
 ROSTER = small_roster()
 
@@ -75,6 +77,36 @@ def test_shared_identity_is_refused() -> None:
         Roster.of("x", [member("s", "server"), first, replace(first, name="b")])
 
 
+def test_shared_tls_key_is_refused() -> None:
+    """Two members never share a TLS key: each would pass for the other. Parties without a network have none."""
+    first, second = (replace(member(name), tls_spki_sha256=bytes([7]) * 32) for name in "ab")
+    with pytest.raises(BadInput, match="share a TLS key"):
+        Roster.of("x", [member("s", "server"), first, second])
+    assert {each.tls_spki_sha256 for each in ROSTER.members} == {NO_TLS_KEY}
+
+
+def test_tls_key_is_in_the_digest() -> None:
+    """A plan is for a roster with these TLS keys and no others."""
+    changed = replace(ROSTER.members[1], tls_spki_sha256=bytes([7]) * 32)
+    assert Roster.of(ROSTER.consortium, [changed, *ROSTER.members[2:], ROSTER.members[0]]).digest != ROSTER.digest
+
+
+def test_older_roster_is_refused_by_its_version(tmp_path: Path) -> None:
+    """A roster that an older release wrote, without TLS keys, is refused with its version, as a file and as bytes."""
+    content = json.loads(to_json(ROSTER))
+    older = {**content, "version": 1, "members": [_without_pin(each) for each in content["members"]]}
+    (tmp_path / "roster.json").write_text(json.dumps(older))
+    with pytest.raises(BadInput, match="has format version 1, this program reads 2"):
+        read_roster(tmp_path / "roster.json")
+    data = canonical("Roster", {**older, "members": [{**each, "tls_spki_sha256": ""} for each in older["members"]]})
+    with pytest.raises(MalformedMessage, match="has format version 1, this program reads 2"):
+        decode(Roster, data)
+
+
+def _without_pin(each: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in each.items() if name != "tls_spki_sha256"}
+
+
 def test_unknown_role_is_refused() -> None:
     """There are clients and servers only."""
     with pytest.raises(BadInput, match="role"):
@@ -91,12 +123,13 @@ def shuffled(content: dict[str, Any]) -> dict[str, Any]:
     [
         shuffled,
         lambda content: {**content, "members": content["members"][1:]},
-        lambda content: {**content, "version": 2},
+        lambda content: {**content, "version": 3},
         lambda content: {**content, "extra": 1},
         lambda content: {key: value for key, value in content.items() if key != "consortium"},
         lambda content: {**content, "members": "all"},
         lambda content: {**content, "members": [{**content["members"][0], "identity": "00"}, *content["members"][1:]]},
         lambda content: {**content, "members": [{**content["members"][0], "age": 3}, *content["members"][1:]]},
+        lambda content: {**content, "members": [_without_pin(content["members"][0]), *content["members"][1:]]},
         lambda content: [content],
     ],
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
 from cryptography.hazmat.primitives import serialization
 
-from secagg.transport import certificates
+from secagg.transport import Credentials, certificates, read_credentials
 from secagg.transport.certificates import new_key, read_request, signing_request
 from secagg.transport.enrolment import create_authority, create_request, issue, read_authority
 
@@ -18,13 +19,14 @@ PEM = serialization.Encoding.PEM
 SERVER = "server"
 
 
-def enrol(folder: Path, *clients: str) -> None:
-    """An authority and the TLS folders of a server and clients, each under its name."""
+def enrol(folder: Path, *clients: str, aggregators: tuple[str, ...] = ()) -> None:
+    """An authority and the TLS folders of a server, clients and aggregators, each under its name."""
     create_authority(folder / "authority", "test")
     requests = [create_request(folder / SERVER, SERVER, "server")]
     requests += [create_request(folder / name, name, "client") for name in clients]
+    requests += [create_request(folder / name, name, "aggregator") for name in aggregators]
     issue(folder / "authority", requests)
-    for name in (SERVER, *clients):
+    for name in (SERVER, *clients, *aggregators):
         for file in (folder / "authority" / "issued" / name).iterdir():
             (folder / name / file.name).write_bytes(file.read_bytes())
 
@@ -53,6 +55,17 @@ def certify_later(folder: Path, home: Path, name: str) -> None:
 def fresh_key(home: Path) -> None:
     """Replace the TLS key."""
     (home / "key.pem").write_bytes(certificates.key_pem(new_key()))
+
+
+def impostor(folder: Path, name: str) -> Credentials:
+    """A member's credentials, but for a TLS key that the member never made and that the authority certified."""
+    genuine = read_credentials(folder / name)
+    home = folder / f"impostor of {name}"
+    shutil.copytree(folder / name, home)
+    fresh_key(home)
+    certify(folder, home, name)
+    key_pem, cert_pem = ((home / file).read_bytes() for file in ("key.pem", "cert.pem"))
+    return replace(genuine, folder=home, key_pem=key_pem, cert_pem=cert_pem)
 
 
 @dataclass

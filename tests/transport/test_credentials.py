@@ -85,6 +85,20 @@ def test_certificate_of_another_key(consortium: Path) -> None:
     assert "do not belong together" in refused(consortium / "bob")
 
 
+def test_certificate_of_a_key_that_the_roster_lacks(consortium: Path) -> None:
+    """A key that the authority certified under the member's name, but that the roster does not pin, is refused."""
+    fresh_key(consortium / "bob")
+    certify(consortium, consortium / "bob", "bob")
+    assert "key.pem" in (line := refused(consortium / "bob"))
+    assert "not the TLS key that the roster has for bob" in line
+
+
+def test_certificate_issued_anew_for_the_same_key(consortium: Path) -> None:
+    """A new certificate for the pinned key is the member's, whatever its dates."""
+    certify(consortium, consortium / "bob", "bob", days=7)
+    assert read_credentials(consortium / "bob").name == "bob"
+
+
 def test_certificate_of_a_stranger(consortium: Path) -> None:
     """A certificate for a name that the roster lacks is refused with the name."""
     certify(consortium, consortium / "bob", "mallory")

@@ -23,7 +23,7 @@ UNBOUNDED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_le
 def channel(credentials: Credentials, address: str) -> grpc.aio.Channel:
     """A channel without any bound of its own."""
     options = [*UNBOUNDED, ("grpc.ssl_target_name_override", SERVER)]
-    return grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
+    return grpc.aio.secure_channel(address, credentials.for_channel(credentials.ca_pem), options=options)
 
 
 async def refusal(credentials: Credentials, address: str, parts: Iterable[Any] | None = None) -> grpc.aio.AioRpcError:
@@ -213,7 +213,8 @@ async def test_certificate_that_tls_refuses(
         enrol(tmp_path / "other", "alice")
         other = read_credentials(tmp_path / "other" / "alice")
         credentials = replace(credentials, cert_pem=other.cert_pem, key_pem=other.key_pem)
-    tls = credentials.for_channel() if wrong != "no certificate" else grpc.ssl_channel_credentials(credentials.ca_pem)
+    trusted = credentials.ca_pem
+    tls = credentials.for_channel(trusted) if wrong != "no certificate" else grpc.ssl_channel_credentials(trusted)
     options = [("grpc.ssl_target_name_override", SERVER)]
     async with grpc.aio.secure_channel(address, tls, options=options) as opened:
         with pytest.raises(grpc.aio.AioRpcError) as error:

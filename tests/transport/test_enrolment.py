@@ -1,15 +1,21 @@
 """Joining a consortium: members make their own keys, the authority certifies signed requests, or writes nothing."""
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
+from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.roster import read_roster
+from secagg.transport.certificates import new_key, signing_request
 from secagg.transport.enrolment import create_authority, create_request, issue
 
+P256_PREFIX = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
 SECRETS = {"key.pem", "identity.key", "ca.key"}
 
 
@@ -41,6 +47,20 @@ def test_secrets_are_for_their_owner_alone(authority: Path, tmp_path: Path) -> N
     assert (tmp_path / "a" / "identity.key").read_text().strip() not in request
 
 
+def test_folders_of_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Whatever the umask, the folders that a member and the authority keep keys in are their owners' alone."""
+    before = os.umask(0)
+    try:
+        create_authority(tmp_path / "new" / "ca", "test")
+        requests(tmp_path / "members", "server", "a")
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "new" / "ca", *(tmp_path / "members" / name for name in ("server", "a"))]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+    secret = [path for path in tmp_path.rglob("*") if path.name in SECRETS]
+    assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
+
+
 def test_everyone_gets_the_same_roster(authority: Path, tmp_path: Path) -> None:
     """All members certified so far are in one roster, which every member's folder holds."""
     issue(authority, requests(tmp_path, "server", "a"))
@@ -57,6 +77,32 @@ def test_same_request_again_renews(authority: Path, tmp_path: Path) -> None:
     before = (authority / "issued" / "a" / "cert.pem").read_bytes()
     assert issue(authority, paths) == first
     assert (authority / "issued" / "a" / "cert.pem").read_bytes() != before
+
+
+def test_roster_pins_the_certified_keys(authority: Path, tmp_path: Path) -> None:
+    """The pin is the SHA-256 of the DER of the certificate's public key (RFC 5480: this prefix, then the point)."""
+    roster = issue(authority, requests(tmp_path, "server", "a"))
+    for member in roster.members:
+        certificate = x509.load_pem_x509_certificate((authority / "issued" / member.name / "cert.pem").read_bytes())
+        numbers = certificate.public_key().public_numbers()
+        point = b"\x04" + numbers.x.to_bytes(32, "big") + numbers.y.to_bytes(32, "big")
+        assert member.tls_spki_sha256 == hashlib.sha256(P256_PREFIX + point).digest()
+
+
+def test_other_tls_key_of_a_member_is_refused(authority: Path, tmp_path: Path) -> None:
+    """A request with the member's own identity but another TLS key changes no roster."""
+    first = requests(tmp_path, "server", "a")
+    issue(authority, first)
+    before = snapshot(authority)
+    home, content = tmp_path / "a", json.loads(first[1].read_text())
+    identity = SigningKey.from_bytes(bytes.fromhex((home / "identity.key").read_text()))
+    request = signing_request(new_key(), "a")
+    signature = identity.sign("enrolment", b"a", b"client", identity.public, request)
+    changed = {"certificate_request": request.decode(), "identity_signature": signature.hex()}
+    first[1].write_text(json.dumps({**content, **changed}))
+    with pytest.raises(BadInput, match="already a member with other keys"):
+        issue(authority, [first[1]])
+    assert snapshot(authority) == before
 
 
 def test_name_taken_by_other_keys_is_refused(authority: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:u
 normalisation:text noise:text noises:PlannedNoise* security:uint"""
 
 FIELDS: dict[str, list[tuple[str, str]]] = {
-    "Member": [("name", "text"), ("role", "text"), ("identity", "bytes")],
+    "Member": [("name", "text"), ("role", "text"), ("identity", "bytes"), ("tls_spki_sha256", "bytes")],
     "Roster": [("version", "uint"), ("consortium", "text"), ("members", "Member*")],
     "Plan": [(name, kind) for name, kind in (entry.split(":") for entry in _PLAN.split())],
     "PlannedNoise": [("block", "text"), ("multiplier", "uint"), ("sigma", "double"), ("off_diagonal", "double")],

@@ -48,6 +48,10 @@ def _noise(block: str, multiplier: int, sigma: float, off_diagonal: float) -> di
     return {"block": block, "multiplier": multiplier, "sigma": sigma, "off_diagonal": off_diagonal}
 
 
+def _member(name: str, role: str) -> dict[str, Any]:
+    return {"name": name, "role": role, "identity": _hex(name), "tls_spki_sha256": _hex(f"TLS key of {name}")}
+
+
 def values() -> list[tuple[str, dict[str, Any]]]:
     """One readable value for every message."""
     secrets = {name: _hex(name) for name in ("channel_secret", "mask_secret", "seed")}
@@ -55,12 +59,10 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     own = {"own_seed_share": _hex("own seed", 33), "own_key_share": _hex("own key", 33)}
     dealt = {"own_seed_hash": _hex("own seed"), "own_key_hash": _hex("own key"), "signature": _hex("dealing", 64)}
     envelopes = [_envelope(2, 1), _envelope(2, 200)]
-    members = [{"name": "server", "role": "server", "identity": _hex("server")}]
-    members += [{"name": f"clinic-{letter}", "role": "client", "identity": _hex(letter)} for letter in "ab"]
+    members = [_member("server", "server")]
+    members += [_member(f"clinic-{letter}", "client") for letter in "ab"]
     roles = ("aggregator", "aggregator", "key-holder")
-    members += [
-        {"name": f"second-{place}", "role": role, "identity": _hex(str(place))} for place, role in enumerate(roles)
-    ]
+    members += [_member(f"second-{place}", role) for place, role in enumerate(roles)]
     kept = {"directory": _hex("directory"), "dealers": [1, 2, 300], "held": [_held(1), _held(300)]}
     body = {"plan": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
@@ -69,7 +71,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     geometry = {"weights": _hex("weights", 48), "matrix": _hex("matrix", 32), "centre": _hex("centre", 16)}
     return [
         ("Member", members[0]),
-        ("Roster", {"version": 1, "consortium": "Two clinics", "members": members}),
+        ("Roster", {"version": 2, "consortium": "Two clinics", "members": members}),
         ("Plan", _plan()),
         ("Plan", _noisy_plan()),
         ("PlannedNoise", _noise("gradient", 1, 3.0, 0.0)),
@@ -187,6 +189,8 @@ def wire() -> dict[str, Any]:
     entry, other = (canonical("KeyAdvertisement", _entry(member)) for member in (1, 2))
     unsealed, opened = _ciphertexts(1) | {"sealed_seed": _hex("seed")}, dict(values())["OpenedSum"]
     request, shown = dict(values())["SumRequest"], dict(values())["AcceptedUploads"]
+    roster = dict(values())["Roster"]
+    unpinned = [member | {"tls_spki_sha256": ""} for member in roster["members"]]
     nan = b"\x00\x00\x00\x00\x00\x00\xf8\x7f"
     radius = canonical("Plan", plan).replace(scalar(14, "double", 3.5), varint(14 * 8 + 1) + nan)
     refused = [
@@ -227,6 +231,9 @@ def wire() -> dict[str, Any]:
         ("radius_infinite", "Plan", canonical("Plan", plan | {"radius": "inf"})),
         ("another_version", "Plan", canonical("Plan", plan | {"version": 2})),
         ("security_above_256", "Plan", canonical("Plan", plan | {"security": 257})),
+        ("roster_of_version_1", "Roster", canonical("Roster", roster | {"version": 1, "members": unpinned})),
+        ("member_without_a_tls_key", "Roster", canonical("Roster", roster | {"members": unpinned})),
+        ("tls_key_of_31_bytes", "Member", canonical("Member", _member("a", "client") | {"tls_spki_sha256": "00" * 31})),
         ("one_class", "Plan", canonical("Plan", plan | {"classes": ["cat"]})),
         ("message_of_another_class", "Survivors", block(1, endorsed)),
         ("upload_twice", "Declaration", canonical("Declaration", _declared([1, 1]))),

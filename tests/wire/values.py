@@ -62,7 +62,8 @@ def values(cls: type) -> st.SearchStrategy[Any]:
     if cls is Plan:
         return exact_plans() | noisy_plans()
     if cls is Member:
-        return st.builds(Member, name=_NAMES, role=st.sampled_from(["server", "client"]), identity=_key())
+        roles = st.sampled_from(["server", "client"])
+        return st.builds(Member, name=_NAMES, role=roles, identity=_key(), tls_spki_sha256=_key())
     if cls is Roster:
         return rosters()
     return st.builds(cls, **{field.name: _field(field) for field in codec.fields_of(cls)})
@@ -76,10 +77,10 @@ def _key() -> st.SearchStrategy[bytes]:
 def rosters(draw: st.DrawFn) -> Roster:
     """A roster with one server and some clients."""
     names = draw(st.lists(_NAMES, min_size=2, max_size=4, unique=True))
-    keys = draw(st.lists(_key(), min_size=len(names), max_size=len(names), unique=True))
+    keys = draw(st.lists(_key(), min_size=2 * len(names), max_size=2 * len(names), unique=True))
     members = [
-        Member(name, "client" if place else "server", key)
-        for place, (name, key) in enumerate(zip(names, keys, strict=True))
+        Member(name, "client" if place else "server", *pair)
+        for place, (name, *pair) in enumerate(zip(names, keys[::2], keys[1::2], strict=True))
     ]
     return Roster.of(draw(_WORDS.filter(len)), members)
 

@@ -18,6 +18,7 @@ from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Cast
+from secagg.files import private_folder
 from secagg.parties import LocalRecords, Pipeline
 from secagg.parties.memory import write_synced
 from secagg.plan import Plan
@@ -115,7 +116,7 @@ def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) 
     else:
         own_inputs = own.inputs
     name = "images" if plan.data_kind == "images" else "features"
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     _save(folder / CANARY_FILE, {name: inputs, "labels": labels, COINS: coins})
     joined_labels = np.concatenate([own.labels, labels[coins]])
     _save(folder / DATA_FILE, {name: np.concatenate([own_inputs, inputs[coins]]), "labels": joined_labels})

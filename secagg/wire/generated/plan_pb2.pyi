@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Member(_message.Message):
-    __slots__ = ("name", "role", "identity")
+    __slots__ = ("name", "role", "identity", "tls_spki_sha256")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    TLS_SPKI_SHA256_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: str
     identity: bytes
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., identity: _Optional[bytes] = ...) -> None: ...
+    tls_spki_sha256: bytes
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., identity: _Optional[bytes] = ..., tls_spki_sha256: _Optional[bytes] = ...) -> None: ...
 
 class Roster(_message.Message):
     __slots__ = ("version", "consortium", "members")
