@@ -49,7 +49,7 @@ MEANING = {
     "adjacencies": "which neighbours count",
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
-    "refinement_without_noise": "whether refinement, clustering or a threshold may open further exact sums",
+    "refinement_without_noise": "whether one plan may open several exact sums about the same records",
 }
 """One line of comment for each key of the file."""
 
@@ -67,7 +67,7 @@ class Policy:
     together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
     infinite, `repeat_sessions` allows more than one session; a finite total decides alone. `units` and `adjacencies`
     are the promises that count as one, `noise_from` who may add the noise. `refinement_without_noise` accepts a plan
-    that opens an exact sum about the same records in every round.
+    that opens several exact sums about the same records, whatever its method calls them: refinement, clustering, ….
     """
 
     data_name: str
@@ -113,17 +113,17 @@ class Policy:
         """What all sessions about the data set may spend together."""
         return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions)
 
-    def violations(self, plan: Plan, clients: int, survivors: int, upload_bytes: int) -> tuple[str, ...]:
+    def violations(
+        self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int
+    ) -> tuple[str, ...]:
         """Every line of the policy that the plan breaks, as one sentence each.
 
         `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened,
-        `upload_bytes` the size of one protected vector.
+        `upload_bytes` the size of one protected vector, `record_sums` how many sums about records the plan opens.
         """
         honest = survivors - plan.colluders
         exact = math.isinf(plan.epsilon)
-        parameters = plan.method_parameters
-        further = sum(parameters.get(name, 0) for name in ("refine", "rounds")) + (parameters.get("threshold", -1) > -1)
-        rounds = further if exact else 0
+        further = record_sums - 1 if exact else 0
         checks = {
             f"roster: the plan is for the roster {plan.roster.hex()}": plan.roster.hex() == self.roster,
             f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
@@ -146,14 +146,14 @@ class Policy:
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
             f"noise_from: the noise would come from the {plan.noise}": exact or plan.noise in self.noise_from,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
-            f"refinement_without_noise: {rounds} more exact sums about the same records would be opened": not rounds
+            f"refinement_without_noise: {further} more exact sums about the same records would be opened": further < 1
             or self.refinement_without_noise,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 
-    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int) -> None:
+    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int) -> None:
         """Raise PlanRefused with every violated line. What earlier sessions spent is for the ledger to check."""
-        if broken := self.violations(plan, clients, survivors, upload_bytes):
+        if broken := self.violations(plan, clients, survivors, upload_bytes, record_sums):
             raise PlanRefused(broken)
 
     def to_toml(self) -> str:
