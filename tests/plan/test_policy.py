@@ -1,11 +1,15 @@
 """The policy: every line can refuse, all refusals are listed at once, and the defaults are careful."""
 
+import json
 import math
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from methods import METHODS
 from methods.method import Parameters, Sum
@@ -254,11 +258,81 @@ def test_file_gives_the_policy_back(tmp_path: Path) -> None:
         assert read_policy(path) == policy
 
 
-@pytest.mark.parametrize("name", ["line\nbreak", "tab\there", "nul\0", "bell\x07", "del\x7f"])
-def test_control_characters_in_a_name_survive(tmp_path: Path, name: str) -> None:
-    """Whatever the data set is called, the written file can be read back."""
-    (tmp_path / "policy.toml").write_text(policy_for(PLAN, data_name=name).to_toml(), encoding="utf-8")
-    assert read_policy(tmp_path / "policy.toml").data_name == name
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "line\nbreak",
+            "tab\there",
+            "nul\0",
+            "bell\x07",
+            "del\x7f",
+            "esc\x1b[8m",
+            "c1\x9b",
+            "heart\u200b",
+            "he\u00adart",
+        ),
+        *(
+            "\u202etraeh",
+            "heart\u2066",
+            "\ufeffheart",
+            "heart\ufe0f",
+            "he\u034fart",
+            "heart\u3164",
+            "he\xa0art",
+            "a\u2028b",
+        ),
+        *("", " ", ".", "./heart", "/heart", "heart/", "heart//v2", "heart/./v2", "../heart", "heart/..", "heart/ /v2"),
+        *("\uff0fheart", "heart\uff0f\uff0e\uff0fv2"),
+    ],
+    ids=ascii,
+)
+def test_name_that_shows_otherwise_than_it_is_is_refused(tmp_path: Path, name: str) -> None:
+    """A data set's name with what cannot be seen, or with empty or dotted parts, is refused with a remedy."""
+    text = HEADER.replace('"x"', json.dumps(name).replace("\x7f", "\\u007f"))
+    (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
+    for attempt in (lambda: read_policy(tmp_path / "policy.toml"), lambda: policy_for(PLAN, data_name=name)):
+        with pytest.raises(BadInput, match=r"the name of the data set .*; write plain words, and a version"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Z\u00fcrich", "Zu\u0308rich"),
+        ("Z\u00fcrich", "ZU\u0308RICH/v2"),
+        ("heart", "\uff48\uff25art"),
+        ("heart/v2", "heart\uff0fv3"),
+        ("final", "\ufb01nal"),
+        ("my heart", " My  Heart "),
+        ("stra\u00dfe", "STRASSE"),
+        ("\u03c3\u03c2", "\u03a3\u03a3"),
+        ("\u1fb3", "\u1fbc"),
+    ],
+    ids=ascii,
+)
+def test_every_spelling_has_one_budget(one: str, other: str) -> None:
+    """Composed or decomposed, wide or narrow, in capitals or not, spaced or not: it is the same data set."""
+    assert data_set(one) == data_set(other) != ""
+    assert policy_for(PLAN, data_name=one).data_name == one
+    assert policy_for(PLAN, data_name=other).data_name == other
+
+
+@pytest.mark.parametrize(
+    "name", ["./heart", "/heart", "heart\u200b", "he\u00adart", "heart/", "//heart/v2", "../heart"], ids=ascii
+)
+def test_names_that_older_policies_took_are_of_the_same_data_set(name: str) -> None:
+    """What a name of an old ledger row shows is the data set that it is charged to."""
+    assert data_set(name) == "heart"
+
+
+@given(st.text(max_size=12))
+def test_data_set_of_a_data_set_is_itself(name: str) -> None:
+    """The key is stable: it, every normal form of the name, and its folded form have it too."""
+    key = data_set(name)
+    assert data_set(key) == key
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        assert data_set(unicodedata.normalize(form, key)) == key
 
 
 HEADER = '[data]\nname = "x"\n[accept]\nroster = "00"\nbackbones = []\n'
