@@ -59,7 +59,8 @@ _SCHEMA = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 _NOTHING = RdpCurve((0.0,) * len(ORDERS))
-_START = bytes(32)
+START = bytes(32)
+"""The head of an empty chain."""
 
 
 @dataclass(frozen=True)
@@ -230,14 +231,9 @@ class Ledger:
                 if entry.release == release:
                     return entry
             number = len(entries) + 1
-            entry = Entry(number, _head(entries[-1].head if entries else _START, number, release), release)
+            entry = Entry(number, head_after(entries[-1].head if entries else START, number, release), release)
             _insert(connection, entry)
             return entry
-
-    def head_after(self, release: Release) -> bytes:
-        """The head that the chain would have if the release were its next row."""
-        entries = self.entries()
-        return _head(entries[-1].head if entries else _START, len(entries) + 1, release)
 
     def begin_upload(self, context: bytes) -> None:
         """Write that a vector of the session with this context digest may have left; again changes nothing."""
@@ -259,7 +255,7 @@ class Ledger:
     def _uploads(self, connection: sqlite3.Connection) -> dict[bytes, bytes]:
         """By context the head of the chain after it, in order."""
         heads: dict[bytes, bytes] = {}
-        head = _START
+        head = START
         for row in connection.execute("SELECT number, head, context FROM uploads ORDER BY number"):
             number, context = len(heads) + 1, row[2]
             head = _upload_head(head, number, context) if isinstance(context, bytes) else b""
@@ -273,7 +269,7 @@ class Ledger:
     def _add_upload(self, connection: sqlite3.Connection, context: bytes) -> None:
         heads = self._uploads(connection)
         if context not in heads:
-            number, previous = len(heads) + 1, next(reversed(heads.values()), _START)
+            number, previous = len(heads) + 1, next(reversed(heads.values()), START)
             row = (number, _upload_head(previous, number, context), context)
             connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
@@ -283,9 +279,9 @@ class Ledger:
             curves.setdefault(number, []).append(tuple(curve))
         entries: list[Entry] = []
         for number, head, *row in connection.execute("SELECT * FROM releases ORDER BY number"):
-            previous = entries[-1].head if entries else _START
+            previous = entries[-1].head if entries else START
             release = _release(row, curves.pop(number, []))
-            if number != len(entries) + 1 or release is None or head != _head(previous, number, release):
+            if number != len(entries) + 1 or release is None or head != head_after(previous, number, release):
                 raise self._broken(len(entries) + 1)
             entries.append(Entry(number, head, release))
         if curves or len(entries) != _written(connection, "releases"):
@@ -350,11 +346,12 @@ def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], bud
     )
 
 
-def _head(previous: bytes, number: int, release: Release) -> bytes:
+def head_after(head: bytes, number: int, release: Release) -> bytes:
+    """The chain's head after a row, which follows `head` and stands in place `number`, counted from 1."""
     texts = (release.data_name, release.unit, release.adjacency, repr(release.epsilon), repr(release.delta))
     curves = [part for each in release.curves for part in (each.unit.encode(), each.adjacency.encode(), _blob(each))]
     row = [release.session, release.plan, *(text.encode() for text in texts), *curves]
-    return digest("ledger", previous, number.to_bytes(8, "big"), *row)
+    return digest("ledger", head, number.to_bytes(8, "big"), *row)
 
 
 def _upload_head(previous: bytes, number: int, context: bytes) -> bytes:
