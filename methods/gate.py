@@ -101,6 +101,7 @@ class Gated(OneShot):
             sensitivity={each: CensusSensitivity(Unit.RECORD, each, cells) for each in Adjacency},
             shares="equal",
             budget=CENSUS_SHARE,
+            counts_clients=True,
         )
         others = self.method.sums(dimension, classes, levels)
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))

@@ -55,6 +55,8 @@ class Sum:
     `sensitivity` is that of one record, for each adjacency. `shares` says how μ² is divided among the blocks (a rule
     of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how many sums of the kind there are, and `budget` the share
     of the plan's μ² of all of them together. A sum without sensitivities cannot be noised, for the reason `refusal`.
+    `counts_clients`: no entry tells more of a client than whether it holds something, as in a census; a policy counts
+    all other sums as sums about its records.
     """
 
     blocks: tuple[Block, ...]
@@ -63,6 +65,7 @@ class Sum:
     times: int = 1
     budget: float = 1.0
     refusal: str = ""
+    counts_clients: bool = False
 
 
 class Round(Protocol):

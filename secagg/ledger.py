@@ -28,25 +28,40 @@ from secagg.privacy.claim import shown
 from secagg.privacy.rdp import ORDERS
 
 FILE_NAME = "ledger.sqlite"
-SCHEMA_VERSION = 3
-_SCHEMA = (
-    """CREATE TABLE releases (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, head BLOB NOT NULL, data_name TEXT NOT NULL, session BLOB NOT NULL,
-    plan BLOB NOT NULL, unit TEXT NOT NULL, adjacency TEXT NOT NULL, epsilon TEXT NOT NULL, delta TEXT NOT NULL)""",
-    """CREATE TABLE curves (
-    number INTEGER NOT NULL, unit TEXT NOT NULL, adjacency TEXT NOT NULL, curve BLOB NOT NULL,
-    UNIQUE (number, unit, adjacency))""",
-    "CREATE TABLE uploads (context BLOB PRIMARY KEY NOT NULL)",
-    *(
+SCHEMA_VERSION = 4
+CARRIED_OVER = 3
+"""The older version whose ledgers are read too."""
+
+
+def _append_only(table: str, columns: str) -> tuple[str, ...]:
+    """Statements that make a table of which the database itself refuses to change or delete a row."""
+    refusals = (
         f"CREATE TRIGGER {table}_{change} BEFORE {change} ON {table} "
         "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"
-        for table in ("releases", "curves", "uploads")
         for change in ("update", "delete")
+    )
+    return (f"CREATE TABLE {table} ({columns})", *refusals)
+
+
+_CHAINED = "number INTEGER PRIMARY KEY AUTOINCREMENT, head BLOB NOT NULL"
+_UPLOADS = _append_only("uploads", f"{_CHAINED}, context BLOB NOT NULL UNIQUE")
+_SCHEMA = (
+    *_append_only(
+        "releases",
+        f"{_CHAINED}, data_name TEXT NOT NULL, session BLOB NOT NULL, plan BLOB NOT NULL, unit TEXT NOT NULL, "
+        "adjacency TEXT NOT NULL, epsilon TEXT NOT NULL, delta TEXT NOT NULL",
     ),
+    *_append_only(
+        "curves",
+        "number INTEGER NOT NULL, unit TEXT NOT NULL, adjacency TEXT NOT NULL, curve BLOB NOT NULL, "
+        "UNIQUE (number, unit, adjacency)",
+    ),
+    *_UPLOADS,
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 _NOTHING = RdpCurve((0.0,) * len(ORDERS))
-_START = bytes(32)
+START = bytes(32)
+"""The head of an empty chain."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +154,9 @@ def total_epsilon(releases: Sequence[Release], unit: str, adjacency: str, delta:
 class Ledger:
     """The releases of all data sets of one client.
 
-    Data names are paths: what was spent on `heart` counts for `heart/v2` and the other way round. Every method
-    verifies the whole chain first. A ledger that was put back to an older copy in one piece cannot tell; the heads in
-    the transcripts can.
+    Data names are paths: what was spent on `heart` counts for `heart/v2` and the other way round, under every spelling
+    (`secagg.policy.data_set`), also one that only an older ledger took. Every method verifies its whole chain first. A
+    ledger that was put back to an older copy in one piece cannot tell; the heads in the transcripts can.
     """
 
     def __init__(self, folder: Path, *, create: bool = True) -> None:
@@ -160,11 +175,22 @@ class Ledger:
             if create and not version and not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _SCHEMA:
                     connection.execute(statement)
+            elif version == CARRIED_OVER:
+                self._carry_over(connection)
             elif version != SCHEMA_VERSION:
                 raise BadInput(
                     f"the ledger {self._path} has schema version {version}, this program reads {SCHEMA_VERSION}",
                     remedy="use the program that wrote it; moving the file away forgets what was released",
                 )
+
+    def _carry_over(self, connection: sqlite3.Connection) -> None:
+        """Chain the uploads of an older ledger, which had them unchained; releases stay as they are."""
+        contexts = [context for (context,) in connection.execute("SELECT context FROM uploads ORDER BY rowid")]
+        for statement in ("DROP TABLE uploads", *_UPLOADS):
+            connection.execute(statement)
+        for context in contexts:
+            self._add_upload(connection, context)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _create(self) -> None:
         """Make the file, for its owner alone; sqlite gives its own files the same mode."""
@@ -206,20 +232,47 @@ class Ledger:
                 if entry.release == release:
                     return entry
             number = len(entries) + 1
-            entry = Entry(number, _head(entries[-1].head if entries else _START, number, release), release)
+            entry = Entry(number, head_after(entries[-1].head if entries else START, number, release), release)
             _insert(connection, entry)
             return entry
 
     def begin_upload(self, context: bytes) -> None:
         """Write that a vector of the session with this context digest may have left; again changes nothing."""
         with self._connection("BEGIN IMMEDIATE") as connection:
-            connection.execute("INSERT OR IGNORE INTO uploads VALUES (?)", (context,))
+            self._add_upload(connection, context)
 
     def has_uploaded(self, context: bytes) -> bool:
         """Whether a vector of the session may have left: another one would be another release."""
+        return context in self.uploads()
+
+    def uploads(self) -> tuple[bytes, ...]:
+        """The context digest of every session of which a vector may have left, in order.
+
+        Raises BadInput when a row was changed or is missing.
+        """
         with self._connection("BEGIN") as connection:
-            query = "SELECT COUNT(*) FROM uploads WHERE context = ?"
-            return bool(connection.execute(query, (context,)).fetchone()[0])
+            return tuple(self._uploads(connection))
+
+    def _uploads(self, connection: sqlite3.Connection) -> dict[bytes, bytes]:
+        """By context the head of the chain after it, in order."""
+        heads: dict[bytes, bytes] = {}
+        head = START
+        for row in connection.execute("SELECT number, head, context FROM uploads ORDER BY number"):
+            number, context = len(heads) + 1, row[2]
+            head = _upload_head(head, number, context) if isinstance(context, bytes) else b""
+            if row[:2] != (number, head):
+                raise self._broken(number, "uploads")
+            heads[context] = head
+        if len(heads) != _written(connection, "uploads"):
+            raise self._broken(len(heads) + 1, "uploads")
+        return heads
+
+    def _add_upload(self, connection: sqlite3.Connection, context: bytes) -> None:
+        heads = self._uploads(connection)
+        if context not in heads:
+            number, previous = len(heads) + 1, next(reversed(heads.values()), START)
+            row = (number, _upload_head(previous, number, context), context)
+            connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
     def _entries(self, connection: sqlite3.Connection) -> tuple[Entry, ...]:
         curves: dict[int, list[tuple[Any, ...]]] = {}
@@ -227,18 +280,18 @@ class Ledger:
             curves.setdefault(number, []).append(tuple(curve))
         entries: list[Entry] = []
         for number, head, *row in connection.execute("SELECT * FROM releases ORDER BY number"):
-            previous = entries[-1].head if entries else _START
+            previous = entries[-1].head if entries else START
             release = _release(row, curves.pop(number, []))
-            if release is None or head != _head(previous, number, release):
+            if number != len(entries) + 1 or release is None or head != head_after(previous, number, release):
                 raise self._broken(len(entries) + 1)
             entries.append(Entry(number, head, release))
-        written = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'releases'").fetchone()
-        if curves or len(entries) != (written[0] if written else 0):
+        if curves or len(entries) != _written(connection, "releases"):
             raise self._broken(len(entries) + 1)
         return tuple(entries)
 
-    def _broken(self, number: int) -> BadInput:
-        return BadInput(f"row {number} of the ledger {self._path} was changed or is missing", remedy="find out by whom")
+    def _broken(self, number: int, table: str = "") -> BadInput:
+        row = f"row {number} of the {table} in" if table else f"row {number} of"
+        return BadInput(f"{row} the ledger {self._path} was changed or is missing", remedy="find out by whom")
 
     @contextlib.contextmanager
     def _connection(self, begin: str, mode: Literal["rw", "rwc"] = "rw") -> Iterator[sqlite3.Connection]:
@@ -258,7 +311,8 @@ class Ledger:
 
 
 def _same(releases: Sequence[Release], data_name: str) -> list[Release]:
-    return [release for release in releases if data_set(release.data_name) == data_set(data_name)]
+    """Those about one data set; a row of an older ledger whose name names none counts for every one."""
+    return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
 
 
 def _check(releases: Sequence[Release], release: Release, budget: Budget) -> None:
@@ -293,11 +347,22 @@ def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], bud
     )
 
 
-def _head(previous: bytes, number: int, release: Release) -> bytes:
+def head_after(head: bytes, number: int, release: Release) -> bytes:
+    """The chain's head after a row, which follows `head` and stands in place `number`, counted from 1."""
     texts = (release.data_name, release.unit, release.adjacency, repr(release.epsilon), repr(release.delta))
     curves = [part for each in release.curves for part in (each.unit.encode(), each.adjacency.encode(), _blob(each))]
     row = [release.session, release.plan, *(text.encode() for text in texts), *curves]
-    return digest("ledger", previous, number.to_bytes(8, "big"), *row)
+    return digest("ledger", head, number.to_bytes(8, "big"), *row)
+
+
+def _upload_head(previous: bytes, number: int, context: bytes) -> bytes:
+    return digest("ledger upload", previous, number.to_bytes(8, "big"), context)
+
+
+def _written(connection: sqlite3.Connection, table: str) -> int:
+    """How many rows the database has ever written to a table."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _blob(spent: SpentCurve) -> bytes:

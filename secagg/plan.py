@@ -132,8 +132,11 @@ class Plan:
         return math.isfinite(self.epsilon)
 
     def table_schema(self) -> Schema | None:
-        """The schema of table data, else None. Raises BadInput when it is malformed."""
-        return Schema.from_json(self.schema) if self.schema else None
+        """The schema of table data, else None. Raises BadInput when it is malformed or has other classes."""
+        schema = Schema.from_json(self.schema) if self.schema else None
+        if schema is not None and schema.classes != self.classes:
+            raise BadInput("the plan's schema has other classes than the plan", remedy="have it written by plan new")
+        return schema
 
     @property
     def method_parameters(self) -> dict[str, Any]:

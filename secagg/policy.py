@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,11 +13,36 @@ from typing import Any
 
 from secagg.errors import BadInput, PlanRefused
 from secagg.plan import Plan
+from secagg.printable import first_unprintable, is_printable
+
+_NO_NAME = ("", ".", "..")
 
 
 def data_set(data_name: str) -> str:
-    """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it."""
-    return data_name.split("/", 1)[0].strip().casefold()
+    """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it.
+
+    However it is spelt: compatible characters are one (NFKC, then case folding, then NFKC again, Unicode 3.13), spaces
+    too, and what shows nothing does not count. "" where nothing is left, as no policy calls its data today
+    (`check_data_name`), while ledgers may hold rows that older ones wrote.
+    """
+    shown = "".join(each for each in data_name if is_printable(each) or each.isspace())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())
+    parts = (" ".join(part.split()) for part in folded.split("/"))
+    return next((part for part in parts if part not in _NO_NAME), "")
+
+
+def check_data_name(data_name: str) -> None:
+    """Raise BadInput for a name that another one could be taken for."""
+    problem = ""
+    if odd := first_unprintable(data_name):
+        problem = f"holds the character {odd}, which cannot be seen"
+    elif any(part.strip() in _NO_NAME for part in unicodedata.normalize("NFKC", data_name).split("/")):
+        problem = "has an empty part, or one of dots"
+    if problem:
+        raise BadInput(
+            f"the name of the data set {problem}: {data_name!r}",
+            remedy="write plain words, and a version after a slash: heart, or heart/v2",
+        )
 
 
 @dataclass(frozen=True)
@@ -49,7 +75,7 @@ MEANING = {
     "adjacencies": "which neighbours count",
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
-    "refinement_without_noise": "whether refinement, clustering or a threshold may open further exact sums",
+    "refinement_without_noise": "whether one plan may open several exact sums about the same records",
 }
 """One line of comment for each key of the file."""
 
@@ -59,15 +85,16 @@ class Policy:
     """Every key of the file's `[accept]` table, and `data_name` from `[data]`.
 
     `data_name` is a path: names with the same first part (`heart`, `heart/v2`) are versions of one data set and share
-    what was spent on it. `roster` and `backbones` are SHA-256 digests (hex). `minimum_honest` bounds survivors minus
-    colluders from below: with 2, each of two honest survivors learns the other's sum. `minimum_colluders` is the least
-    number of colluding clients that the thresholds must withstand.
+    what was spent on it, however they are spelt. `roster` and `backbones` are SHA-256 digests (hex). `minimum_honest`
+    bounds survivors minus colluders from below: with 2, each of two honest survivors learns the other's sum.
+    `minimum_colluders` is the least number of colluding clients that the thresholds must withstand.
 
     `max_epsilon` and `max_delta` bound one session; `max_epsilon_total` bounds all sessions about the data set
     together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
     infinite, `repeat_sessions` allows more than one session; a finite total decides alone. `units` and `adjacencies`
     are the promises that count as one, `noise_from` who may add the noise. `refinement_without_noise` accepts a plan
-    that opens an exact sum about the same records in every round.
+    that opens several exact sums about the same records, whatever its method calls them: refinement, clustering, ….
+    Raises BadInput like `check_data_name`.
     """
 
     data_name: str
@@ -88,6 +115,9 @@ class Policy:
     noise_from: tuple[str, ...] = ("client",)
     repeat_sessions: bool = False
     refinement_without_noise: bool = False
+
+    def __post_init__(self) -> None:
+        check_data_name(self.data_name)
 
     @classmethod
     def accepting(cls, plan: Plan, data_name: str) -> Policy:
@@ -113,17 +143,17 @@ class Policy:
         """What all sessions about the data set may spend together."""
         return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions)
 
-    def violations(self, plan: Plan, clients: int, survivors: int, upload_bytes: int) -> tuple[str, ...]:
+    def violations(
+        self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int
+    ) -> tuple[str, ...]:
         """Every line of the policy that the plan breaks, as one sentence each.
 
         `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened,
-        `upload_bytes` the size of one protected vector.
+        `upload_bytes` the size of one protected vector, `record_sums` how many sums about records the plan opens.
         """
         honest = survivors - plan.colluders
         exact = math.isinf(plan.epsilon)
-        parameters = plan.method_parameters
-        further = sum(parameters.get(name, 0) for name in ("refine", "rounds")) + (parameters.get("threshold", -1) > -1)
-        rounds = further if exact else 0
+        further = record_sums - 1 if exact else 0
         checks = {
             f"roster: the plan is for the roster {plan.roster.hex()}": plan.roster.hex() == self.roster,
             f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
@@ -146,14 +176,14 @@ class Policy:
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
             f"noise_from: the noise would come from the {plan.noise}": exact or plan.noise in self.noise_from,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
-            f"refinement_without_noise: {rounds} more exact sums about the same records would be opened": not rounds
+            f"refinement_without_noise: {further} more exact sums about the same records would be opened": further < 1
             or self.refinement_without_noise,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 
-    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int) -> None:
+    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int) -> None:
         """Raise PlanRefused with every violated line. What earlier sessions spent is for the ledger to check."""
-        if broken := self.violations(plan, clients, survivors, upload_bytes):
+        if broken := self.violations(plan, clients, survivors, upload_bytes, record_sums):
             raise PlanRefused(broken)
 
     def to_toml(self) -> str:

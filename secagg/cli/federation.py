@@ -13,9 +13,8 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.plan import PlanOption
 from secagg.errors import BadInput, SessionAborted
-from secagg.federation import FederationClient, FederationServer, Stage, session_folder
+from secagg.federation import FederationClient, FederationServer, Stage, open_ledger, session_folder
 from secagg.files import keep_to_owner
-from secagg.ledger import Ledger
 from secagg.parties import LocalRecords, SessionSetup, read_records
 from secagg.parties.explanation import explain
 from secagg.parties.memory import write_synced
@@ -140,7 +139,7 @@ def client(
     chosen = read_policy(policy)
     setup.check(chosen)
     session_folder(state, setup)
-    ledger = Ledger(state)
+    ledger = open_ledger(state)
     with speaker.progress("reading the records") as progress:
         records = read_records(setup, data, backbone, progress)
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())

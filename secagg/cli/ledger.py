@@ -12,6 +12,7 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
+from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger, Release, total_epsilon
 from secagg.policy import data_set
 from secagg.privacy import Adjacency, Unit
@@ -72,6 +73,24 @@ def export(
     except OSError as error:
         raise BadInput(f"cannot write {out} ({error.strerror})") from None
     Speaker(quiet=quiet).say(f"wrote {len(rows)} row(s) of {state / FILE_NAME} to {out}")
+
+
+@app.command("recover")
+def recover(state: StateOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+    """Write a lost ledger again from the transcripts beside it; what they do not prove counts as an exact sum.
+
+    The rows are proven where they give every head again that a transcript names: none is missing up to the last.
+    Bring the ledger back from a backup where there is one: it also knows sessions whose folders are gone.
+    """
+    entries, proven = recover_ledger(state)
+    lines = [*_table(f"Recovered into {state / FILE_NAME}", entries)]
+    said = "proven by the heads that the transcripts name"
+    if not proven:
+        said = (
+            "rows are missing, or of another version: every data set above is charged with an exact sum (epsilon inf)"
+        )
+    content = {"proven": proven, "releases": [_row(entry) for entry in entries]}
+    Speaker(quiet=quiet, json_to=json_to).result(content, *lines, f"  {said}")
 
 
 def _totals(releases: list[Release], delta: float) -> list[dict[str, Any]]:

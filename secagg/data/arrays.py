@@ -4,8 +4,8 @@ Keys, where X is `features` or `images`:
   X, labels                                       split 80/20 by the fixed public split
   train_X, train_labels, test_X, test_labels      as they stand; val_* is left aside
   NAME_X, NAME_labels for several NAMEs           domains, each split 80/20; column `domain` holds NAME
-Beside them: `scale` ((d,) or scalar; feature = value × scale), `classes` (names), and further 1-D arrays
-with one value per record (same prefix), which become columns.
+Beside them: `scale` ((d,) or scalar; feature = value × scale), `classes` (names, label by label), and further 1-D
+arrays with one value per record (same prefix), which become columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,12 @@ MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
+def open_arrays(path: Path, cut: Split, *, classes: Sequence[str] | None = None, tolerant: bool = False) -> Dataset:
     """Open an `.npz` data set; `cut` divides records that the file itself does not divide.
 
-    Raises BadInput for a layout this module does not describe, BadRecord for a record unless `tolerant`.
+    `classes` are those of a plan: the file's class names are found among them, and where it has none, labels count in
+    them. Raises BadInput for a layout this module does not describe, and for names that are none of `classes`;
+    BadRecord for a record unless `tolerant`.
     """
     arrays = _load(path)
     prefixes = [key.removesuffix("labels") for key in arrays if key.endswith("labels")]
@@ -46,16 +48,17 @@ def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
     if len(shapes) != 1:
         raise BadInput(f"{path}: records have different shapes {sorted(shapes)}")
     train, test = _train_and_test(path, groups, cut)
-    return Dataset(
+    found = Dataset(
         name=path.name,
         kind="images" if name == "images" else "features",
         train=train,
         test=test if test is not None and len(test) else None,
-        classes=_classes(arrays, list(groups.values())),
+        classes=_classes(path, arrays, list(groups.values())),
         schema=None,
         bound=math.sqrt(math.prod(shapes.pop())) if name == "images" else None,
         parts=None,
     )
+    return found.under(classes) if classes is not None and "classes" in arrays else found
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
@@ -175,8 +178,11 @@ def _refuse_unnamed(labels: NDArray[np.int64], names: int, faults: Faults) -> No
     )
 
 
-def _classes(arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:
+def _classes(path: Path, arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:
     """Return the class names; without `classes` in the file the numbers up to the largest label of a good record."""
     if "classes" not in arrays:
         return tuple(str(label) for label in range(1 + max(int(group.labels.max(initial=-1)) for group in groups)))
-    return tuple(str(name) for name in arrays["classes"].reshape(-1))
+    names = tuple(str(name) for name in arrays["classes"].reshape(-1))
+    if len(set(names)) != len(names):
+        raise BadInput(f"{path} names a class twice", remedy="give each class of `classes` a name of its own")
+    return names

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.faults import Faults
-from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
+from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
 
@@ -66,7 +66,7 @@ def open_images(
     `size` is (side,), (h, w) for grey, or (h, w, channels): each image is scaled to cover it (bilinear) and cut to its
     middle; without it all must have the first one's size. `classes` fixes names and order of the classes (a plan
     does); otherwise they are the folders' names, sorted. Each domain is divided by `cut` on its own. A note in a
-    photograph that it is to be turned is not followed.
+    photograph that it is to be turned is not followed. With `tolerant` and both in full there may be no image at all.
     Raises BadInput for a layout that is neither of the two, BadRecord, naming the file, for one that is no such image
     (`tolerant`: a bad record; no image has a say in another where `size` and `classes` are given in full).
     """
@@ -74,14 +74,13 @@ def open_images(
         raise BadInput(f"a folder of images gives no records of shape {size}", remedy="images have 1 or 3 channels")
     folders = _class_folders(folder)
     found = [_Found(path, inner.name, domain) for domain, inner in folders for path in _files(inner)]
-    if not found:
+    if not found and not (tolerant and size is not None and len(size) > 1 and classes is not None):
         raise BadInput(f"{folder} holds no image", remedy="it needs CLASS/*.png or DOMAIN/CLASS/*.png (or .jpg)")
     names = tuple(classes) if classes is not None else tuple(sorted({inner.name for _, inner in folders}))
     shape = size if size is not None and len(size) > 1 else _shape(found, size)
-    domains = sorted({each.domain for each in found})
     groups = [
-        _records([each for each in found if each.domain == domain], names, shape, size is not None, tolerant)
-        for domain in domains
+        _records([each for each in found if each.domain == domain], domain, names, shape, size is not None, tolerant)
+        for domain in sorted({domain for domain, _ in folders})
     ]
     pairs = [cut(group) for group in groups]
     test = concatenate([part for _, part in pairs])
@@ -142,8 +141,10 @@ def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
     return (height, width) if modes == {"L"} else (height, width, 3)
 
 
-def _records(found: Sequence[_Found], classes: tuple[str, ...], shape: Shape, fit: bool, tolerant: bool) -> Records:
-    """Read the files of one domain."""
+def _records(
+    found: Sequence[_Found], domain: str, classes: tuple[str, ...], shape: Shape, fit: bool, tolerant: bool
+) -> Records:
+    """Read the files of one domain, of which there may be none."""
     n = len(found)
     origin = Origin(tuple(str(each.path) for each in found), np.arange(n), np.full(n, WHOLE_FILE, dtype=np.int64))
     faults = Faults(origin, tolerant=tolerant)
@@ -159,7 +160,7 @@ def _records(found: Sequence[_Found], classes: tuple[str, ...], shape: Shape, fi
             inputs[index] = _pixels(each.path, shape, fit)
         except _UnusableImage as error:
             _add_fault(faults, index, error)
-    columns = {"domain": np.array([each.domain for each in found])} if found[0].domain else {}
+    columns = {DOMAIN: np.full(n, domain)} if domain else {}
     return Records(inputs, labels, columns, origin).discard(faults.bad)
 
 

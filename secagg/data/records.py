@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.schema import Schema
-from secagg.errors import BadRecord
+from secagg.errors import BadInput, BadRecord
 
 Kind = Literal["features", "images", "table"]
 
@@ -101,6 +101,21 @@ class Dataset:
     schema: Schema | None
     bound: float | None
     parts: tuple[tuple[str, NDArray[np.int64]], ...] | None
+
+    def under(self, classes: Sequence[str]) -> Dataset:
+        """Return the same records with labels that count in `classes`, where each keeps the name of its class.
+
+        Raises BadInput, whatever the records are, when the data set names a class that is none of these.
+        """
+        if unknown := [name for name in self.classes if name not in classes]:
+            raise BadInput(
+                f"{self.name} names the classes {', '.join(unknown[:8])}, which are none of the plan's",
+                remedy=f"name them as the plan does: {', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}",
+            )
+        places = np.array([*map(list(classes).index, self.classes), BAD], dtype=np.int64)  # BAD, −1, is the last
+        train = replace(self.train, labels=places[self.train.labels])
+        test = replace(self.test, labels=places[self.test.labels]) if self.test is not None else None
+        return replace(self, train=train, test=test, classes=tuple(classes))
 
 
 def columns_of(columns: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.errors import BadInput
+from secagg.federation.recovery import release_of
 from secagg.federation.storage import session_folder
 from secagg.ledger import Ledger, Release
 from secagg.parties import (
@@ -70,17 +71,7 @@ class FederationClient:
     @property
     def release(self) -> Release:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
-        plan = self.setup.plan
-        return Release(
-            self.policy.data_name,
-            plan.session,
-            plan.digest,
-            plan.unit,
-            plan.adjacency,
-            plan.epsilon,
-            plan.delta,
-            self.setup.spent(),
-        )
+        return release_of(self.setup, self.policy.data_name)
 
     async def _session(
         self, setup: SessionSetup, server: Connection, others: Mapping[int, Connection]

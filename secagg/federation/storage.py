@@ -9,9 +9,14 @@ from secagg.files import private_folder
 from secagg.parties import SessionSetup
 
 
+def folder_name(context: bytes) -> str:
+    """Return what the folder of the session with this context digest is called."""
+    return context.hex()[:16]
+
+
 def session_folder(state: Path, setup: SessionSetup) -> Path:
     """Return the session's folder inside a party's state folder. Raises BadInput when it cannot be made."""
-    folder = state / setup.context.plan.hex()[:16]
+    folder = state / folder_name(setup.context.plan)
     try:
         private_folder(folder)
     except OSError as error:

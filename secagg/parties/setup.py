@@ -136,6 +136,11 @@ class SessionSetup:
         return sum(kind.times for kind in self.sums)
 
     @property
+    def record_sums(self) -> int:
+        """How many of the plan's sums are about records: all but those that count clients."""
+        return sum(kind.times for kind in self.sums if not kind.counts_clients)
+
+    @property
     def join_seconds(self) -> int:
         """How long parties may take to come: at first in their own time; in later rounds too where they may leave."""
         waits = not self.openings or self.protection.speaks_once
@@ -195,7 +200,7 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        policy.check(self.plan, len(self.context.clients), self.fewest, max(self.uploads))
+        policy.check(self.plan, len(self.context.clients), self.fewest, max(self.uploads), self.record_sums)
 
     @property
     def fewest(self) -> int:

@@ -106,10 +106,15 @@ class Journal:
         self._file.seek(end)
 
 
-def read_transcript(path: Path) -> list[Record]:
-    """All records. Raises TranscriptInvalid naming the first one at fault, BadInput for an unreadable file."""
+def read_transcript(path: Path, *, torn_tail_allowed: bool = False) -> list[Record]:
+    """All records; where a torn tail is allowed, all before it, as in one that a crash left behind.
+
+    Raises TranscriptInvalid naming the first one at fault, BadInput for an unreadable file.
+    """
     try:
-        return [record for record, _ in _scan(path, torn_tail_allowed=False)]
+        if torn_tail_allowed and path.stat().st_size <= len(MAGIC):
+            return []
+        return [record for record, _ in _scan(path, torn_tail_allowed=torn_tail_allowed)]
     except OSError as error:
         raise BadInput(f"cannot read the transcript {path} ({error.strerror})") from None
 

@@ -10,6 +10,7 @@ from tests.architecture.source import PACKAGES, ROOT, Module, installed, within
 
 ORDER = (
     "secagg.errors",
+    "secagg.printable",
     "secagg.randomness",
     "secagg.threads",
     "secagg.files",

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from secagg.ledger import FILE_NAME, Ledger, Release, SpentCurve, total_epsilon
+from secagg.parties import SessionSetup
+from secagg.plan import read_plan
 from secagg.policy import Budget
 from secagg.privacy.rdp import ORDERS, RdpCurve, gaussian_curve
+from secagg.roster import read_roster
 from tests.cli.command import Command
+from tests.federation.test_recovery import charge
 
 ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
 CURVES = (
@@ -136,3 +140,22 @@ def test_damaged_ledger_is_not_shown(secagg: Command, state: Path) -> None:
         assert said.code == 2
         assert "cannot use the ledger" in said.complaint
     assert [path.name for path in state.iterdir()] == [FILE_NAME]
+
+
+def test_lost_ledger_is_missed_and_recovered(secagg: Command, federation: Path) -> None:
+    """Without its ledger a member that has released is refused before anything is sent, told how, and then goes on."""
+    alice = federation / "alice"
+    setup = SessionSetup.of(read_plan(federation / "plan.json"), read_roster(alice / "roster.json"))
+    entry = charge(alice / "state", setup, "alice")
+    (alice / "state" / FILE_NAME).unlink()
+    asked = ("client", "--plan", federation / "plan.json", "--server", "localhost:1", "--data", alice / "records.npz",
+             "--policy", alice / "policy.toml", "--state", alice / "state", "--tls", alice, "--dry-run")  # fmt: skip
+    said = secagg(*asked)
+    assert (said.code, "secagg ledger recover --state" in said.complaint) == (2, True)
+    recovered = secagg("ledger", "recover", "--state", alice / "state", "--json", "-")
+    assert (recovered.code, recovered.json["proven"]) == (0, True)
+    assert [row["data_name"] for row in recovered.json["releases"]] == ["alice"]
+    assert Ledger(alice / "state").entries() == (entry,)
+    assert secagg(*asked).code == 0
+    again = secagg("ledger", "recover", "--state", alice / "state")
+    assert (again.code, "names a release that its ledger lacks" in again.complaint) == (2, True)

@@ -55,6 +55,69 @@ def test_scale_and_classes(tmp_path):
     assert data.test is None
 
 
+@pytest.mark.parametrize("tolerant", [False, True])
+@pytest.mark.parametrize(
+    ("names", "labels", "expected"),
+    [
+        (["dog", "cat"], [0, 1, 1], [1, 0, 0]),
+        (["cat", "dog", "owl"], [0, 1, 2], [0, 1, 2]),
+        (["owl", "cat", "dog"], [0, 1, 2], [2, 0, 1]),
+        (["dog"], [0, 0, 0], [1, 1, 1]),
+        (["owl", "dog"], [1, 0, 1], [1, 2, 1]),
+        (None, [0, 1, 2], [0, 1, 2]),
+    ],
+    ids=str,
+)
+def test_labels_count_in_the_classes_of_the_plan(tmp_path, names, labels, expected, tolerant):
+    """A file's class names, in whatever order and however many of the plan's, decide what its labels mean there."""
+    named = {"classes": np.array(names)} if names else {}
+    path = saved(tmp_path, features=FEATURES[: len(labels)], labels=np.array(labels, dtype=np.int64), **named)
+    data = open_dataset(path, classes=("cat", "dog", "owl"), split=False, tolerant=tolerant)
+    assert data.train.labels.tolist() == expected
+    if names:
+        assert data.classes == ("cat", "dog", "owl")
+
+
+def test_bad_labels_stay_bad_under_the_classes_of_the_plan(tmp_path):
+    """A label that names no class of the file is a bad record, and never one of another class of the plan."""
+    path = saved(tmp_path, features=FEATURES[:4], labels=np.array([0, -1, 2, 1]), classes=np.array(["dog", "cat"]))
+    data = open_dataset(path, classes=("cat", "dog", "owl"), split=False, tolerant=True)
+    assert data.train.labels.tolist() == [1, -1, -1, 0]
+    with pytest.raises(BadRecord, match="the label is -1"):
+        open_dataset(path, classes=("cat", "dog", "owl"), split=False)
+
+
+@pytest.mark.parametrize(
+    ("labels", "tolerant"), [([], True), ([0, 0], True), ([2, 2], True), ([0, 0], False), ([2, 2], False)], ids=str
+)
+@pytest.mark.parametrize("unknown", ["eel", "Cat", "cat ", "0"])
+def test_file_that_names_another_class_is_refused_as_a_whole(tmp_path, labels, unknown, tolerant):
+    """A class name that is none of the plan's is the file's fault, whichever records are of that class."""
+    features, names = FEATURES[: len(labels)], np.array(["dog", "cat", unknown])
+    path = saved(tmp_path, features=features, labels=np.array(labels, dtype=np.int64), classes=names)
+    with pytest.raises(
+        BadInput, match=rf"names the classes {unknown}, which are none of the plan's; .*cat, dog"
+    ) as refusal:
+        open_dataset(path, classes=("cat", "dog"), split=False, tolerant=tolerant)
+    assert not isinstance(refusal.value, BadRecord)
+
+
+def test_class_named_twice_is_refused(tmp_path):
+    """Two labels under one name could not be told apart."""
+    with pytest.raises(BadInput, match="names a class twice"):
+        open_dataset(saved(tmp_path, features=FEATURES, labels=LABELS, classes=np.array(["a", "b", "a", "c"])))
+
+
+def test_named_data_set_brings_its_names(tmp_path):
+    """The digits are found among a plan's classes in any order, and refused under names of other things."""
+    digits = [str(digit) for digit in range(10)]
+    plain = open_dataset("digits", split=False)
+    turned = open_dataset("digits", split=False, classes=digits[::-1])
+    assert (turned.train.labels == 9 - plain.train.labels).all()
+    with pytest.raises(BadInput, match="digits names the classes 0, 1"):
+        open_dataset("digits", split=False, classes=[f"class {digit}" for digit in range(10)])
+
+
 def test_domains_become_a_column(tmp_path):
     """Several named groups are pooled, each split on its own, and the column `domain` tells them apart."""
     path = saved(

@@ -122,6 +122,32 @@ def test_classes_of_a_plan_fix_the_labels(tmp_path):
         opened(tmp_path, classes=("cat", "dog"))
 
 
+@pytest.mark.parametrize("layout", ["{}", "north/{}"])
+def test_folder_without_its_last_image_is_one_without_records(tmp_path, layout):
+    """Where a plan fixes size and classes, taking the only record away leaves a data set, of no record."""
+    image = tmp_path / layout.format("cat") / "1.png"
+    draw(image)
+    (tmp_path / layout.format("dog")).mkdir()
+    found = []
+    for _ in range(2):
+        data = opened(tmp_path, image_size=(6, 4, 3), classes=("cat", "dog"), tolerant=True)
+        found.append((len(data.train), data.train.inputs.shape[1:], data.classes, set(data.train.columns)))
+        image.unlink(missing_ok=True)
+    assert [each[0] for each in found] == [1, 0]
+    assert found[0][1:] == found[1][1:]
+
+
+@pytest.mark.parametrize(
+    "given", [{"tolerant": True}, {"tolerant": True, "image_size": (6,), "classes": ("cat", "dog")},
+              {"image_size": (6, 4, 3), "classes": ("cat", "dog")}, {"tolerant": True, "image_size": (6, 4, 3)}]
+)  # fmt: skip
+def test_folder_without_an_image_is_refused_where_nothing_says_what_it_holds(tmp_path, given):
+    """Without noise, a size or classes, a folder in which no image is found is refused."""
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(BadInput, match="holds no image"):
+        opened(tmp_path, **given)
+
+
 def claimed(width, height):
     """A PNG of a few bytes whose header claims a size."""
 

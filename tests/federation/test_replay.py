@@ -1,23 +1,16 @@
-"""Nobody is made to release the same data twice: not by a lost folder, a lost memory, or another unit or adjacency."""
+"""Nobody is made to release the same data twice: not by a lost folder or a lost memory."""
 
 import asyncio
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from secagg.errors import PlanRefused
 from secagg.federation import session_folder
-from secagg.ledger import Ledger, Release, SpentCurve
-from secagg.policy import Budget
-from secagg.privacy.rdp import gaussian_curve
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, Journal, read_transcript
 from tests.federation.rounds import Cast, Play
-
-TOTAL_ONE = Budget(max_epsilon_total=1.0, delta=1e-5, may_repeat=False)
 
 
 @pytest.fixture(scope="module")
@@ -86,35 +79,3 @@ def test_heads_of_a_client_begin_with_a_salt(finished: Cast) -> None:
         salts.append(record.content)
     assert len(set(salts)) == 2
     assert {len(salt) for salt in salts} == {32}
-
-
-def release(number: int, unit: str, adjacency: str, mu: float) -> Release:
-    """A plan of μ under add-remove; replacing costs twice that, a silo is covered only by a silo's promise."""
-    curves = [
-        SpentCurve("record", "add-remove", gaussian_curve(mu)),
-        SpentCurve("record", "replace-one", gaussian_curve(2 * mu)),
-    ]
-    if unit == "silo":
-        curves += [SpentCurve("silo", adjacency, gaussian_curve(mu))]
-    own = next(each.curve for each in curves if (each.unit, each.adjacency) == (unit, adjacency))
-    return Release(
-        "heart", bytes([number]) * 32, bytes([number]) * 32, unit, adjacency, own.epsilon(1e-5), 1e-5, tuple(curves)
-    )
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [(("record", "replace-one"), ("record", "add-remove")), (("silo", "add-remove"), ("record", "add-remove"))],
-)
-def test_another_unit_or_adjacency_does_not_reset_the_budget(
-    tmp_path: Path, first: tuple[str, str], second: tuple[str, str]
-) -> None:
-    """What was promised before must still hold after the next plan: its total in its own terms counts as well."""
-    ledger = Ledger(tmp_path)
-    ledger.record(release(1, *first, 0.12), TOTAL_ONE)
-    later = release(2, *second, 0.12)
-    assert later.epsilon < 1
-    with pytest.raises(PlanRefused, match="max_epsilon_total"):
-        ledger.record(later, TOTAL_ONE)
-    assert len(ledger.entries()) == 1
-    ledger.record(later, replace(TOTAL_ONE, max_epsilon_total=math.inf, may_repeat=True))

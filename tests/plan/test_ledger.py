@@ -436,15 +436,134 @@ def test_ledger_is_created_only_where_asked(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE releases (data_name TEXT)", "PRAGMA user_version = 4"])
+@pytest.mark.parametrize("statement", ["CREATE TABLE releases (data_name TEXT)", "PRAGMA user_version = 5"])
 @pytest.mark.parametrize("create", [True, False])
 def test_other_versions_are_refused(tmp_path: Path, statement: str, create: bool) -> None:
     """A ledger of an older or unknown schema is named with its version, and left as it is."""
     database(tmp_path, statement)
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(BadInput, match=r"schema version [04], this program reads 3"):
+    with pytest.raises(BadInput, match=r"schema version [05], this program reads 4"):
         Ledger(tmp_path, create=create)
     assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+VERSION_3 = Path(__file__).with_name("ledger_version_3.sql")
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """A ledger of version 3: μ 0.25 on ./heart, 0.1 on Heart and a hidden space, everything on decomposed Zürich."""
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    connection.executescript(VERSION_3.read_text(encoding="utf-8"))
+    connection.close()
+    return tmp_path
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_older_ledger_is_carried_over(older: Path, create: bool) -> None:
+    """Every row, head and upload of a ledger of version 3 stays, and what it lacked is chained from then on."""
+    heads = [head for (head,) in database(older, "SELECT head FROM releases")]
+    ledger = Ledger(older, create=create)
+    assert [entry.head for entry in ledger.entries()] == heads
+    assert ledger.uploads() == tuple(bytes([context]) * 32 for context in (1, 2, 9))
+    assert Ledger(older).record(finite(7), ANYTHING).number == 4
+    unlocked(older, "DELETE FROM uploads WHERE number = 2")
+    with pytest.raises(BadInput, match="row 2 of the uploads"):
+        Ledger(older).uploads()
+
+
+def test_what_was_spent_under_another_spelling_still_counts(older: Path) -> None:
+    """Rows that an older ledger keeps under names of their own are spent on the data set that they all name."""
+    ledger, together = Ledger(older), gaussian_curve(0.25) + gaussian_curve(0.1)
+    for name in ("heart", "HEART", "heart/v9", "\uff48eart"):
+        assert ledger.spent(name, *PROMISE) == together
+    assert ledger.spent("Zürich", *PROMISE) is None
+    assert ledger.spent("other", *PROMISE) == RdpCurve((0.0,) * len(together.values))
+    with pytest.raises(PlanRefused, match=r"heart has spent .* in 2 other"):
+        ledger.record(finite(8, data_name="heart"), allowed(together.epsilon(DELTA)))
+
+
+def test_row_that_names_no_data_set_counts_for_all(tmp_path: Path) -> None:
+    """A row under a name of which nothing is left, as older policies took, is charged to every data set."""
+    ledger = Ledger(tmp_path)
+    ledger.record(finite(1, data_name="."), ANYTHING)
+    assert ledger.spent("heart", *PROMISE) == finite().curve(*PROMISE)
+    with pytest.raises(PlanRefused):
+        ledger.record(finite(2, data_name="heart"), allowed(finite().epsilon))
+
+
+def test_uploads_are_remembered_once(tmp_path: Path) -> None:
+    """Whether a vector of a session may have left is kept, in order, and marking it again changes nothing."""
+    contexts = [bytes([number]) * 32 for number in (7, 3, 5)]
+    for context in (*contexts, *contexts):
+        Ledger(tmp_path).begin_upload(context)
+    assert Ledger(tmp_path).uploads() == tuple(contexts)
+    assert all(Ledger(tmp_path).has_uploaded(context) for context in contexts)
+    assert not Ledger(tmp_path).has_uploaded(bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("row", "statement"),
+    [
+        (1, "DELETE FROM uploads WHERE number = 1"),
+        (2, "DELETE FROM uploads WHERE number = 2"),
+        (3, "DELETE FROM uploads WHERE number = 3"),
+        (1, "DELETE FROM uploads"),
+        (2, "UPDATE uploads SET context = zeroblob(32) WHERE number = 2"),
+        (2, "UPDATE uploads SET context = 'text' WHERE number = 2"),
+        (2, "UPDATE uploads SET head = zeroblob(32) WHERE number = 2"),
+        (1, "UPDATE uploads SET number = -1 WHERE number = 2"),
+        (3, "UPDATE uploads SET number = 4 WHERE number = 3"),
+    ],
+)
+def test_edited_upload_is_found(tmp_path: Path, row: int, statement: str) -> None:
+    """A session whose row among the uploads was changed or deleted is not answered again unnoticed."""
+    ledger = Ledger(tmp_path)
+    for number in (1, 2, 3):
+        ledger.begin_upload(bytes([number]) * 32)
+    unlocked(tmp_path, statement)
+    for ask in (ledger.uploads, lambda: ledger.has_uploaded(bytes(32)), lambda: ledger.begin_upload(bytes(32))):
+        with pytest.raises(BadInput, match=f"row {row} of the uploads in the ledger .* was changed or is missing"):
+            ask()
+
+
+def test_all_adjacencies_of_what_was_promised_are_composed(tmp_path: Path) -> None:
+    """A plan is refused where an earlier plan's promise, for other neighbours than its own, would be overspent.
+
+    The earlier one promised ε ≤ 1 to neighbours that differ in one replaced record; the plan, judged by its own
+    neighbours alone, would fit.
+    """
+    replaced = {"adjacency": "replace-one", "epsilon": 1.0, "curves": spread(0.12)}
+    first, second = finite(1, **replaced), finite(2, epsilon=0.5, curves=spread(0.12))
+    budget, ledger = allowed(1.0), Ledger(tmp_path)
+    ledger.record(first, budget)
+    assert (
+        total_epsilon([first, second], *PROMISE, DELTA)
+        <= 1
+        < total_epsilon([first, second], "record", "replace-one", DELTA)
+    )
+    for attempt in (ledger.check, ledger.record):
+        with pytest.raises(PlanRefused, match=r"more than 1\.0 \(delta 1e-05, replace-one, record level\)"):
+            attempt(second, budget)
+    assert rows(tmp_path) == 1
+
+
+def test_all_units_of_what_was_promised_are_composed(tmp_path: Path) -> None:
+    """A promise to whole silos binds a later plan that promises something to records alone."""
+    silo = SpentCurve("silo", "add-remove", gaussian_curve(0.2))
+    first = finite(1, unit="silo", epsilon=1.0, curves=(*spread(0.05), silo))
+    ledger = Ledger(tmp_path)
+    ledger.record(first, allowed(1.0))
+    with pytest.raises(PlanRefused, match="silo level"):
+        ledger.record(finite(2, mu=0.05), allowed(1.0))
+
+
+def spread(mu: float) -> tuple[SpentCurve, SpentCurve]:
+    """The curves of records whose replacement moves a sum twice as far as their absence."""
+    return (
+        SpentCurve("record", "add-remove", gaussian_curve(mu)),
+        SpentCurve("record", "replace-one", gaussian_curve(2 * mu)),
+    )
 
 
 PROCESS = """

@@ -1,14 +1,21 @@
 """The policy: every line can refuse, all refusals are listed at once, and the defaults are careful."""
 
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import unicodedata
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from methods import METHODS
+from methods.method import Parameters, Sum
+from methods.prototypes import Prototypes
 from secagg.errors import BadInput, PlanRefused
+from secagg.parties import SessionSetup
 from secagg.policy import Budget, Policy, data_set, read_policy
 from tests.plan.federation_files import fewest, small_plan, small_roster
 from tests.plan.federation_files import policy_for as policy_in_part
@@ -19,21 +26,35 @@ FEWEST = fewest(PLAN, ROSTER)
 UPLOAD_BYTES = 5_000_000
 
 
+@dataclass(frozen=True)
+class NoisyPlan:
+    """A plan with noise: what differs from `PLAN`."""
+
+    epsilon: float = 0.5
+    delta: float = 1e-6
+    unit: str = "record"
+    adjacency: str = "replace-one"
+    noise: str = "client"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(PLAN, name)
+
+
 def policy_for(plan: Any, **changes: Any) -> Policy:
     """A policy that accepts the plan without noise, but for the changes."""
     return policy_in_part(plan, **{"max_epsilon_total": math.inf, **changes})
 
 
-def refused(policy: Policy, plan: Any = PLAN, survivors: int = FEWEST) -> tuple[str, ...]:
+def refused(policy: Policy, plan: Any = PLAN, survivors: int = FEWEST, record_sums: int = 1) -> tuple[str, ...]:
     """The violated lines."""
     with pytest.raises(PlanRefused) as refusal:
-        policy.check(plan, 4, survivors, UPLOAD_BYTES)
+        policy.check(plan, 4, survivors, UPLOAD_BYTES, record_sums)
     return refusal.value.violations
 
 
 def test_fitting_policy_accepts() -> None:
     """A policy written for the plan accepts it."""
-    policy_for(PLAN).check(PLAN, 4, FEWEST, UPLOAD_BYTES)
+    policy_for(PLAN).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +82,26 @@ def test_each_line_refuses(line: str, change: dict[str, Any]) -> None:
     assert violation.startswith(f"{line}: ")
 
 
+@pytest.mark.parametrize(
+    ("line", "border", "step"),
+    [
+        ("minimum_cohort", FEWEST, 1),
+        ("minimum_honest", FEWEST - PLAN.colluders, 1),
+        ("minimum_colluders", PLAN.colluders, 1),
+        ("max_upload_mib", -(-UPLOAD_BYTES >> 20), -1),
+        ("max_epsilon", 0.5, -0.25),
+        ("max_epsilon_total", 0.5, -0.25),
+        ("max_delta", 1e-6, -1e-7),
+    ],
+)
+def test_each_number_is_a_border(line: str, border: float, step: float) -> None:
+    """What is exactly the policy's number is accepted, the next one beyond it is refused."""
+    plan: Any = NoisyPlan()
+    policy_for(PLAN, **{line: border}).check(plan, 4, FEWEST, UPLOAD_BYTES, 1)
+    (violation,) = refused(policy_for(PLAN, **{line: border + step}), plan)
+    assert violation.startswith(f"{line}: ")
+
+
 def test_all_violations_are_listed_at_once() -> None:
     """A plan that breaks every line is refused with every line, in one message."""
     policy = policy_for(PLAN, roster="00", backbones=(), methods=(), protections=(), results=(), minimum_cohort=9,
@@ -71,7 +112,7 @@ def test_all_violations_are_listed_at_once() -> None:
     assert names == ["roster", "backbones", "methods", "protections", "results", "minimum_cohort", "minimum_honest",
                      "minimum_colluders", "max_upload_mib", "max_epsilon", "max_epsilon_total", "units"]  # fmt: skip
     with pytest.raises(PlanRefused) as refusal:
-        policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES)
+        policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
     assert all(violation in str(refusal.value) for violation in violations)
     assert str(refusal.value).endswith("nothing was sent")
 
@@ -88,7 +129,7 @@ def test_default_refuses_no_protection() -> None:
     plan = small_plan(ROSTER, protection="none")
     (violation,) = refused(policy_for(plan), plan)
     assert violation.startswith("protections: none")
-    policy_for(plan, protections=("none",)).check(plan, 4, FEWEST, UPLOAD_BYTES)
+    policy_for(plan, protections=("none",)).check(plan, 4, FEWEST, UPLOAD_BYTES, 1)
 
 
 @pytest.mark.parametrize("clients", [2, 3])
@@ -104,24 +145,9 @@ def test_colluders_count_against_the_honest() -> None:
     """Survivors minus colluders must not fall below the policy's minimum of honest clients."""
     plan = small_plan(ROSTER, colluders=1)
     survivors = fewest(plan, ROSTER)
-    policy_for(plan, minimum_honest=survivors - 1).check(plan, 4, survivors, UPLOAD_BYTES)
+    policy_for(plan, minimum_honest=survivors - 1).check(plan, 4, survivors, UPLOAD_BYTES, 1)
     (violation,) = refused(policy_for(plan, minimum_honest=survivors), plan, survivors)
     assert violation.startswith("minimum_honest: ")
-
-
-@dataclass(frozen=True)
-class NoisyPlan:
-    """A plan with noise: what differs from `PLAN`."""
-
-    epsilon: float = 0.5
-    delta: float = 1e-6
-    unit: str = "record"
-    adjacency: str = "replace-one"
-    noise: str = "client"
-    method_parameters: Mapping[str, Any] = field(default_factory=dict)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(PLAN, name)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +164,7 @@ class NoisyPlan:
 def test_each_promise_refuses(line: str, plan: Any, change: dict[str, Any]) -> None:
     """A noisy plan fits the defaults; one number or word outside the policy is refused with that line's name."""
     policy = Policy("mine", PLAN.roster.hex(), (PLAN.backbone_digest.hex(),))
-    policy.check(NoisyPlan(), 4, FEWEST, UPLOAD_BYTES)
+    policy.check(NoisyPlan(), 4, FEWEST, UPLOAD_BYTES, 1)
     (violation,) = refused(replace(policy, **change), plan)
     assert violation.startswith(f"{line}: ")
 
@@ -146,21 +172,64 @@ def test_each_promise_refuses(line: str, plan: Any, change: dict[str, Any]) -> N
 def test_plan_without_noise_has_no_adjacency() -> None:
     """No adjacency is asked of a plan that promises nothing."""
     assert PLAN.adjacency == ""
-    policy_for(PLAN, adjacencies=("add-remove",)).check(PLAN, 4, FEWEST, UPLOAD_BYTES)
+    policy_for(PLAN, adjacencies=("add-remove",)).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
 
 
-def test_refinement_without_noise_is_refused() -> None:
-    """Rounds that would each open an exact sum need the policy's word; with noise, or without rounds, they do not."""
-    exact = {"epsilon": math.inf, "delta": 0.0, "adjacency": ""}
-    refining = NoisyPlan(**exact, method_parameters={"refine": 5})
-    (violation,) = refused(policy_for(PLAN), refining)
-    assert violation.startswith("refinement_without_noise: 5 ")
-    policy_for(PLAN, refinement_without_noise=True).check(refining, 4, FEWEST, UPLOAD_BYTES)  # type: ignore[arg-type]
-    assert refused(policy_for(PLAN), NoisyPlan(**exact, method_parameters={"rounds": 3}))[0].startswith(
-        "refinement_without_noise: 3 "
-    )
-    for plan in (NoisyPlan(method_parameters={"refine": 5}), NoisyPlan(**exact, method_parameters={"refine": 0})):
-        policy_for(PLAN).check(plan, 4, FEWEST, UPLOAD_BYTES)  # type: ignore[arg-type]
+def test_further_sums_without_noise_are_refused() -> None:
+    """Every exact sum after the first needs the policy's word, however many there are; noisy ones do not."""
+    for sums in (2, 31):
+        (violation,) = refused(policy_for(PLAN), PLAN, record_sums=sums)
+        assert violation.startswith(f"refinement_without_noise: {sums - 1} more exact sums ")
+    policy_for(PLAN, refinement_without_noise=True).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 31)
+    policy_for(PLAN).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
+    policy_for(PLAN).check(NoisyPlan(), 4, FEWEST, UPLOAD_BYTES, 31)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Stepping(Prototypes):
+    """A method that sums the same records again in every step, whatever the parameter is called."""
+
+    steps: int = 30
+
+    @property
+    def parameters(self) -> Parameters:
+        """`steps`."""
+        return {"steps": self.steps}
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        """The same sum, `steps` times."""
+        (once,) = super().sums(dimension, classes, levels)
+        return (replace(once, times=self.steps),)
+
+
+def test_sums_are_counted_by_the_rounds_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that opens 30 exact sums is refused by the default policy, though no parameter has a known name."""
+    monkeypatch.setitem(METHODS, "stepping", Stepping)  # type: ignore[arg-type]
+    for steps, further in ((30, 29), (2, 1)):
+        plan = small_plan(ROSTER, method="stepping", parameters=(("steps", steps),))
+        with pytest.raises(PlanRefused) as refusal:
+            SessionSetup.of(plan, ROSTER).check(policy_for(plan, methods=("stepping",)))
+        (violation,) = refusal.value.violations
+        assert violation.startswith(f"refinement_without_noise: {further} more")
+    once = small_plan(ROSTER, method="stepping", parameters=(("steps", 1),))
+    SessionSetup.of(once, ROSTER).check(policy_for(once, methods=("stepping",)))
+
+
+@pytest.mark.parametrize(
+    ("choices", "sums"),
+    [
+        ({}, 1),
+        ({"class_gate": 1}, 1),
+        ({"parameters": (("refine", 5),), "radius": None}, 6),
+        ({"parameters": (("refine", 5),), "radius": None, "class_gate": 1}, 6),
+        ({"method": "mpft", "parameters": (("sampling", "cluster"), ("slots", 2), ("rounds", 3))}, 4),
+        ({"method": "fedtc", "parameters": (("threshold", 0.5),)}, 2),
+    ],
+    ids=str,
+)
+def test_every_sum_about_records_counts(choices: dict[str, Any], sums: int) -> None:
+    """First sums, refinement, clustering and thresholds are about records; a census counts clients."""
+    assert SessionSetup.of(small_plan(ROSTER, **choices), ROSTER).record_sums == sums
 
 
 def test_budget_is_read_from_the_policy() -> None:
@@ -189,11 +258,81 @@ def test_file_gives_the_policy_back(tmp_path: Path) -> None:
         assert read_policy(path) == policy
 
 
-@pytest.mark.parametrize("name", ["line\nbreak", "tab\there", "nul\0", "bell\x07", "del\x7f"])
-def test_control_characters_in_a_name_survive(tmp_path: Path, name: str) -> None:
-    """Whatever the data set is called, the written file can be read back."""
-    (tmp_path / "policy.toml").write_text(policy_for(PLAN, data_name=name).to_toml(), encoding="utf-8")
-    assert read_policy(tmp_path / "policy.toml").data_name == name
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "line\nbreak",
+            "tab\there",
+            "nul\0",
+            "bell\x07",
+            "del\x7f",
+            "esc\x1b[8m",
+            "c1\x9b",
+            "heart\u200b",
+            "he\u00adart",
+        ),
+        *(
+            "\u202etraeh",
+            "heart\u2066",
+            "\ufeffheart",
+            "heart\ufe0f",
+            "he\u034fart",
+            "heart\u3164",
+            "he\xa0art",
+            "a\u2028b",
+        ),
+        *("", " ", ".", "./heart", "/heart", "heart/", "heart//v2", "heart/./v2", "../heart", "heart/..", "heart/ /v2"),
+        *("\uff0fheart", "heart\uff0f\uff0e\uff0fv2"),
+    ],
+    ids=ascii,
+)
+def test_name_that_shows_otherwise_than_it_is_is_refused(tmp_path: Path, name: str) -> None:
+    """A data set's name with what cannot be seen, or with empty or dotted parts, is refused with a remedy."""
+    text = HEADER.replace('"x"', json.dumps(name).replace("\x7f", "\\u007f"))
+    (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
+    for attempt in (lambda: read_policy(tmp_path / "policy.toml"), lambda: policy_for(PLAN, data_name=name)):
+        with pytest.raises(BadInput, match=r"the name of the data set .*; write plain words, and a version"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Z\u00fcrich", "Zu\u0308rich"),
+        ("Z\u00fcrich", "ZU\u0308RICH/v2"),
+        ("heart", "\uff48\uff25art"),
+        ("heart/v2", "heart\uff0fv3"),
+        ("final", "\ufb01nal"),
+        ("my heart", " My  Heart "),
+        ("stra\u00dfe", "STRASSE"),
+        ("\u03c3\u03c2", "\u03a3\u03a3"),
+        ("\u1fb3", "\u1fbc"),
+    ],
+    ids=ascii,
+)
+def test_every_spelling_has_one_budget(one: str, other: str) -> None:
+    """Composed or decomposed, wide or narrow, in capitals or not, spaced or not: it is the same data set."""
+    assert data_set(one) == data_set(other) != ""
+    assert policy_for(PLAN, data_name=one).data_name == one
+    assert policy_for(PLAN, data_name=other).data_name == other
+
+
+@pytest.mark.parametrize(
+    "name", ["./heart", "/heart", "heart\u200b", "he\u00adart", "heart/", "//heart/v2", "../heart"], ids=ascii
+)
+def test_names_that_older_policies_took_are_of_the_same_data_set(name: str) -> None:
+    """What a name of an old ledger row shows is the data set that it is charged to."""
+    assert data_set(name) == "heart"
+
+
+@given(st.text(max_size=12))
+def test_data_set_of_a_data_set_is_itself(name: str) -> None:
+    """The key is stable: it, every normal form of the name, and its folded form have it too."""
+    key = data_set(name)
+    assert data_set(key) == key
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        assert data_set(unicodedata.normalize(form, key)) == key
 
 
 HEADER = '[data]\nname = "x"\n[accept]\nroster = "00"\nbackbones = []\n'

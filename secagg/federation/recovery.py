@@ -1,0 +1,146 @@
+"""A ledger that was lost: what the transcripts beside it say that it must hold, and how it is written again.
+
+A client's transcript holds the plan, the policy that named its data set, and the head of the ledger after the plan's
+row. The row follows from plan and policy alone, and a head covers its row and all before it: rows that give every head
+again are the lost ones, and none is missing between them. Where they do not, rows are missing, nobody knows about which
+data set, and every data set that the transcripts name counts as spent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from secagg.errors import BadInput, SecaggError, TranscriptInvalid
+from secagg.federation.storage import folder_name
+from secagg.ledger import FILE_NAME, START, Entry, Ledger, Release, head_after
+from secagg.parties import SessionSetup
+from secagg.parties.transcripts import setup_of
+from secagg.policy import Budget, data_set
+from secagg.privacy import Unit
+from secagg.transcript import FILE_NAME as TRANSCRIPT
+from secagg.transcript import read_transcript
+
+_ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One row of a ledger, as the transcript in a session's folder names it: `head` is the ledger's after it."""
+
+    folder: Path
+    data_name: str
+    plan: bytes
+    head: bytes
+
+    def setup(self) -> SessionSetup | None:
+        """Return the session; None where this program does not read its plan any more."""
+        try:
+            return setup_of(read_transcript(self.folder / TRANSCRIPT, torn_tail_allowed=True))[0]
+        except SecaggError:
+            return None
+
+
+def release_of(setup: SessionSetup, data_name: str) -> Release:
+    """What a whole plan costs a data set: one row of the ledger."""
+    plan = setup.plan
+    return Release(
+        data_name, plan.session, plan.digest, plan.unit, plan.adjacency, plan.epsilon, plan.delta, setup.spent()
+    )
+
+
+def open_ledger(state: Path) -> Ledger:
+    """Open or create the ledger of a client's folder.
+
+    Raises BadInput where a transcript beside it names a row that it lacks, as when the file is gone.
+    """
+    path = state / FILE_NAME
+    ledger = Ledger(state) if path.exists() else None
+    if lost := _lost(state, ledger):
+        problem = f"the ledger {path} lacks" if ledger is not None else f"there is no ledger {path}, but there are"
+        raise BadInput(
+            f"{problem} releases that transcripts beside it name (in {lost[0].folder.name} for one)",
+            remedy=f"bring it back from a backup, or write it again: secagg ledger recover --state {state}",
+        )
+    return ledger if ledger is not None else Ledger(state)
+
+
+def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
+    """Enter what the ledger lacks; return the new rows, and whether they are proven to be the lost ones.
+
+    Where they are not, every data set that transcripts or ledger name is charged with an exact sum. Raises BadInput
+    where nothing is lost.
+    """
+    lost = _lost(state, Ledger(state) if (state / FILE_NAME).exists() else None)
+    if not lost:
+        raise BadInput(f"no transcript in {state} names a release that its ledger lacks", remedy="use it as it is")
+    ledger = Ledger(state)
+    setups = {each.folder: each.setup() for each in lost}
+    known = [(each.head, release_of(setup, each.data_name)) for each in lost if (setup := setups[each.folder])]
+    proven = _proven(ledger.entries(), known) if len(known) == len(lost) else None
+    releases = _exact_sums(ledger.entries(), lost) if proven is None else proven
+    rows = [ledger.record(release, _ANYTHING) for release in releases]
+    for setup in filter(None, setups.values()):
+        ledger.begin_upload(setup.context.plan)
+    return rows, proven is not None
+
+
+def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Release]:
+    """An exact sum about every data set, for each of its lost plans; a plan's digest stands for its session too."""
+    named = {data_set(each.data_name) for each in lost}
+    others = {data_set(each.release.data_name): each.release.data_name for each in entries}
+    charged = [(each.data_name, each.plan) for each in lost]
+    charged += [(name, lost[0].plan) for key, name in others.items() if key not in named]
+    return [Release(name, plan, plan, Unit.RECORD, "", math.inf, 0.0, ()) for name, plan in dict.fromkeys(charged)]
+
+
+def _proven(entries: Sequence[Entry], known: Sequence[tuple[bytes, Release]]) -> list[Release] | None:
+    """The releases in the one order in which they continue the chain through their heads; None where there is none."""
+    head, left, ordered = entries[-1].head if entries else START, dict(known), list[Release]()
+    while left:
+        number = len(entries) + len(ordered) + 1
+        following = [each for each, release in left.items() if head_after(head, number, release) == each]
+        if not following:
+            return None
+        (head,) = following
+        ordered.append(left.pop(head))
+    return ordered
+
+
+def _lost(state: Path, ledger: Ledger | None) -> list[Charge]:
+    """The rows that transcripts name and the ledger, if there is one, does not have.
+
+    A session that the ledger has among its uploads is not looked into: its row was written before.
+    """
+    uploads, entries = (ledger.uploads(), ledger.entries()) if ledger is not None else ((), ())
+    known = {folder_name(context) for context in uploads}
+    rows = {(data_set(entry.release.data_name), entry.release.plan) for entry in entries}
+    found = (
+        charge
+        for path in sorted(state.glob(f"*/{TRANSCRIPT}"))
+        if path.parent.name not in known
+        for charge in _charges(path)
+    )
+    return [charge for charge in found if (data_set(charge.data_name), charge.plan) not in rows]
+
+
+def _charges(transcript: Path) -> Iterator[Charge]:
+    """What a transcript says that the ledger was charged with. Raises BadInput for one that does not tell."""
+    plan = name = None
+    try:
+        for record in read_transcript(transcript, torn_tail_allowed=True):
+            if record.kind == "plan":
+                plan = hashlib.sha256(record.content).digest()
+            elif record.kind == "policy":
+                name = str(tomllib.loads(record.content.decode())["data"]["name"])
+            elif record.kind == "ledger" and plan is not None and name is not None:
+                yield Charge(transcript.parent, name, plan, record.content)
+    except (TranscriptInvalid, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{transcript} does not tell what it was charged with ({error})",
+            remedy="bring it back from a backup; to move its folder away is to forget what it released",
+        ) from None

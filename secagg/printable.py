@@ -1,0 +1,31 @@
+"""Text of others on screens and in logs: what cannot be shown, or would not be seen, never gets there as it is.
+
+Control characters move a terminal's cursor, format characters turn the direction of writing (U+202E) or hide
+(U+200B): either can forge what a person reads before consenting.
+"""
+
+from __future__ import annotations
+
+_RANGES = ((0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
+_INVISIBLE = {0x034F, 0x3164, 0xFFA0} | {code for low, high in _RANGES for code in range(low, high + 1)}
+"""Letters and marks that show nothing: Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt) outside C*."""
+
+
+def is_printable(text: str) -> bool:
+    """Whether every character shows and stands where it is: no control, format, private or unassigned one.
+
+    Nor any space but U+0020, a line or paragraph break, or a letter that shows nothing.
+    """
+    return text.isprintable() and _INVISIBLE.isdisjoint(map(ord, text))
+
+
+def escaped(text: str) -> str:
+    r"""The text on one line, every character that `is_printable` refuses as Python writes it: \n, \x1b, \u202e."""
+    if is_printable(text):
+        return text
+    return "".join(each if is_printable(each) else each.encode("unicode_escape").decode() for each in text)
+
+
+def first_unprintable(text: str) -> str | None:
+    """The first character that cannot be shown, as Unicode calls it ("U+001B"); None when there is none."""
+    return next((f"U+{ord(each):04X}" for each in text if not is_printable(each)), None)
