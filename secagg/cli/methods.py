@@ -1,25 +1,38 @@
-"""`secagg methods`: what can be summed, and what it is compared with."""
+"""`secagg methods`: what can be summed, what it is compared with, and whether it does what it declares."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from methods import METHODS, method_named
+import typer
+
+from methods import METHODS, method_named, parameters_of
 from methods.baselines import BASELINES, DpSgd
+from methods.declaration import check_declaration
+from methods.method import Method
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.options import ParametersOption
 from secagg.experiments.baselines import DP_SGD
+from secagg.statistics import Grid, Normalisation
 
 SMALL = (2, 2, 4)
 """A dimension, a number of classes and of levels that show a method's blocks."""
+TRIED = (8, 10, Grid(1.0, 1 << 10, normalisation=Normalisation.CENTRED_UNIT))
+"""A dimension, a number of classes and a grid on which `check` tries a method; plans try it on their own."""
+
+app = typer.Typer(invoke_without_command=True)
 
 
-def methods(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+@app.callback()
+def methods(context: typer.Context, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
     """List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.
 
     A method runs under every protection, a baseline under none, for the reason that it gives.
     """
+    if context.invoked_subcommand is not None:
+        return
     known = {name: _method(name) for name in METHODS}
     baselines = {
         DP_SGD: {"leaves": "every record: somebody trusted has them all", "parameters": asdict(DpSgd())},
@@ -34,11 +47,36 @@ def methods(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
     Speaker(quiet=quiet, json_to=json_to).result({"methods": known, "baselines": baselines}, text)
 
 
+@app.command("check")
+def check(
+    name: Annotated[str | None, typer.Argument(help="The method; default: every one.")] = None,
+    parameters: ParametersOption = "",
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Try a method on extreme records, alone and together, and refuse it where it breaks what it declares.
+
+    Held are the blocks' shapes and integers, the bound of an entry, how far one record moves them, and that the blocks
+    of several records are the sum of each one's. Every plan tries its method in the same way before it is made.
+    """
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    checked = {}
+    for each in METHODS if name is None else (name,):
+        method = method_named(each, parameters_of(each, {}, parameters))
+        check_declaration(method, *TRIED)
+        checked[each] = {"blocks": _blocks(method), "parameters": method.parameters}
+    rows = [(each, ", ".join(found["blocks"])) for each, found in checked.items()]
+    speaker.result({"checked": checked}, two_columns("Does what it declares", rows))
+
+
+def _blocks(method: Method) -> list[str]:
+    return [block.name for kind in method.sums(*SMALL) for block in kind.blocks]
+
+
 def _method(name: str) -> dict[str, Any]:
-    kinds = method_named(name).sums(*SMALL)
     return {
         "title": (sys.modules[METHODS[name].__module__].__doc__ or name).splitlines()[0],
-        "blocks": [block.name for kind in kinds for block in kind.blocks],
+        "blocks": _blocks(method_named(name)),
         "parameters": method_named(name).parameters,
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from methods import method_named
+from methods.declaration import check_declaration
 from methods.gate import GATE
 from methods.method import Sum
 from secagg.data import Schema
@@ -81,7 +82,10 @@ class PlanChoices:
 
 
 def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
-    """A plan for a fresh session. Raises BadInput for choices that do not go together."""
+    """A plan for a fresh session.
+
+    Raises BadInput for choices that do not go together, and for a method that does not do what it declares.
+    """
     try:
         plan = _without_noise(data, roster, choices, randomness)
         if math.isfinite(choices.epsilon):
@@ -89,6 +93,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         SessionSetup.of(plan, roster)
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}") from None
+    parameters = {name: value for name, value in plan.method_parameters.items() if name != GATE}
+    check_declaration(method_named(plan.method, parameters), plan.dimension, len(plan.classes), plan.grid)
     return plan
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import methods
+from methods.baselines import BASELINES
 from secagg.data import open_dataset
 
 PACKAGE = Path(methods.__file__).parent
@@ -46,6 +47,21 @@ def simulated(folder: Path, *arguments: str) -> dict[str, object]:
     assert done.returncode == 0, done.stderr
     content: dict[str, object] = json.loads(done.stdout)
     return content
+
+
+def listed(first: str, last: str) -> list[str]:
+    """The names in the first column of the table between two lines of the README."""
+    text = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    table = text[text.index(first) : text.index(last)]
+    return [
+        name for row in table.splitlines() if row.startswith("| `") for name in re.findall("`(.*?)`", row.split("|")[1])
+    ]
+
+
+def test_tables_list_every_method_and_every_baseline():
+    """The README's two tables name what the registries hold, each once."""
+    assert sorted(listed("# Methods", "## Baselines")) == sorted(methods.METHODS)
+    assert sorted(listed("## Baselines", "## Add one")) == sorted(["dp-sgd", *BASELINES])
 
 
 def test_a_method_is_one_file_and_one_line(installed: Path):

@@ -1,0 +1,271 @@
+"""What a method declares is tried before any plan: bounds, sensitivities, additivity, shapes; planted faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import secagg
+from methods import METHODS, method_named
+from methods.declaration import check_declaration
+from methods.fedcgs import FedCGS
+from methods.method import Examples, Sum
+from methods.prototypes import Prototypes
+from secagg.encoding import Integers
+from secagg.errors import BadInput
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
+from secagg.statistics import Grid, Normalisation
+from tests.cli.command import Command, command
+from tests.experiments.test_simulation import FEATURES, LABELS
+
+GRIDS = (Grid(1.0, 1024, normalisation=Normalisation.CENTRED_UNIT), Grid(8.0), Grid(1.0, 1 << 26))
+Blocks = dict[str, Integers]
+
+
+@dataclass(frozen=True)
+class Faulty(Prototypes):
+    """Prototypes, with one thing wrong: what is contributed, or what is declared."""
+
+    name: ClassVar[str] = "faulty"
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        """What prototypes declare."""
+        (kind,) = super().sums(dimension, classes, levels)
+        return (declared(kind, levels),)
+
+    def contribute(self, examples: Examples, classes: int, levels: int) -> Blocks:
+        """What prototypes contribute."""
+        return contributed(super().contribute(examples, classes, levels), examples)
+
+
+def declared(kind: Sum, levels: int) -> Sum:
+    """Replaced by a test."""
+    return kind
+
+
+def contributed(blocks: Blocks, examples: Examples) -> Any:
+    """Replaced by a test."""
+    return blocks
+
+
+def without(blocks: Blocks, name: str) -> Blocks:
+    """The blocks but for one."""
+    return {key: block for key, block in blocks.items() if key != name}
+
+
+def centred(blocks: Blocks, examples: Examples) -> Blocks:
+    """Class sums of records from which the mean of the batch was taken."""
+    mean = examples.records.sum(axis=0) // max(len(examples), 1)
+    return {**blocks, "class_sums": blocks["class_sums"] - np.outer(blocks["counts"], mean)}
+
+
+def overwritten(blocks: Blocks, examples: Examples) -> Blocks:
+    """Class sums by `sums[labels] += records`, which keeps one record of each class."""
+    sums = np.zeros_like(blocks["class_sums"])
+    sums[examples.labels] += examples.records
+    return {**blocks, "class_sums": sums}
+
+
+def by_place(blocks: Blocks, examples: Examples) -> Blocks:
+    """The first of several records counts for one more, at the cost of the last."""
+    counts = blocks["counts"].copy()
+    if len(examples) > 1:
+        counts[examples.labels[0]] += 1
+        counts[examples.labels[-1]] -= 1
+    return {**blocks, "counts": counts}
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: f"{grid.levels} levels")
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        *((name, {}) for name in METHODS),
+        ("fedcgs", {"refine": 2}),
+        ("fedtc", {"threshold": 0.5}),
+        ("fedtc", {"keep": 0.5}),
+        ("mpft", {"sampling": "cluster", "slots": 3, "rounds": 2}),
+        ("mpft", {"domains": "art+photo", "slots": 2}),
+    ],
+    ids=str,
+)
+def test_packaged_methods_do_what_they_declare(name: str, parameters: Mapping[str, Any], grid: Grid) -> None:
+    """Every method of the registry passes in all its kinds of sums, on every grid."""
+    for dimension, classes in ((64, 10), (1, 2)):
+        check_declaration(method_named(name, parameters), dimension, classes, grid)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (lambda b, _: {**b, "class_sums": 3 * b["class_sums"]}, "adds 3072 to an entry of class_sums, .* 1024"),
+        (lambda b, _: {**b, "counts": b["counts"] + 1}, "adds 2 to an entry of counts, declared bound 1"),
+        (lambda b, _: {**b, "counts": np.minimum(b["counts"], 1)}, "counts of 48 records is not the sum"),
+        (lambda b, _: {**b, "counts": b["counts"] // 2 * 2}, "counts of .* records is not the sum"),
+        (centred, "class_sums of .* records is not the sum"),
+        (overwritten, "class_sums of .* records is not the sum"),
+        (by_place, "counts of .* records is not the sum"),
+        (lambda b, _: {**b, "class_sums": b["class_sums"].astype(float)}, "block class_sums is int64 .* got float64"),
+        (lambda b, _: {**b, "class_sums": b["class_sums"].T}, "block class_sums is int64 of shape"),
+        (lambda b, _: without(b, "counts"), "the layout holds the blocks"),
+        (lambda b, _: {**b, "more": b["counts"]}, "the layout holds the blocks"),
+        (lambda b, _: None, "contribute fails on 1 records with TypeError"),
+        (lambda b, e: {**b, "counts": b["counts"] * int(e.labels[0] >= 0)}, "fails on 0 records with IndexError"),
+    ],
+    ids=["thrice", "counts of one more", "bounded", "even", "centred", "overwritten", "by place", "floats", "turned",
+         "missing", "surplus", "nothing", "empty client"],
+)  # fmt: skip
+def test_contribution_that_breaks_its_declaration(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Blocks, Examples], Any], words: str
+) -> None:
+    """A contribution beyond its bound, not additive, or of another form is refused with the block and both numbers."""
+    check_declaration(Faulty(), 64, 10, GRIDS[0])
+    monkeypatch.setitem(globals(), "contributed", fault)
+    with pytest.raises(BadInput, match=f"method faulty breaks its declaration: .*{words}"):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def test_a_fault_may_pass_over_single_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contribution that drops equal records is refused, though every record is right alone."""
+
+    def once(blocks: Blocks, examples: Examples) -> Blocks:
+        """Each different record counts once."""
+        rows = np.column_stack([examples.records, examples.labels])
+        first = np.unique(rows, axis=0, return_index=True)[1]
+        return Prototypes().contribute(examples.take(first), len(blocks["counts"]), 1024)
+
+    monkeypatch.setitem(globals(), "contributed", once)
+    with pytest.raises(BadInput, match="counts of 96 records is not the sum"):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def bounded(kind: Sum, name: str, bound: int) -> Sum:
+    """The same with another bound of a block."""
+    return replace(kind, blocks=tuple(replace(b, bound=bound) if b.name == name else b for b in kind.blocks))
+
+
+def sensed(kind: Sum, *names: str, factor: float = 0.1, adjacencies: tuple[Adjacency, ...] = tuple(Adjacency)) -> Sum:
+    """The same with lengths of some blocks declared too small, for some adjacencies."""
+    blocks = kind.sensitivity[Adjacency.ADD_REMOVE].blocks
+    less = tuple(replace(block, l2=factor * block.l2) if block.name in names else block for block in blocks)
+    changed = {each: BlockwiseSensitivity(Unit.RECORD, each, less) for each in adjacencies}
+    return replace(kind, sensitivity={**kind.sensitivity, **changed})
+
+
+@dataclass(frozen=True)
+class Together:
+    """A sensitivity that is right for each block alone, and too small for both: as if one record moved only one."""
+
+    blocks: tuple[BlockSensitivity, ...]
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: Unit = Unit.RECORD
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """The larger of two, which both are reached."""
+        return max(weights[block.name] * block.l2**2 for block in self.blocks)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (lambda kind, levels: bounded(kind, "class_sums", levels - 1), "adds 1024 to an entry of class_sums, .* 1023"),
+        (lambda kind, _: sensed(kind, "class_sums"), "moves class_sums by the length 1024, declared 102.4 .add-remove"),
+        (lambda kind, _: sensed(kind, "counts"), "moves counts by the length 1, declared 0.1 .add-remove"),
+        (
+            lambda kind, _: sensed(kind, "class_sums", factor=0.6, adjacencies=(Adjacency.REPLACE_ONE,)),
+            "moves class_sums by the length 2048, declared 1228.8 .replace-one",
+        ),
+        (
+            lambda kind, _: replace(kind, sensitivity={
+                Adjacency.ADD_REMOVE: Together(kind.sensitivity[Adjacency.ADD_REMOVE].blocks)
+            }),
+            "moves all blocks together, .* length 1.41421, declared 1 .add-remove",
+        ),
+        (lambda kind, _: replace(kind, blocks=kind.blocks[::-1]), "sensitivity for add-remove is of"),
+    ],
+    ids=["bound off by one", "sums", "counts", "replace-one", "together", "order of blocks"],
+)  # fmt: skip
+def test_declaration_below_what_is_contributed(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Sum, int], Sum], words: str
+) -> None:
+    """A bound or a sensitivity that a record reaches beyond is refused with declared and found, per adjacency."""
+    monkeypatch.setitem(globals(), "declared", fault)
+    with pytest.raises(BadInput, match=words):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def test_triangle_counts_twice_beside_its_diagonal() -> None:
+    """A second moment declared as a plain block of its triangle's length is refused: its off-diagonal noise is less."""
+
+    class Plain(FedCGS):
+        """FedCGS whose second moment is declared a little shorter than R²."""
+
+        def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+            """The triangle's length without the doubled entries."""
+            return (sensed(super().sums(dimension, classes, levels)[0], "second_moment", factor=0.99),)
+
+    with pytest.raises(BadInput, match=r"moves second_moment by the length 1.04858e\+06, declared 1.03809e\+06"):
+        check_declaration(Plain(), 64, 10, GRIDS[0])
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_later_sums_are_tried_too(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    """A fault in the gradient of a refinement round is found, though the first sum is right."""
+    from methods.refinement import RefinementRound
+
+    whole = RefinementRound.contribute
+    monkeypatch.setattr(
+        RefinementRound, "contribute", lambda *given: {name: 2 * block for name, block in whole(*given).items()}
+    )
+    with pytest.raises(BadInput, match="gradient"):
+        check_declaration(method_named("fedcgs", {"refine": rounds}), 8, 3, GRIDS[0])
+
+
+def test_every_planned_round_must_come() -> None:
+    """A method that declares more kinds of sums than it has rounds is refused."""
+
+    class Promising(Prototypes):
+        """Two kinds of sums, and no round after the first."""
+
+        def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+            """Prototypes' sum twice."""
+            return super().sums(dimension, classes, levels) * 2
+
+    with pytest.raises(BadInput, match="declares 2 kinds of sums, and no round follows the first 1"):
+        check_declaration(Promising(), 8, 3, GRIDS[0])
+
+
+@pytest.mark.parametrize("promise", [{}, {"epsilon": 1.0, "delta": 1e-5, "adjacency": "add-remove"}], ids=["∞", "1"])
+def test_no_plan_and_no_session_with_a_broken_method(
+    monkeypatch: pytest.MonkeyPatch, promise: Mapping[str, Any]
+) -> None:
+    """A simulation with a planted fault is refused before a session runs, with noise and without."""
+    monkeypatch.setitem(METHODS, Faulty.name, Faulty)  # type: ignore[arg-type]
+    assert secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise).federated is not None
+    monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "class_sums": 3 * b["class_sums"]})
+    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    with pytest.raises(BadInput, match="method faulty breaks its declaration: one record adds"):
+        secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command in this process."""
+    return command(monkeypatch, capsys)
+
+
+def test_command_checks_one_or_all(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`methods check` lists what passed, names what did not with exit code 2, and takes a method's parameters."""
+    assert set(run("methods", "check", "--json", "-").json["checked"]) == set(METHODS)
+    found = run("methods", "check", "fedcgs", "--parameters", "refine=1", "--json", "-").json["checked"]
+    assert found["fedcgs"]["blocks"][-1] == "gradient"
+    assert "unknown method" in run("methods", "check", "magic").complaint
+    monkeypatch.setitem(METHODS, Faulty.name, Faulty)  # type: ignore[arg-type]
+    monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "class_sums": 3 * b["class_sums"]})
+    for arguments in (["faulty"], []):
+        said = run("methods", "check", *arguments)
+        assert said.code == 2
+        assert "one record adds 3072 to an entry of class_sums, declared bound 1024; mend contribute" in said.complaint
