@@ -1,8 +1,7 @@
 """How the command line speaks.
 
 Results go to stdout, everything else to stderr. An error is one line, "secagg: …", with its remedy; no traceback
-unless --debug. `--json -` prints only JSON to stdout. Exit codes: 0 pass, 1 gate failed, 2 usage or bad input,
-3 transcript invalid, 4 inconclusive, 5 session aborted, 70 internal error.
+unless --debug. `--json -` prints only JSON to stdout. `secagg --help` lists the exit codes.
 """
 
 from __future__ import annotations

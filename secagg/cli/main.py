@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import traceback
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+import secagg
 from secagg.cli import (
     adapt,
     audit,
@@ -26,6 +29,7 @@ from secagg.cli import (
     simulate,
     sweep,
 )
+from secagg.cli.streams import streams_without_readers
 from secagg.errors import SecaggError
 
 INTERNAL_ERROR = 70
@@ -37,10 +41,16 @@ _WORDS = (
     ("Value error, ", ""),
 )
 """What typer's parser says of a value, and how we say it."""
+_EXIT_CODES = (
+    "Exit codes: 0 done, or the gate passes; 1 the gate fails; 2 bad input or usage; 3 a transcript does not verify; "
+    "4 inconclusive; 5 session aborted for good; 70 internal error; 75 not now: run the same command again; "
+    "130 interrupted."
+)
 
 app = typer.Typer(
     name="secagg",
     help="Build a classifier head from many members' records; the server learns only their sum.",
+    epilog=_EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -48,9 +58,19 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> None:
+    """Print what a report of a fault should name, and end."""
+    if asked:
+        print(f"secagg {secagg.__version__}, Python {platform.python_version()}, torch {version('torch')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _everywhere(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error arose; goes with every command.")] = False,
+    shown_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Build a classifier head from many members' records; the server learns only their sum."""
     # `main` takes --debug out before commands are parsed, wherever it stands: here it is only documented.
@@ -80,24 +100,30 @@ app.add_typer(ledger.app, name="ledger")
 
 def main() -> None:
     """Run one command; turn every failure into one line and an exit code."""
-    arguments = sys.argv[1:]
+    with streams_without_readers():
+        code = _run(sys.argv[1:])
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """The exit code of one command."""
     debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = app(arguments, prog_name="secagg", standalone_mode=False)
+        code = app([each for each in arguments if each != "--debug"], prog_name="secagg", standalone_mode=False)
         if code == INTERRUPTED:  # typer turns the interrupt into this
             raise KeyboardInterrupt
+        sys.stdout.flush()
     except SecaggError as error:
-        code = _complain(str(error), error.exit_code, debug)
+        return _complain(str(error), error.exit_code, debug)
     except typer.TyperException as error:
-        code = _misused(error.format_message(), debug)
+        return _misused(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
-        code = _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
+        return _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
     except OSError as error:
-        code = _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 2, debug)
+        return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 2, debug)
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)
-        code = _complain(f"internal error: {type(error).__name__}; --debug shows where", INTERNAL_ERROR, debug)
-    sys.exit(code if isinstance(code, int) else 0)
+        return _complain(f"internal error: {type(error).__name__}; --debug shows where", INTERNAL_ERROR, debug)
+    return code if isinstance(code, int) else 0
 
 
 def _misused(text: str, debug: bool) -> int:
