@@ -22,6 +22,7 @@ from secagg.cli import (
     methods,
     pki,
     plan,
+    purge,
     second,
     simulate,
     sweep,
@@ -70,6 +71,7 @@ app.command("predict")(evaluate.predict)
 app.command("adapt")(adapt.adapt_head)
 app.command("verify")(evaluate.verify)
 app.command("audit")(audit.audit)
+app.command("purge")(purge.purge)
 app.command("methods")(methods.methods)
 app.command("attacks")(audit.attacks)
 app.command("canaries")(canaries.canaries)
