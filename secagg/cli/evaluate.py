@@ -14,6 +14,9 @@ from secagg.head import predict as classes_of
 from secagg.parties import Pipeline
 from secagg.parties.verification import verify_transcript
 
+INCONCLUSIVE = 4
+"""The exit code where a transcript is consistent and no more."""
+
 
 def predict(
     head: Annotated[Path, typer.Option(help="head.safetensors of a session.")],
@@ -55,7 +58,8 @@ def verify(
 ) -> None:
     """Check transcripts offline: chain, signatures, and that the published sum is that of the accepted uploads.
 
-    Every one is checked, whatever becomes of the others; the exit code is 3 if one does not verify.
+    Every one is checked, whatever becomes of the others; the exit code is 3 if one does not verify, 4 if one is
+    consistent and no more: the vectors beside it were purged.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     found: list[dict[str, Any]] = []
@@ -65,7 +69,8 @@ def verify(
         with speaker.busy(f"verifying {path}"):
             findings, failure = _verified(path)
         rows = [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in findings.items()]
-        tables.append(two_columns(f"{path}: the transcript {'does not verify' if failure else 'verifies'}", rows))
+        verdict = "is consistent, and no more" if "vectors" in findings else "verifies"
+        tables.append(two_columns(f"{path}: the transcript {'does not verify' if failure else verdict}", rows))
         found.append(findings)
         failures += [failure] if failure else []
     if len(transcripts) > 1:
@@ -75,6 +80,8 @@ def verify(
         speaker.result(found[0], *tables)
     if failures:
         raise max(failures, key=lambda failure: failure.exit_code)
+    if any("vectors" in findings for findings in found):
+        raise typer.Exit(INCONCLUSIVE)
 
 
 def _verified(path: Path) -> tuple[dict[str, Any], SecaggError | None]:

@@ -25,6 +25,7 @@ from secagg.cli import (
     methods,
     pki,
     plan,
+    purge,
     second,
     simulate,
     sweep,
@@ -90,6 +91,7 @@ app.command("predict")(evaluate.predict)
 app.command("adapt")(adapt.adapt_head)
 app.command("verify")(evaluate.verify)
 app.command("audit")(audit.audit)
+app.command("purge")(purge.purge)
 app.add_typer(methods.app, name="methods")
 app.command("attacks")(audit.attacks)
 app.command("canaries")(canaries.canaries)

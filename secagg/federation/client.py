@@ -86,7 +86,8 @@ class FederationClient:
             if journal.was_empty:
                 journal.append("salt", self.me.randomness.bytes(32))
             begin_transcript(journal, setup)
-            journal.append("policy", self.policy.to_toml().encode())
+            if not any(record.kind == "policy" for record in journal.records()):  # else the one that it joined under
+                journal.append("policy", self.policy.to_toml().encode())
             vector = functools.cache(lambda: contribution_of(setup, self.records, self.me.randomness))
 
             def before_upload() -> None:

@@ -328,8 +328,8 @@ class MemberSession:
         self._forget()
 
     def _forget(self) -> None:
-        self._memory.erase()
         self._vector_file.unlink(missing_ok=True)
+        self._memory.erase()
 
     def _open_servers(self, data: bytes) -> FrameBody:
         return open_frame(data, self._setup.roster, self._context.plan, SERVER_INDEX, self._me.member)

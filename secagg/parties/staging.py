@@ -35,6 +35,11 @@ def read_vector(folder: Path, name: str, member: int, digest: bytes) -> bytes:
     return vector
 
 
+def is_purged(folder: Path) -> bool:
+    """Whether no vector is left in a session's folder: its operator has purged it, or copied the transcript alone."""
+    return not any(vector_path(folder, 0).parent.glob("*.bin"))
+
+
 class Staging:
     """The vectors on their way into a session's folder."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
-from secagg.parties.staging import read_vector
+from secagg.parties.staging import is_purged, read_vector
 from secagg.protection.messages import Outcome, Receipt
 from secagg.protection.sharing.binding import receipt_is_signed
 from secagg.protection.sharing.context import SharedContext
@@ -39,6 +39,7 @@ class MemberVerifier:
         self._receipts: list[str] = []
         self._uploads = 0
         self._is_countersigned = False
+        self.is_purged = False
 
     @property
     def role(self) -> str:
@@ -92,11 +93,14 @@ class MemberVerifier:
         """An aggregator keeps the very share that the client signed."""
         manifest: ShareManifest = payload_of(body, ShareManifest)
         place = list(self._setup.context.seconds).index(self._me)
+        self._uploads += 1
+        if is_purged(self._folder):
+            self.is_purged = True
+            return
         try:
             read_vector(self._folder, self._setup.roster.name(body.sender), body.sender, manifest.digests[place])
         except BadInput as error:
             raise TranscriptInvalid(record.index, str(error)) from None
-        self._uploads += 1
 
     def _check_receipt(self, record: Record, body: FrameBody) -> None:
         """A client keeps receipts that its aggregators really signed."""

@@ -1,8 +1,8 @@
 """Offline verification of a transcript, by replaying it through the protocol that wrote it.
 
 A server's transcript proves that the published sum is the sum of the accepted uploads: every frame is signed, every
-step follows from the ones before it, and the vectors in `uploads/` are those that their senders signed. Another
-party's transcript proves what it was told and what it gave.
+step follows from the ones before it, and the vectors in `uploads/` are those that their senders signed. Where all of
+these were purged, nothing is computed again. Another party's transcript proves what it was told and what it gave.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, check_outcome, open_sum
 from secagg.parties.setup import SessionSetup
-from secagg.parties.staging import read_vector
+from secagg.parties.staging import is_purged, read_vector
 from secagg.parties.testimony import MemberVerifier, require
 from secagg.parties.transcripts import setup_of
 from secagg.protection import SumToDeclare, SumToOpen
@@ -35,14 +35,21 @@ from secagg.transcript import (
 )
 from secagg.wire import encode
 
+PURGED = "purged: digests only"
+UNPROVEN = "every frame is signed and in its place; that the published sum is that of the uploads is unproven"
+
 
 @dataclass(frozen=True)
 class Verified:
-    """A transcript that verifies: its session, the records after its beginning, and what it proves as plain values."""
+    """A transcript that verifies: its session, the records after its beginning, and what it proves as plain values.
+
+    `is_purged`: vectors that its checks need are gone, so that it is consistent and no more.
+    """
 
     setup: SessionSetup
     records: Sequence[Record]
     findings: dict[str, Any]
+    is_purged: bool
 
 
 def verify_transcript(path: Path) -> dict[str, Any]:
@@ -74,7 +81,9 @@ def verified(path: Path) -> Verified:
     if setup.rounds > 1:
         found["round"] = f"{len(setup.openings) + 1} of {setup.rounds}"
     found |= {"plan_sha256": setup.plan.digest.hex(), **verifier.conclusion(len(records))}
-    return Verified(setup, following, found)
+    if verifier.is_purged:
+        found["vectors"] = PURGED
+    return Verified(setup, following, found, verifier.is_purged)
 
 
 def _is_servers(records: Sequence[Record]) -> bool:
@@ -101,6 +110,7 @@ class _ServerVerifier:
         self._final_head = NOT_SEEN
         self._countersigned: list[str] = []
         self._head_agrees = False
+        self.is_purged = False
 
     def check(self, record: Record) -> None:
         if record.kind == "received":
@@ -127,6 +137,8 @@ class _ServerVerifier:
     def _reason_to_abort(self) -> str | None:
         if self._protocol.sum_to_open is None:
             return self._protocol.failure
+        if self._lacks_vectors():
+            return self._aborted
         try:
             self._open(self._protocol.sum_to_open)
         except SessionAborted as error:
@@ -157,13 +169,14 @@ class _ServerVerifier:
 
     def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
         """The sum that was shown to the key holder is recomputed from the uploads."""
-        try:
-            for member in declared.vectors:
-                name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
-                declared.add(member, read_vector(self._folder, name, member, digest))
-        except BadInput as error:
-            raise TranscriptInvalid(record.index, str(error)) from None
-        require(declared.is_sum(request), record, "the declared sum is not that of the uploads")
+        if not self._lacks_vectors():
+            try:
+                for member in declared.vectors:
+                    name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
+                    declared.add(member, read_vector(self._folder, name, member, digest))
+            except BadInput as error:
+                raise TranscriptInvalid(record.index, str(error)) from None
+            require(declared.is_sum(request), record, "the declared sum is not that of the uploads")
         self._protocol.declare(request)
 
     def _check_due(self, record: Record, body: FrameBody) -> None:
@@ -177,17 +190,22 @@ class _ServerVerifier:
         ready = self._protocol.sum_to_open
         if ready is None or ready.members != outcome.members:
             raise TranscriptInvalid(record.index, "the outcome does not follow, or names other clients")
-        try:
-            result = self._open(ready)
-        except (BadInput, SessionAborted) as error:
-            raise TranscriptInvalid(record.index, str(error)) from None
-        require(
-            result.aggregate_sha256 == outcome.aggregate_sha256, record, "the published sum is not that of the uploads"
-        )
+        if not self._lacks_vectors():
+            try:
+                result = self._open(ready)
+            except (BadInput, SessionAborted) as error:
+                raise TranscriptInvalid(record.index, str(error)) from None
+            is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
+            require(is_sum, record, "the published sum is not that of the uploads")
+            self._head_agrees = result.head_sha256 == outcome.head_sha256
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
         check_outcome(self._setup, outcome)
-        self._head_agrees = result.head_sha256 == outcome.head_sha256
         self._protocol.conclude(outcome)
+
+    def _lacks_vectors(self) -> bool:
+        """Whether the vectors that a check needs were all purged: what it would compute again then stays unproven."""
+        self.is_purged |= is_purged(self._folder)
+        return self.is_purged
 
     def conclusion(self, records: int) -> dict[str, Any]:
         outcome = self._protocol.outcome
@@ -195,13 +213,12 @@ class _ServerVerifier:
             return {"session": f"aborted: {self._aborted}"}
         if outcome is None:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
+        agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
         return {
-            "session": "the published sum is the sum of the accepted uploads",
+            "session": UNPROVEN if self.is_purged else "the published sum is the sum of the accepted uploads",
             "members": [self._setup.roster.name(member) for member in outcome.members],
             "aggregate_sha256": outcome.aggregate_sha256.hex(),
             "head_sha256": outcome.head_sha256.hex(),
-            "head_recomputed_here": "the same bits"
-            if self._head_agrees
-            else "other bits (another processor or library)",
+            "head_recomputed_here": "no" if self.is_purged else agrees,
             "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
         }

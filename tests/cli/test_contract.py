@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import typer
 from secagg.cli.main import app
 from secagg.policy import Policy, read_policy
 from secagg.roster import read_roster
+from secagg.transcript import Journal
 from tests.cli.command import MEMBERS, Command
 from tests.parties.federation import Federation
 from tests.parties.stage import make_stage
@@ -135,6 +137,23 @@ def test_verify_command(secagg: Command, tmp_path: Path) -> None:
     said = secagg("verify", stage.transcript(0), "--quiet")
     assert said.code == 3
     assert said.complaint.startswith(f"secagg: {stage.transcript(0)}: transcript record ")
+
+
+def test_purge_command(secagg: Command, tmp_path: Path) -> None:
+    """`purge` says what it deleted; `verify` then exits with 4, not 3, and `audit` takes the transcript no more."""
+    stage = make_stage(tmp_path)
+    asyncio.run(Federation(stage).run())
+    state = stage.home(0).parent
+    content = secagg("purge", "--state", state, "--json", "-", "--quiet").json
+    assert content == {"deleted": 3, "sessions": {stage.home(0).name: "3 vectors deleted"}}
+    said = secagg("verify", stage.transcript(0), "--quiet")
+    assert said.code == 4
+    assert "the transcript is consistent, and no more" in said.out
+    assert "purged: digests only" in said.out
+    assert secagg("audit", stage.transcript(0), "--quiet").code == 2
+    with closing(Journal(stage.transcript(0))):
+        assert "another process is at work" in secagg("purge", "--state", state, "--quiet").err
+    assert secagg("purge", "--state", tmp_path / "none").code == 2
 
 
 def test_verify_several(secagg: Command, tmp_path: Path) -> None:

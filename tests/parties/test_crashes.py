@@ -11,7 +11,7 @@ from secagg.errors import SessionAborted
 from secagg.parties.verification import verify_transcript
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
-from tests.parties.federation import Federation
+from tests.parties.federation import Ending, Federation
 from tests.parties.stage import Fuse, Stage, make_stage
 
 CLIENT, SERVER = 2, 0
@@ -34,7 +34,12 @@ async def check_point(folder: Path, party: int, point: int, *, stays: bool = Tru
     """Kill the party at one point and hold the session to what it promises."""
     stage = staged(folder / str(point), **choices)
     federation = Federation(stage, {party: Fuse(point)}, stays=stays)
-    ending = await federation.run()
+    check_ending(federation, await federation.run())
+
+
+def check_ending(federation: Federation, ending: Ending) -> None:
+    """Everyone has the outcome and the exact sum, no bytes but the first were ever sent, every transcript verifies."""
+    stage = federation.stage
     assert isinstance(ending.server, Outcome), ending.server
     assert ending.server.members == EVERYONE
     others = {**ending.clients, **ending.seconds}

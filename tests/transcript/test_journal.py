@@ -1,6 +1,7 @@
 """The transcript file: vectors, reopening, every kind of damage, and a disk that refuses."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -186,6 +187,55 @@ def test_journal_in_a_missing_folder_is_bad_input(tmp_path: Path) -> None:
     """A journal that cannot be created names its path."""
     with pytest.raises(BadInput, match="cannot write the transcript"):
         Journal(tmp_path / "none" / "transcript.log")
+
+
+ANOTHER_PROCESS = """
+import sys
+from pathlib import Path
+from secagg.errors import BadInput
+from secagg.transcript import Journal
+try:
+    journal = Journal(Path(sys.argv[1]))
+    journal.append("sent", b"of the other process")
+except BadInput as error:
+    print(error)
+"""
+
+
+def test_folder_is_one_process_at_a_time(written: Path) -> None:
+    """A second process on a folder is refused in one line and changes nothing; once the first has ended it may."""
+    journal = Journal(written)
+    journal.append("sent", b"of this process")
+    before, other = written.read_bytes(), [sys.executable, "-c", ANOTHER_PROCESS, str(written)]
+    said = subprocess.run(other, capture_output=True, text=True, check=True).stdout
+    assert f"another process is at work in {written.parent}" in said
+    assert len(said.splitlines()) == 1
+    assert written.read_bytes() == before
+    journal.append("sent", b"more of this process")
+    journal.close()
+    assert subprocess.run(other, capture_output=True, text=True, check=True).stdout == ""
+    assert [record.content for record in read_transcript(written)][-2:] == [
+        b"more of this process",
+        b"of the other process",
+    ]
+
+
+def test_transcript_is_for_its_owner_alone(path: Path) -> None:
+    """Whatever the umask, a new transcript can be read and written by its owner only."""
+    before = os.umask(0)
+    try:
+        append_all(path, CONTENTS)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_journal_follows_no_link(path: Path) -> None:
+    """A link in the transcript's place is refused: nothing is written where somebody else points."""
+    path.symlink_to(path.with_name("elsewhere"))
+    with pytest.raises(BadInput, match="cannot write the transcript"):
+        Journal(path)
+    assert not path.with_name("elsewhere").exists()
 
 
 FULL_DISK = """

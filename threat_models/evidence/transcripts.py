@@ -32,11 +32,13 @@ SHARED = 0.1
 def read_session(path: Path) -> Session:
     """The session of a transcript.
 
-    Raises TranscriptInvalid when it does not verify, BadInput when it shows no opened sum, or when files beside it are
-    missing or not those that it names. The opened sum is there when the party has it: a server's, or a member's that
-    was shown it.
+    Raises TranscriptInvalid when it does not verify, BadInput when it shows no opened sum, when its vectors were
+    purged, or when files beside it are missing or not those that it names. The opened sum is there when the party has
+    it: a server's, or a member's that was shown it.
     """
     proved = verified(path)
+    if proved.is_purged:
+        raise BadInput(f"the vectors beside {path} were purged", remedy="audit a session before you purge it")
     setup, role = proved.setup, proved.findings["role"]
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = _outcome(frames)

@@ -1,0 +1,55 @@
+"""The end of the vectors of finished sessions. Transcripts, with every vector's signed digest, sums and heads stay.
+
+Until then a party keeps them for `verify` and `audit`. Whoever later breaks the key agreement opens every single vector
+with them and a transcript: they are kept no longer than somebody means to check them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+from secagg.errors import BadInput
+from secagg.files import sync_folder
+from secagg.parties.member import VECTOR_FILE
+from secagg.parties.staging import vector_path
+from secagg.protection.messages import Outcome
+from secagg.transcript import FILE_NAME, Journal, Record, peek
+
+
+def session_folders(state: Path) -> tuple[Path, ...]:
+    """The folders of a party's sessions, by name. Raises BadInput for a folder that is none of a party's."""
+    found = tuple(sorted(path.parent for path in state.glob(f"*/{FILE_NAME}")))
+    if not found:
+        raise BadInput(f"there are no sessions in {state}", remedy="give the --state folder of a party")
+    return found
+
+
+def purge(folder: Path) -> int | None:
+    """Delete the vectors in a session's folder; return how many there were. None: the session is not over, they stay.
+
+    Raises BadInput while another process is at work in the folder, or when the disk refuses, TranscriptInvalid for a
+    transcript that does not say whether the session is over.
+    """
+    with closing(Journal(folder / FILE_NAME)) as journal:
+        if not any(map(_is_end, journal.records())):
+            return None
+        uploads = vector_path(folder, 0).parent
+        vectors = [*uploads.glob("*"), *folder.glob(VECTOR_FILE)]
+        try:
+            for path in vectors:
+                path.unlink()
+            if uploads.exists():
+                shutil.rmtree(uploads)
+            sync_folder(folder)
+        except OSError as error:
+            raise BadInput(f"cannot delete the vectors in {folder} ({error.strerror})") from None
+        return len(vectors)
+
+
+def _is_end(record: Record) -> bool:
+    """Whether a record ends its session: no vector is read after it."""
+    return record.kind == "aborted" or (
+        record.kind in ("sent", "received") and peek(record.content).step == Outcome.__name__
+    )
