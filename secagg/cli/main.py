@@ -27,6 +27,7 @@ from secagg.cli import (
     sweep,
 )
 from secagg.errors import SecaggError
+from secagg.printable import escaped
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
@@ -113,6 +114,5 @@ def _misused(text: str, debug: bool) -> int:
 def _complain(text: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-    print(f"secagg: {line}", file=sys.stderr)
+    print(f"secagg: {escaped(' '.join(text.split()))}", file=sys.stderr)
     return code

@@ -85,9 +85,8 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
-        {"version": 4},
         {"version": 0},
+        {"version": -4},
         {"session": "00"},
         {"session": "zz" * 32},
         {"classes": ["one"]},
@@ -136,6 +135,55 @@ def test_value_out_of_bounds_is_refused(tmp_path: Path, text: dict[str, Any], ch
     """Every field is bounded; an unknown choice or a value outside its bound is refused."""
     with pytest.raises(BadInput):
         read_back(tmp_path, {**text, **change})
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(3, "write it again with plan new"), (5, "use the newer secagg")])
+def test_plan_of_another_version_is_refused_by_its_version(
+    tmp_path: Path, text: dict[str, Any], version: int, remedy: str
+) -> None:
+    """An older or newer plan, whatever fields it has, gets one line with both versions and what is to be done."""
+    for content in ({**text, "version": version}, {"version": version, "unknown": 1}):
+        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 4; {remedy}"):
+            read_back(tmp_path, content)
+
+
+UNPRINTABLE = [
+    "\x1b[8m",
+    "bell\x07",
+    "c1\x9b1m",
+    "\u202eevil",
+    "\u2066a",
+    "hid\u200bden",
+    "two\nlines",
+    "a\u2028b",
+    "del\x7f",
+]
+
+
+@pytest.mark.parametrize("odd", UNPRINTABLE, ids=ascii)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda odd: {"purpose": odd},
+        lambda odd: {"classes": ["cat", odd]},
+        lambda odd: {"backbone": odd},
+        lambda odd: {"method": odd},
+        lambda odd: {"parameters": json.dumps({"domains": odd}, separators=(",", ":"))},
+        lambda odd: {"parameters": json.dumps({odd: 1}, separators=(",", ":"))},
+    ],
+    ids=["purpose", "class", "backbone", "method", "value", "parameter"],
+)
+def test_what_cannot_be_shown_is_in_no_plan(tmp_path: Path, text: dict[str, Any], odd: str, change: Any) -> None:
+    """Names and purposes are read before a member agrees: a plan with a character that hides or forges is refused."""
+    with pytest.raises(BadInput, match="which cannot be shown") as refusal:
+        read_back(tmp_path, {**text, **change(odd)})
+    assert str(refusal.value).isprintable()
+
+
+def test_what_cannot_be_shown_is_in_no_new_plan() -> None:
+    """The planner is told, before anyone else sees the plan."""
+    with pytest.raises(BadInput, match=r"no such plan: .*purpose: it holds the character U\+001B"):
+        small_plan(ROSTER, purpose="\x1b[8m")
 
 
 @pytest.mark.parametrize(
