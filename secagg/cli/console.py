@@ -25,6 +25,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from secagg.errors import BadInput
+from secagg.features import backbone_digest, programs_in
 from secagg.head import Evaluation, LinearHead, load_safetensors
 from secagg.printable import escaped
 
@@ -154,6 +155,16 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
     ]
     width = max((len(name) for name, _ in listed), default=0)
     return "\n".join([title, *(f"  {name:<{width}}  {line}".rstrip() for name, line in listed)])
+
+
+def warn_of_programs(speaker: Speaker, backbones: Iterable[str | None]) -> None:
+    """Say which of the backbones are files of code that no plan vouches for, and their digests, before any is parsed.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    for program in dict.fromkeys(part for spec in backbones for part in programs_in(spec or "")):
+        digest = backbone_digest(program)
+        speaker.say(f"WARNING: {program} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
 def percent(evaluation: Evaluation) -> str:

@@ -10,7 +10,15 @@ from typing import Annotated
 import typer
 
 from methods import parameters_of
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, to_epsilon, two_columns
+from secagg.cli.console import (
+    JsonOption,
+    QuietOption,
+    Speaker,
+    refuse_existing,
+    to_epsilon,
+    two_columns,
+    warn_of_programs,
+)
 from secagg.cli.options import (
     BackboneOption,
     CentreOption,
@@ -125,10 +133,11 @@ def new(
         step_seconds=step_seconds,
         result=result,
     )
+    speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_roster(roster), _public_data(schema, like, classes, shape)
+    warn_of_programs(speaker, [backbone])
     plan = make_plan(data, members, choices, OperatingSystem())
     write_plan(plan, out)
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     others = _compared(speaker, data, members, choices) if explain_all else []
     setup = SessionSetup.of(plan, members)
     _explain(speaker, setup, others)
