@@ -92,7 +92,10 @@ def new(
     protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none; --explain compares.")] = "masked",
     security: Annotated[int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")] = 128,
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
-    dropouts: Annotated[int | None, typer.Option(min=0, help="Clients that may vanish; default: all that can.")] = None,
+    dropouts: Annotated[
+        int | None,
+        typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),
+    ] = None,
     minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
     join_seconds: Annotated[int, typer.Option(min=1, help="How long the server waits for members to join.")] = 600,
     step_seconds: Annotated[int, typer.Option(min=1, help="How long it waits at every later step.")] = 60,

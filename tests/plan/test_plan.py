@@ -10,6 +10,7 @@ import pytest
 
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.parties import SessionSetup
+from secagg.parties.explanation import explain
 from secagg.plan import Plan, canonical_json, read_plan, write_plan
 from secagg.privacy import Adjacency
 from secagg.statistics import Normalisation
@@ -289,6 +290,22 @@ def test_choices_that_do_not_go_together_are_refused(choices: dict[str, Any]) ->
     """A plan that could not be carried out is never made, and the refusal is one of ours."""
     with pytest.raises((BadInput, MalformedMessage)):
         small_plan(ROSTER, **choices)
+
+
+@pytest.mark.parametrize(("clients", "dropouts"), [(2, 0), (3, 0), (4, 1), (10, 1), (25, 3), (300, 30)])
+def test_new_plan_tolerates_a_tenth_of_the_clients(clients: int, dropouts: int) -> None:
+    """Without a word about dropouts, a plan and what it explains tolerate ⌈n/10⌉, none of two or three members."""
+    roster = small_roster(clients)
+    plan = small_plan(roster)
+    explained = dict(explain(SessionSetup.of(plan, roster)))["who must agree"]
+    assert plan.dropouts == dropouts
+    assert f"up to D = {dropouts} clients may vanish" in explained
+    assert ("64 neighbours" if clients >= 300 else "complete graph") in explained
+
+
+def test_minimum_cohort_limits_the_dropouts() -> None:
+    """No more may vanish than the smallest cohort leaves room for."""
+    assert small_plan(small_roster(10), minimum_cohort=10).dropouts == 0
 
 
 def test_method_parameters_are_those_of_the_json() -> None:
