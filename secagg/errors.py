@@ -71,6 +71,15 @@ class MalformedMessage(SecaggError):
         super().__init__(f"malformed {message}: {problem}")
 
 
+class OtherVersion(MalformedMessage):
+    """A message of another version of its format than the `known` one that this program reads."""
+
+    def __init__(self, message: str, version: int, known: int) -> None:
+        self.version = version
+        self.known = known
+        super().__init__(message, f"it is of version {version}, this program reads version {known}")
+
+
 class ProtocolViolation(SecaggError):
     """A party broke the protocol; `culprit` is the member to blame."""
 

@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 from secagg.data import Schema
 from secagg.errors import BadInput
+from secagg.printable import first_unprintable
 from secagg.privacy import Adjacency, Unit
 from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
-from secagg.wire import Items, Length, Range, encode, message, read_json, to_json
+from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 SMALLEST_EPSILON = 1e-6
 
 
@@ -46,7 +47,7 @@ _CHOICES = {
 class PlannedNoise:
     """The noise that one party adds to one block (`secagg.privacy.BlockNoise`); `off_diagonal` 0: no triangle."""
 
-    block: Annotated[str, Length(1, 40)]
+    block: Annotated[str, Text(1, 40)]
     multiplier: Annotated[int, Range(1, 1 << 31)]
     sigma: Annotated[float, Range(0.0, 1e15)]
     off_diagonal: Annotated[float, Range(0.0, 1e15)]
@@ -59,13 +60,13 @@ class Plan:
 
     version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
     session: Annotated[bytes, Length(32)]
-    purpose: Annotated[str, Length(0, 200)]
-    method: Annotated[str, Length(1, 40)]
-    parameters: Annotated[str, Length(2, 4096)]
-    data_kind: Annotated[str, Length(1, 40)]
-    schema: Annotated[str, Length(0, 1 << 20)]
-    classes: Annotated[tuple[str, ...], Items(2, 10_000, each=Length(1, 100))]
-    backbone: Annotated[str, Length(1, 200)]
+    purpose: Annotated[str, Text(0, 200)]
+    method: Annotated[str, Text(1, 40)]
+    parameters: Annotated[str, Text(2, 4096)]
+    data_kind: Annotated[str, Text(1, 40)]
+    schema: Annotated[str, Text(0, 1 << 20)]
+    classes: Annotated[tuple[str, ...], Items(2, 10_000, each=Text(1, 100))]
+    backbone: Annotated[str, Text(1, 200)]
     backbone_digest: Annotated[bytes, Length(32)]
     input_shape: Annotated[tuple[int, ...], Items(1, 4, each=Range(1, 1 << 20))]
     expand: Annotated[int, Range(0, 65_536)]
@@ -74,20 +75,20 @@ class Plan:
     levels: Annotated[int, Range(1, 1 << 24)]
     centre: Annotated[float, Range(-1e300, 1e300)]
     max_records: Annotated[int, Range(1, 1 << 31)]
-    protection: Annotated[str, Length(1, 40)]
+    protection: Annotated[str, Text(1, 40)]
     colluders: Annotated[int, Range(0, MAX_CLIENTS - 1)]
     dropouts: Annotated[int, Range(0, MAX_CLIENTS - 1)]
     minimum_cohort: Annotated[int, Range(1, MAX_CLIENTS)]
     epsilon: Annotated[float, Range(SMALLEST_EPSILON, math.inf)]
     delta: Annotated[float, Range(0.0, 0.5)]
-    adjacency: Annotated[str, Length(0, 20)]
-    unit: Annotated[str, Length(1, 20)]
+    adjacency: Annotated[str, Text(0, 20)]
+    unit: Annotated[str, Text(1, 20)]
     roster: Annotated[bytes, Length(32)]
     join_seconds: Annotated[int, Range(1, 2_592_000)]
     step_seconds: Annotated[int, Range(1, 86_400)]
-    result: Annotated[str, Length(1, 20)]
-    normalisation: Annotated[str, Length(1, 20)]
-    noise: Annotated[str, Length(0, 20)]
+    result: Annotated[str, Text(1, 20)]
+    normalisation: Annotated[str, Text(1, 20)]
+    noise: Annotated[str, Text(0, 20)]
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
     security: Annotated[int, Range(128, 256)]
 
@@ -106,6 +107,8 @@ class Plan:
             raise BadInput("a plan has a schema exactly when its data are tables")
         if canonical_json(self.method_parameters) != self.parameters:
             raise BadInput("the JSON of the plan's parameters is not canonical")
+        if odd := first_unprintable("".join(f"{key}{value}" for key, value in self.method_parameters.items())):
+            raise BadInput(f"the plan's parameters hold the character {odd}, which cannot be shown")
         promise = (self.delta > 0, bool(self.adjacency), bool(self.noise), bool(self.noises))
         if set(promise) != {self.has_noise}:
             raise BadInput(
@@ -160,8 +163,8 @@ def canonical_json(value: Mapping[str, Any]) -> str:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan file. Raises BadInput when it is missing or malformed."""
-    return read_json(Plan, path, "plan")
+    """Read a plan file. Raises BadInput when it is missing, malformed or of another version."""
+    return read_json(Plan, path, "plan", "write it again with plan new")
 
 
 def write_plan(plan: Plan, path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from secagg.errors import BadInput
-from secagg.wire import Items, Length, Range, encode, message, read_json, to_json
+from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
 ROSTER_VERSION = 2
 SERVER_INDEX = 0
@@ -53,7 +53,7 @@ class Roster:
     """
 
     version: Annotated[int, Range(ROSTER_VERSION, ROSTER_VERSION)]
-    consortium: Annotated[str, Length(1, 100)]
+    consortium: Annotated[str, Text(1, 100)]
     members: Annotated[tuple[Member, ...], Items(2, MAX_INDEX + 1)]
 
     def __post_init__(self) -> None:
@@ -130,8 +130,8 @@ def check_name(name: str) -> None:
 
 
 def read_roster(path: Path) -> Roster:
-    """Read a roster file. Raises BadInput when it is missing or malformed."""
-    return read_json(Roster, path, "roster")
+    """Read a roster file. Raises BadInput when it is missing, malformed or of another version."""
+    return read_json(Roster, path, "roster", "have the authority issue it again with pki issue")
 
 
 def write_roster(roster: Roster, path: Path) -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.cli.console import Speaker, to_epsilon, two_columns
+from secagg.cli.console import Speaker, to_epsilon, two_columns, warn_of_programs
 from secagg.cli.simulate import open_simulated
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
@@ -124,6 +124,7 @@ def _simulated(speaker: Speaker, question: Question) -> Evidence:
     chosen = {each.name: options[each.name] for each in fields(SimulationSettings)}
     settings = SimulationSettings(**{**chosen, "epsilon": to_epsilon(options["epsilon"])})
     source = (options[name] for name in ("label", "schema", "image_size"))
+    warn_of_programs(speaker, [settings.backbone])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
     one_run = None
     if question.canaries is not None:

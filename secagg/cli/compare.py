@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
 from secagg.cli.simulate import refuse_idle_promise
 from secagg.cli.sweep import values_of, with_lists
@@ -49,6 +49,7 @@ def compare(
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     refuse_idle_promise(grid)
+    warn_of_programs(speaker, grid.get("backbone", ()))
     known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
     data = open_dataset(dataset, label=label, schema=known, image_size=size)
     with speaker.progress(f"comparing methods on {data.name}") as progress:

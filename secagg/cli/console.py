@@ -1,7 +1,8 @@
 """How the command line speaks.
 
 Results go to stdout, everything else to stderr. An error is one line, "secagg: …", with its remedy; no traceback
-unless --debug. `--json -` prints only JSON to stdout. `secagg --help` lists the exit codes.
+unless --debug. `--json -` prints only JSON to stdout. `secagg --help` lists the exit codes. Names come from others:
+whatever says them here says them `escaped`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,29 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from secagg.errors import BadInput
+from secagg.features import backbone_digest, programs_in
 from secagg.head import Evaluation, LinearHead, load_safetensors
+from secagg.printable import escaped
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+
+
+class LogLines(logging.Filter):
+    """Gives each message one line, whatever a peer put into it; tracebacks keep theirs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Clean the record; every one passes."""
+        record.msg, record.args = escaped(record.getMessage()), ()
+        if record.exc_info:
+            record.exc_text = _lines(logging.Formatter().formatException(record.exc_info))
+        return True
 
 
 class Speaker:
@@ -42,14 +57,15 @@ class Speaker:
         self._json_to = json_to
         self._quiet = quiet
         self._stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-        logging.basicConfig(
-            level=logging.ERROR if quiet else logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.addFilter(LogLines())
+        level = logging.ERROR if quiet else logging.INFO
+        logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[handler])
 
     def say(self, text: str) -> None:
         """Progress or a hint, on stderr."""
         if not self._quiet:
-            self._stderr.print(text, markup=False)
+            self._stderr.print(escaped(text), markup=False)
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
@@ -58,7 +74,7 @@ class Speaker:
             self.say(text)
             yield
         else:
-            with self._stderr.status(text):
+            with self._stderr.status(escape(escaped(text))):
                 yield
 
     @contextmanager
@@ -69,7 +85,7 @@ class Speaker:
             yield lambda done, total: None
             return
         with Progress(console=self._stderr, transient=True) as bar:
-            task = bar.add_task(text, total=None)
+            task = bar.add_task(escape(escaped(text)), total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
     @contextmanager
@@ -90,14 +106,18 @@ class Speaker:
             return
         with Progress(console=self._stderr, transient=True) as bar:
             task = bar.add_task("", total=None)
-            yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total or None)
+
+            def update(text: str, done: int, total: int) -> None:
+                bar.update(task, description=escape(escaped(text)), completed=done, total=total or None)
+
+            yield update
 
     def text(self, content: str, lines: str) -> None:
         """A result that is JSON text already, and what people read instead of it."""
         if self._json_to == "-":
             sys.stdout.write(content)
             return
-        print(lines)
+        print(_lines(lines))
         if self._json_to is not None:
             Path(self._json_to).write_text(content, encoding="utf-8")
             self.say(f"wrote {self._json_to}")
@@ -108,7 +128,7 @@ class Speaker:
             sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
             return
         for line in lines:
-            print(line)
+            print(_lines(line))
         if self._json_to is not None:
             try:
                 Path(self._json_to).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -117,13 +137,33 @@ class Speaker:
             self.say(f"wrote {self._json_to}")
 
 
+def _lines(text: str) -> str:
+    """The text, each of its lines as it can be shown."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
 def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """Names and values under a title; values are never cut, so that digests can be copied."""
+    """Names and values under a title; values are never cut, so that digests can be copied.
+
+    A value's further lines stand below its first, so that none can pass for a row of its own.
+    """
     listed = [
-        (name, line) for name, value in rows for name, line in zip_longest([name], value.split("\n"), fillvalue="")
+        (escaped(name), escaped(line))
+        for row, value in rows
+        for name, line in zip_longest([row], value.split("\n"), fillvalue="")
     ]
     width = max((len(name) for name, _ in listed), default=0)
     return "\n".join([title, *(f"  {name:<{width}}  {line}".rstrip() for name, line in listed)])
+
+
+def warn_of_programs(speaker: Speaker, backbones: Iterable[str | None]) -> None:
+    """Say which of the backbones are files of code that no plan vouches for, and their digests, before any is parsed.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    for program in dict.fromkeys(part for spec in backbones for part in programs_in(spec or "")):
+        digest = backbone_digest(program)
+        speaker.say(f"WARNING: {program} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
 def percent(evaluation: Evaluation) -> str:

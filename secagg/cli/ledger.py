@@ -15,6 +15,7 @@ from secagg.errors import BadInput
 from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger, Release, total_epsilon
 from secagg.policy import data_set
+from secagg.printable import escaped
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import SMALLEST_DELTA
@@ -130,7 +131,7 @@ def _table(title: str, entries: list[Entry]) -> list[str]:
     rows = [_HEADER]
     for row in map(_row, entries):
         cost = (_shown(row["epsilon"]), f"{row['delta']:g}", row["unit"], row["adjacency"] or "-")
-        rows.append((str(row["number"]), row["session"][:12], *cost, row["data_name"]))
+        rows.append((str(row["number"]), row["session"][:12], *cost, escaped(row["data_name"])))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (zip(row, widths, strict=True) for row in rows)
     return [title, *("  " + "  ".join(f"{cell:<{width}}" for cell, width in row).rstrip() for row in padded)]

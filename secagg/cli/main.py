@@ -32,6 +32,7 @@ from secagg.cli import (
 )
 from secagg.cli.streams import streams_without_readers
 from secagg.errors import SecaggError
+from secagg.printable import escaped
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
@@ -141,6 +142,5 @@ def _misused(text: str, debug: bool) -> int:
 def _complain(text: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
-    print(f"secagg: {line}", file=sys.stderr)
+    print(f"secagg: {escaped(' '.join(text.split()))}", file=sys.stderr)
     return code

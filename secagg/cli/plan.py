@@ -10,7 +10,15 @@ from typing import Annotated
 import typer
 
 from methods import parameters_of
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, to_epsilon, two_columns
+from secagg.cli.console import (
+    JsonOption,
+    QuietOption,
+    Speaker,
+    refuse_existing,
+    to_epsilon,
+    two_columns,
+    warn_of_programs,
+)
 from secagg.cli.options import (
     BackboneOption,
     CentreOption,
@@ -84,7 +92,10 @@ def new(
     protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none; --explain compares.")] = "masked",
     security: Annotated[int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")] = 128,
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
-    dropouts: Annotated[int | None, typer.Option(min=0, help="Clients that may vanish; default: all that can.")] = None,
+    dropouts: Annotated[
+        int | None,
+        typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),
+    ] = None,
     minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
     join_seconds: Annotated[int, typer.Option(min=1, help="How long the server waits for members to join.")] = 600,
     step_seconds: Annotated[int, typer.Option(min=1, help="How long it waits at every later step.")] = 60,
@@ -125,10 +136,11 @@ def new(
         step_seconds=step_seconds,
         result=result,
     )
+    speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_roster(roster), _public_data(schema, like, classes, shape)
+    warn_of_programs(speaker, [backbone])
     plan = make_plan(data, members, choices, OperatingSystem())
     write_plan(plan, out)
-    speaker = Speaker(quiet=quiet, json_to=json_to)
     others = _compared(speaker, data, members, choices) if explain_all else []
     setup = SessionSetup.of(plan, members)
     _explain(speaker, setup, others)

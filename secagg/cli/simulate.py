@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns, warn_of_programs
 from secagg.cli.options import (
     BackboneOption,
     CentreOption,
@@ -124,6 +124,7 @@ def simulate(
         colluders=colluders,
         seed=seed,
     )
+    warn_of_programs(speaker, [backbone])
     if protection == "none":
         speaker.say("WARNING: --protection none: the server would see every client's vector")
     result = _simulated(speaker, data, settings)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
 from secagg.cli.simulate import refuse_idle_promise, simulate
 from secagg.data import load_schema, open_dataset
@@ -67,6 +67,7 @@ def sweep(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     refuse_idle_promise(grid)
+    warn_of_programs(speaker, grid.get("backbone", ()))
     known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
     data = open_dataset(dataset, label=label, schema=known, image_size=size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:

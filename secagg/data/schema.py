@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from secagg.errors import BadInput, why
+from secagg.printable import first_unprintable
 
 MissingRule = Literal["refuse", "midpoint", "indicator"]
 MISSING_RULES: tuple[MissingRule, ...] = ("refuse", "midpoint", "indicator")
@@ -74,6 +75,9 @@ class Schema:
         names = [column.name for column in self.columns] + [self.label]
         if not self.columns or len(set(names)) != len(names):
             raise BadInput(f"schema: needs columns and a label with different names, got {names}")
+        if odd := first_unprintable("".join([*names, *self.classes, *self.fields])):
+            remedy = "rename it: members read these names before they agree"
+            raise BadInput(f"schema: a name of a column or a class holds {odd}, which cannot be shown", remedy=remedy)
         if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
             raise BadInput(f"schema: needs two or more different classes, got {self.classes}")
         raw = {canonical(value) for value, _ in self.label_values}

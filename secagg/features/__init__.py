@@ -3,7 +3,7 @@
 from secagg.features.backbone import Backbone
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
-from secagg.features.opening import backbone_digest, open_backbone, planned_name
+from secagg.features.opening import backbone_digest, open_backbone, planned_name, programs_in
 from secagg.features.radius import radius_of, round_up
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "backbone_digest",
     "open_backbone",
     "planned_name",
+    "programs_in",
     "radius_of",
     "round_up",
 ]

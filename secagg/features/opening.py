@@ -56,6 +56,11 @@ def backbone_digest(spec: str, input_shape: tuple[int, ...] | None = None) -> st
     return digest_of_parts([_find(part, input_shape).digest for part in spec.split("+")])
 
 
+def programs_in(spec: str) -> tuple[str, ...]:
+    """The files among the parts of a spec: each is code, and runs when the backbone is opened."""
+    return tuple(part for part in spec.split("+") if part.endswith(SUFFIX))
+
+
 def planned_name(spec: str) -> str:
     """What a plan calls a backbone: the names of its files without the planner's folders, joined by +."""
     return "+".join(Path(part).name if part.endswith(SUFFIX) else part for part in spec.split("+"))

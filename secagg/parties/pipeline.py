@@ -18,6 +18,7 @@ from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, open_backbone
 from secagg.plan import Plan
+from secagg.printable import is_printable
 from secagg.statistics import Grid, Normalisation, inputs_of
 
 Progress = Callable[[int, int], None]
@@ -71,7 +72,7 @@ class Pipeline:
             return cls(
                 metadata["data_kind"],
                 Schema.from_json(schema) if schema else None,
-                tuple(json.loads(metadata["classes"])),
+                _names(json.loads(metadata["classes"])),
                 tuple(json.loads(metadata["input_shape"])),
                 metadata["backbone"],
                 metadata["backbone_digest"],
@@ -144,3 +145,10 @@ class Pipeline:
 
 def _grid(content: dict[str, Any]) -> Grid:
     return Grid(**{**content, "normalisation": Normalisation(content["normalisation"])})
+
+
+def _names(content: Any) -> tuple[str, ...]:
+    """Class names as people will read them. Raises ValueError for others."""
+    if not isinstance(content, list) or not all(isinstance(each, str) and is_printable(each) for each in content):
+        raise ValueError("class names are text that can be shown")
+    return tuple(content)

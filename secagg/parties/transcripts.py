@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
+from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.parties.setup import SessionSetup
 from secagg.plan import Plan
 from secagg.protection.messages import RoundOpening
@@ -25,7 +25,9 @@ def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
 
 
 def setup_of(records: Sequence[Record]) -> tuple[SessionSetup, Sequence[Record]]:
-    """The session of a transcript, and the records that follow its beginning. Raises TranscriptInvalid.
+    """The session of a transcript, and the records that follow its beginning.
+
+    Raises TranscriptInvalid, BadInput for a transcript of a plan or roster of another version.
 
     A client's begins with 32 random bytes: its heads, which the server sees, then tell nothing of its policy.
     """
@@ -47,5 +49,10 @@ def _content(records: Sequence[Record], index: int, kind: str, cls: type[T]) -> 
         raise TranscriptInvalid(index, f"the {kind} is missing")
     try:
         return decode(cls, records[index].content)
+    except OtherVersion as error:
+        raise BadInput(
+            f"the transcript has a {kind} of version {error.version}, this program reads version {error.known}",
+            remedy="use the secagg that wrote it",
+        ) from None
     except SecaggError as error:
         raise TranscriptInvalid(index, str(error)) from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from secagg.crypto.labels import digest
-from secagg.wire import Length, Range, message
+from secagg.wire import Length, Range, Text, message
 
 Kind = Literal["salt", "plan", "roster", "round", "policy", "ledger", "received", "sent", "closed", "aborted"]
 MAGIC = b"secagg/records/1"
@@ -21,7 +21,7 @@ class Record:
 
     index: Annotated[int, Range(0, 2**40)]
     previous: Annotated[bytes, Length(32)]
-    kind: Annotated[str, Length(1, 20)]
+    kind: Annotated[str, Text(1, 20)]
     content: Annotated[bytes, Length(0, MAX_CONTENT)]
 
     @property

@@ -9,7 +9,7 @@ from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.roster import MAX_INDEX, SERVER_INDEX, Roster
 from secagg.transcript.chain import MAX_CONTENT
-from secagg.wire import Length, Range, decode, encode, message
+from secagg.wire import Length, Range, Text, decode, encode, message
 
 EVERYONE = 0
 NOT_SEEN = bytes(32)
@@ -32,7 +32,7 @@ class FrameBody:
     plan: Annotated[bytes, Length(32)]
     sender: Annotated[int, Range(0, MAX_INDEX)]
     receiver: Annotated[int, Range(0, MAX_INDEX)]
-    step: Annotated[str, Length(1, 20)]
+    step: Annotated[str, Text(1, 20)]
     head: Annotated[bytes, Length(32)]
     seen: Annotated[bytes, Length(32)]
     payload: Annotated[bytes, Length(0, MAX_CONTENT)] = field(repr=False)

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
 from secagg.files import open_private, private_folder
+from secagg.printable import is_printable
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster, check_name, write_roster
 from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request, spki_sha256
@@ -32,8 +33,8 @@ def create_authority(folder: Path, consortium: str) -> None:
     """Make the consortium's authority in an empty or new folder. Raises BadInput when one is there already."""
     if (folder / "ca.key").exists():
         raise BadInput(f"{folder} already holds an authority", remedy="choose another folder")
-    if not 1 <= len(consortium) <= 100:
-        raise BadInput("a consortium's name has 1 to 100 characters")
+    if not 1 <= len(consortium) <= 100 or not is_printable(consortium):
+        raise BadInput("a consortium's name has 1 to 100 characters, all of which can be shown")
     authority = Authority.create(consortium)
     private_folder(folder)
     _write_secret(folder / "ca.key", key_pem(authority.key))

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from secagg.printable import first_unprintable
+
 
 @dataclass(frozen=True)
 class Range:
@@ -35,6 +37,20 @@ class Length:
 
 
 @dataclass(frozen=True)
+class Text:
+    """Text of low ≤ len(value) ≤ high characters that all show (`is_printable`): people read it, in terminals too."""
+
+    low: int
+    high: int
+
+    def problem(self, value: str) -> str | None:
+        """Why `value` is refused, or None."""
+        if odd := first_unprintable(value):
+            return f"it holds the character {odd}, which cannot be shown"
+        return Length(self.low, self.high).problem(value)
+
+
+@dataclass(frozen=True)
 class Items:
     """A tuple of low..high items. `each` bounds items that are plain numbers or texts.
 
@@ -43,7 +59,7 @@ class Items:
 
     low: int
     high: int
-    each: Range | Length | None = None
+    each: Range | Length | Text | None = None
     ascending: bool | str = False
 
     def problem(self, values: tuple[object, ...]) -> str | None:

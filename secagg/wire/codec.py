@@ -1,7 +1,7 @@
 """Strict, canonical conversion between frozen dataclasses and protobuf messages.
 
 A class says `@message("SealedShare")`, has the fields of the protobuf message of that name, and bounds
-each of them by `Annotated[type, Range | Length | Items]`; nested messages and tuples of them are allowed.
+each of them by `Annotated[type, Range | Length | Text | Items]`; nested messages and tuples of them are allowed.
 Decoding refuses unknown fields, fields outside their bounds and every encoding but the canonical one.
 """
 
@@ -14,11 +14,13 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
 
-from secagg.errors import MalformedMessage
-from secagg.wire.bounds import Items, Length, Range
+from secagg.errors import MalformedMessage, OtherVersion
+from secagg.wire.bounds import Items, Length, Range, Text
 from secagg.wire.generated import encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2
 
 _MODULES = (encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2)
+VERSION = "version"
+"""Name of the field that tells the versions of a format apart."""
 _PLAIN = (bool, int, float, str, bytes)
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ class Field:
     """How one field of a message class is converted and checked."""
 
     name: str
-    bound: Range | Length | Items | None
+    bound: Range | Length | Text | Items | None
     item: type | None  # the message class of a nested message, or of a tuple's items
     plural: bool
     plain: type | None  # the exact type of a plain field or of plain items
@@ -58,7 +60,7 @@ def message(proto_name: str) -> Callable[[type[T]], type[T]]:
 
 
 def _field(name: str, hint: Any) -> Field:
-    bound: Range | Length | Items | None = None
+    bound: Range | Length | Text | Items | None = None
     if get_origin(hint) is Annotated:
         hint, bound = get_args(hint)
     if get_origin(hint) is tuple:
@@ -91,24 +93,28 @@ def decode(cls: type[T], data: bytes) -> T:
     """Read a message strictly.
 
     Raises MalformedMessage for bytes that do not parse, fields out of bounds, unknown fields, and bytes
-    that differ from the canonical encoding of what they mean.
+    that differ from the canonical encoding of what they mean; OtherVersion where they say that they are of one.
     """
     proto = _PROTOS[cls]()
     try:
         proto.ParseFromString(data)
     except DecodeError:
         raise MalformedMessage(cls.__name__, "the bytes do not parse") from None
+    refuse_other_version(cls, getattr(proto, VERSION, None))
     proto.DiscardUnknownFields()
     if proto.SerializeToString(deterministic=True) != data:
         raise MalformedMessage(cls.__name__, "not the canonical encoding")
     return _from_proto(cls, proto)
 
 
-def refuse_other_version(cls: type, found: Any) -> None:
-    """Raise MalformedMessage, naming both, when a message has another version than the one that `cls` is."""
-    bound = next((field.bound for field in _FIELDS[cls] if field.name == "version"), None)
-    if isinstance(bound, Range) and type(found) is int and bound.problem(found):
-        raise MalformedMessage(cls.__name__, f"it has format version {found}, this program reads {bound.low}")
+def refuse_other_version(cls: type, found: object) -> None:
+    """Raise OtherVersion where messages of the class have one version, and `found` is another positive number.
+
+    To be asked first: other versions have other fields, of which nothing else could be said.
+    """
+    bound = next((field.bound for field in _FIELDS[cls] if field.name == VERSION), None)
+    if isinstance(bound, Range) and type(found) is int and 0 < found != bound.low:
+        raise OtherVersion(cls.__name__, found, int(bound.low))
 
 
 def _to_proto(value: Any) -> Message:
@@ -146,7 +152,5 @@ def _check(cls: type, field: Field, content: Any) -> None:
     expected = field.plain if not field.plural else None
     if expected is not None and type(content) is not expected:
         raise MalformedMessage(cls.__name__, f"{field.name} is {type(content).__name__}, not {expected.__name__}")
-    if field.name == "version":
-        refuse_other_version(cls, content)
     if field.bound is not None and (found := field.bound.problem(content)):
         raise MalformedMessage(cls.__name__, f"{field.name}: {found}")

@@ -10,8 +10,8 @@ import math
 from pathlib import Path
 from typing import Any, TypeVar
 
-from secagg.errors import BadInput, MalformedMessage
-from secagg.wire.codec import Field, decode, encode, fields_of, refuse_other_version
+from secagg.errors import BadInput, MalformedMessage, OtherVersion
+from secagg.wire.codec import VERSION, Field, decode, encode, fields_of, refuse_other_version
 
 T = TypeVar("T")
 
@@ -24,21 +24,31 @@ def to_json(value: Any) -> str:
 def from_json(cls: type[T], text: str) -> T:
     """Read strictly: every field present, none unknown, types and bounds as in the binary form.
 
-    Raises MalformedMessage.
+    Raises MalformedMessage, OtherVersion for what another version wrote.
     """
     try:
         content = json.loads(text, object_pairs_hook=_each_field_once)
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
+    if isinstance(content, dict):
+        refuse_other_version(cls, content.get(VERSION))
     return decode(cls, encode(_build(cls, content)))
 
 
-def read_json(cls: type[T], path: Path, what: str) -> T:
-    """Read a file of the JSON form. Raises BadInput naming the file when it is missing or holds no such message."""
+def read_json(cls: type[T], path: Path, what: str, again: str) -> T:
+    """Read a file of the JSON form; `again` says how an older one is made anew.
+
+    Raises BadInput naming the file when it is missing, holds no such message, or one of another version.
+    """
     try:
         return from_json(cls, path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"cannot read the {what} {path} ({error.strerror})") from None
+    except OtherVersion as error:
+        raise BadInput(
+            f"{path} is a {what} of version {error.version}, this program reads version {error.known}",
+            remedy=again if error.version < error.known else "use the newer secagg that wrote it",
+        ) from None
     except (MalformedMessage, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is no {what}: {error}") from None
 
@@ -71,7 +81,6 @@ def _scalar(content: Any) -> Any:
 def _build(cls: type, content: Any) -> Any:
     if not isinstance(content, dict):
         raise MalformedMessage(cls.__name__, "not a JSON object")
-    refuse_other_version(cls, content.get("version"))
     fields = fields_of(cls)
     names = {field.name for field in fields}
     if set(content) != names:

@@ -42,6 +42,55 @@ def test_digest_runs_nothing(secagg: Command, tmp_path: Path, monkeypatch: pytes
     assert secagg("backbone", "digest", tmp_path / "evil.pt2").code == 0
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "--dataset", "digits"),
+        ("sweep", "--dataset", "digits", "--seeds", "1", "--out", "swept"),
+        ("compare", "--dataset", "digits", "--seeds", "1", "--out", "compared", "--methods", "fedcgs"),
+        ("audit", "--simulate", "--dataset", "digits"),
+        ("plan", "new", "--shape", "8x8", "--classes", "a,b", "--radius", "1", "--out", "new.json"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_code_is_announced_before_it_runs(
+    secagg: Command, federation: Path, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A .pt2 for which no plan vouches is named as code, with its digest, before a byte of it is parsed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.pt2").write_bytes(b"anything")
+    said_before = []
+
+    def load(*_: object) -> None:
+        said_before.append(capsys.readouterr().err)
+        raise RuntimeError("parsed")
+
+    monkeypatch.setattr(torch.export, "load", load)
+    roster = ("--roster", federation / "alice" / "roster.json") if command[0] == "plan" else ()
+    assert secagg(*command, *roster, "--backbone", f"random-features:8+{tmp_path / 'evil.pt2'}").code == 2
+    digest = hashlib.sha256(b"anything").hexdigest()
+    assert (
+        f"WARNING: {tmp_path / 'evil.pt2'} is code, which runs now with your rights; its SHA-256 is {digest}\n"
+        in (said_before[0])
+    )
+
+
+def test_code_that_a_plan_vouches_for_is_not_announced(
+    secagg: Command, federation: Path, tmp_path: Path, programs: tuple[Path, Path]
+) -> None:
+    """Under a plan the digest decides, and a member that checks its data is told of nothing else."""
+    roster, plan = federation / "alice" / "roster.json", tmp_path / "plan.json"
+    new = ("plan", "new", "--roster", roster, "--out", plan, "--shape", "8x8x3", "--classes", "a,b", "--radius", "9")
+    assert secagg(*new, "--backbone", programs[0]).code == 0
+    policy = tmp_path / "policy.toml"
+    assert secagg("plan", "policy", "--plan", plan, "--data-name", "x", "--out", policy).code == 0
+    np.savez(tmp_path / "d.npz", images=np.zeros((4, 8, 8, 3), dtype=np.uint8), labels=np.array([0, 1, 0, 1]))
+    check = ("plan", "check", "--plan", plan, "--roster", roster, "--policy", policy, "--data", tmp_path / "d.npz")
+    said = secagg(*check, "--backbone", programs[0])
+    assert (said.code, said.err) == (0, "")
+
+
 def test_digest_of_other_forms_takes_the_shape(secagg: Command) -> None:
     """What is no program has its digest for one shape of records."""
     said = secagg("backbone", "digest", "pixels+random-features:64", "--shape", "8x8x3")

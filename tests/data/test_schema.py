@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from secagg.data import Schema, load_schema
 from secagg.data.schema import Categorical, Numeric, canonical
 from secagg.errors import BadInput
+from secagg.printable import is_printable
 
 HEART = load_schema("heart-disease")
-texts = st.text(max_size=8)
+texts = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")).filter(is_printable), max_size=8)
 distinct = st.lists(texts, min_size=2, max_size=5, unique_by=canonical)
 
 
@@ -116,3 +117,15 @@ def test_unreadable_schema_file_is_named(tmp_path, content):
 def test_canonical_spelling(raw, expected):
     """Values that read as the same number are spelled the same; text is only stripped."""
     assert canonical(raw) == expected
+
+
+@pytest.mark.parametrize("odd", ["\x1b[8m", "\x9b", "\u202eevil", "hid\u200bden", "two\nlines"], ids=ascii)
+@pytest.mark.parametrize("place", ["column", "label", "class", "field"])
+def test_names_that_cannot_be_shown_are_refused(place, odd):
+    """Columns and classes are read before a member agrees: none may hide or forge what stands beside it."""
+    names = {"column": "a", "label": "b", "class": "yes", "field": "c"} | {place: odd}
+    with pytest.raises(BadInput, match=r"holds U\+[0-9A-F]+, which cannot be shown"):
+        Schema(
+            (Numeric(names["column"], 0.0, 1.0),), names["label"], (("0", "no"), ("1", names["class"])),
+            ("no", names["class"]), fields=(names["column"], names["label"], names["field"]),
+        )  # fmt: skip

@@ -76,3 +76,14 @@ def test_classes_of_a_schema_are_the_plans() -> None:
     plan_for(data)
     with pytest.raises(BadInput, match="schema has other classes than the plan"):
         plan_for(swapped)
+
+
+@pytest.mark.parametrize(
+    "classes", ['["a\\nb","c"]', '["\\u001b[8m","c"]', '["\\u202e","c"]', "[1,2]", "[null]", "3", "{}"]
+)
+def test_head_whose_classes_cannot_be_shown_is_refused(classes: str) -> None:
+    """A head's file comes from others: names that would break a line of predictions, or are no text, are refused."""
+    pipeline = Pipeline.of_plan(small_plan(ROSTER))
+    assert Pipeline.of_metadata(pipeline.to_metadata()) == pipeline
+    with pytest.raises(BadInput, match="does not say which features it takes"):
+        Pipeline.of_metadata({**pipeline.to_metadata(), "classes": classes})

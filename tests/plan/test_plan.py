@@ -10,6 +10,7 @@ import pytest
 
 from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.parties import SessionSetup
+from secagg.parties.explanation import explain
 from secagg.plan import Plan, canonical_json, read_plan, write_plan
 from secagg.privacy import Adjacency
 from secagg.statistics import Normalisation
@@ -85,9 +86,8 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
-        {"version": 4},
         {"version": 0},
+        {"version": -4},
         {"session": "00"},
         {"session": "zz" * 32},
         {"classes": ["one"]},
@@ -136,6 +136,55 @@ def test_value_out_of_bounds_is_refused(tmp_path: Path, text: dict[str, Any], ch
     """Every field is bounded; an unknown choice or a value outside its bound is refused."""
     with pytest.raises(BadInput):
         read_back(tmp_path, {**text, **change})
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(3, "write it again with plan new"), (5, "use the newer secagg")])
+def test_plan_of_another_version_is_refused_by_its_version(
+    tmp_path: Path, text: dict[str, Any], version: int, remedy: str
+) -> None:
+    """An older or newer plan, whatever fields it has, gets one line with both versions and what is to be done."""
+    for content in ({**text, "version": version}, {"version": version, "unknown": 1}):
+        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 4; {remedy}"):
+            read_back(tmp_path, content)
+
+
+UNPRINTABLE = [
+    "\x1b[8m",
+    "bell\x07",
+    "c1\x9b1m",
+    "\u202eevil",
+    "\u2066a",
+    "hid\u200bden",
+    "two\nlines",
+    "a\u2028b",
+    "del\x7f",
+]
+
+
+@pytest.mark.parametrize("odd", UNPRINTABLE, ids=ascii)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda odd: {"purpose": odd},
+        lambda odd: {"classes": ["cat", odd]},
+        lambda odd: {"backbone": odd},
+        lambda odd: {"method": odd},
+        lambda odd: {"parameters": json.dumps({"domains": odd}, separators=(",", ":"))},
+        lambda odd: {"parameters": json.dumps({odd: 1}, separators=(",", ":"))},
+    ],
+    ids=["purpose", "class", "backbone", "method", "value", "parameter"],
+)
+def test_what_cannot_be_shown_is_in_no_plan(tmp_path: Path, text: dict[str, Any], odd: str, change: Any) -> None:
+    """Names and purposes are read before a member agrees: a plan with a character that hides or forges is refused."""
+    with pytest.raises(BadInput, match="which cannot be shown") as refusal:
+        read_back(tmp_path, {**text, **change(odd)})
+    assert str(refusal.value).isprintable()
+
+
+def test_what_cannot_be_shown_is_in_no_new_plan() -> None:
+    """The planner is told, before anyone else sees the plan."""
+    with pytest.raises(BadInput, match=r"no such plan: .*purpose: it holds the character U\+001B"):
+        small_plan(ROSTER, purpose="\x1b[8m")
 
 
 @pytest.mark.parametrize(
@@ -241,6 +290,22 @@ def test_choices_that_do_not_go_together_are_refused(choices: dict[str, Any]) ->
     """A plan that could not be carried out is never made, and the refusal is one of ours."""
     with pytest.raises((BadInput, MalformedMessage)):
         small_plan(ROSTER, **choices)
+
+
+@pytest.mark.parametrize(("clients", "dropouts"), [(2, 0), (3, 0), (4, 1), (10, 1), (25, 3), (300, 30)])
+def test_new_plan_tolerates_a_tenth_of_the_clients(clients: int, dropouts: int) -> None:
+    """Without a word about dropouts, a plan and what it explains tolerate ⌈n/10⌉, none of two or three members."""
+    roster = small_roster(clients)
+    plan = small_plan(roster)
+    explained = dict(explain(SessionSetup.of(plan, roster)))["who must agree"]
+    assert plan.dropouts == dropouts
+    assert f"up to D = {dropouts} clients may vanish" in explained
+    assert ("64 neighbours" if clients >= 300 else "complete graph") in explained
+
+
+def test_minimum_cohort_limits_the_dropouts() -> None:
+    """No more may vanish than the smallest cohort leaves room for."""
+    assert small_plan(small_roster(10), minimum_cohort=10).dropouts == 0
 
 
 def test_method_parameters_are_those_of_the_json() -> None:

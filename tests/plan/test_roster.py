@@ -96,10 +96,10 @@ def test_older_roster_is_refused_by_its_version(tmp_path: Path) -> None:
     content = json.loads(to_json(ROSTER))
     older = {**content, "version": 1, "members": [_without_pin(each) for each in content["members"]]}
     (tmp_path / "roster.json").write_text(json.dumps(older))
-    with pytest.raises(BadInput, match="has format version 1, this program reads 2"):
+    with pytest.raises(BadInput, match="of version 1, this program reads version 2"):
         read_roster(tmp_path / "roster.json")
     data = canonical("Roster", {**older, "members": [{**each, "tls_spki_sha256": ""} for each in older["members"]]})
-    with pytest.raises(MalformedMessage, match="has format version 1, this program reads 2"):
+    with pytest.raises(MalformedMessage, match="of version 1, this program reads version 2"):
         decode(Roster, data)
 
 
@@ -140,6 +140,26 @@ def test_file_that_is_no_roster_is_refused(tmp_path: Path, change: Any) -> None:
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     with pytest.raises(BadInput):
         read_roster(path)
+
+
+def test_roster_of_another_version_is_refused_by_its_version(tmp_path: Path) -> None:
+    """One line names both versions and the way to a new roster."""
+    path = tmp_path / "roster.json"
+    path.write_text(json.dumps({"version": 7, "unknown": 1}))
+    with pytest.raises(BadInput, match=r"roster\.json is a roster of version 7, this program reads version \d+; "):
+        read_roster(path)
+
+
+@pytest.mark.parametrize("odd", ["\x1b[8m", "c1\x9b", "\u202eevil", "hid\u200bden", "two\nlines"], ids=ascii)
+def test_consortium_that_cannot_be_shown_is_refused(tmp_path: Path, odd: str) -> None:
+    """The name of a consortium is read by people: one that hides or forges is in no roster, read or signed for."""
+    path = tmp_path / "roster.json"
+    write_roster(ROSTER, path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "consortium": odd}))
+    with pytest.raises(BadInput, match=r"consortium: it holds the character U.*, which cannot be shown"):
+        read_roster(path)
+    with pytest.raises(MalformedMessage):
+        _ = replace(ROSTER, consortium=odd).digest
 
 
 def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:

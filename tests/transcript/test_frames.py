@@ -10,6 +10,7 @@ from secagg.protection.messages import Abort, Receipt
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, make_body, open_frame, payload_of, peek, sign_frame
+from tests.vectors.protobuf import canonical
 
 KEYS = [SigningKey.generate(OperatingSystem()) for _ in range(3)]
 ROSTER = Roster.of(
@@ -99,3 +100,18 @@ def test_body_beyond_its_bounds_is_never_signed(change: dict[str, object]) -> No
     """A body outside the bounds of the format cannot be made into a frame."""
     with pytest.raises(MalformedMessage):
         sign_frame(KEYS[1], FrameBody(**{**vars(BODY), **change}))
+
+
+@pytest.mark.parametrize(
+    "step", ["\x1b[31mSurvivors", "Sur\nvivors", "\u202eSurvivors", "Survivors\u200b", "\x9bA"], ids=ascii
+)
+def test_step_that_cannot_be_shown_is_no_frame(step: str) -> None:
+    """A member's signed frame whose step would colour or break the server's log is refused without quoting it."""
+    fields = {"plan": PLAN.hex(), "sender": 1, "receiver": 0, "step": step, "head": "00" * 32, "seen": NOT_SEEN.hex()}
+    content = canonical("FrameBody", {**fields, "payload": ""})
+    frame = canonical("Frame", {"body": content.hex(), "signature": KEYS[1].sign("frame", content).hex()})
+    for attempt in (lambda: open_frame(frame, ROSTER, PLAN, 1, 0), lambda: peek(frame)):
+        with pytest.raises(MalformedMessage, match="step: it holds the character U") as refusal:
+            attempt()
+        assert str(refusal.value).isascii()
+        assert str(refusal.value).isprintable()

@@ -28,7 +28,7 @@ def _held(dealer: int) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 3, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 4, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
@@ -188,6 +188,7 @@ def wire() -> dict[str, Any]:
     survivors, plan = canonical("Survivors", {"members": [1, 2, 3]}), _plan()
     entry, other = (canonical("KeyAdvertisement", _entry(member)) for member in (1, 2))
     unsealed, opened = _ciphertexts(1) | {"sealed_seed": _hex("seed")}, dict(values())["OpenedSum"]
+    roster, body = dict(values())["Roster"], dict(values())["FrameBody"]
     request, shown = dict(values())["SumRequest"], dict(values())["AcceptedUploads"]
     roster = dict(values())["Roster"]
     unpinned = [member | {"tls_spki_sha256": ""} for member in roster["members"]]
@@ -214,7 +215,7 @@ def wire() -> dict[str, Any]:
         ("nothing", "Survivors", b""),
         ("member_zero", "Survivors", block(1, b"\x00\x01")),
         ("member_above_4096", "Survivors", block(1, varint(4097))),
-        ("receiver_above_4113", "FrameBody", canonical("FrameBody", dict(values())["FrameBody"] | {"receiver": 4114})),
+        ("receiver_above_4113", "FrameBody", canonical("FrameBody", body | {"receiver": 4114})),
         ("members_out_of_order", "Survivors", block(1, b"\x02\x01")),
         ("member_twice", "Survivors", block(1, b"\x01\x01")),
         ("entries_out_of_order", "Directory", block(1, other) + block(1, entry)),
@@ -229,7 +230,27 @@ def wire() -> dict[str, Any]:
         ("radius_not_a_number", "Plan", radius),
         ("radius_zero", "Plan", canonical("Plan", plan | {"radius": 0.0})),
         ("radius_infinite", "Plan", canonical("Plan", plan | {"radius": "inf"})),
-        ("another_version", "Plan", canonical("Plan", plan | {"version": 2})),
+        ("another_version", "Plan", canonical("Plan", plan | {"version": 3})),
+        ("no_version", "Plan", canonical("Plan", plan | {"version": 0})),
+        ("purpose_with_an_escape", "Plan", canonical("Plan", plan | {"purpose": "all is\x1b[8m well"})),
+        ("class_that_turns_the_writing", "Plan", canonical("Plan", plan | {"classes": ["cat", "\u202egod"]})),
+        ("class_that_looks_like_another", "Plan", canonical("Plan", plan | {"classes": ["cat", "cat\u200b"]})),
+        ("backbone_of_two_lines", "Plan", canonical("Plan", plan | {"backbone": "pixels\npromise: epsilon 1"})),
+        (
+            "consortium_with_a_c1_control",
+            "Roster",
+            canonical("Roster", roster | {"consortium": "\x9b"}),
+        ),
+        (
+            "step_with_an_escape",
+            "FrameBody",
+            canonical("FrameBody", body | {"step": "\x1b[31m"}),
+        ),
+        (
+            "step_of_two_lines",
+            "FrameBody",
+            canonical("FrameBody", body | {"step": "a\nrefused b"}),
+        ),
         ("security_above_256", "Plan", canonical("Plan", plan | {"security": 257})),
         ("roster_of_version_1", "Roster", canonical("Roster", roster | {"version": 1, "members": unpinned})),
         ("member_without_a_tls_key", "Roster", canonical("Roster", roster | {"members": unpinned})),

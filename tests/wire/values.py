@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 import secagg
 from secagg.plan import Plan, PlannedNoise
+from secagg.printable import is_printable
 from secagg.roster import Member, Roster
-from secagg.wire import Items, Length, Range, codec
+from secagg.wire import Items, Length, Range, Text, codec
 
 MOST_ITEMS = 3
 MOST_BYTES = 40
 _WORDS = st.text(st.characters(exclude_categories=("Cs",)), max_size=MOST_BYTES)
+_SHOWN = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")).filter(is_printable), max_size=MOST_BYTES)
 _NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 
 
@@ -32,7 +34,7 @@ FEWER = settings(max_examples=settings().max_examples // 5)  # for each of many 
 by_name = {cls.__name__: cls for cls in CLASSES}
 
 
-def _plain(kind: type | None, bound: Range | Length) -> st.SearchStrategy[Any]:
+def _plain(kind: type | None, bound: Range | Length | Text) -> st.SearchStrategy[Any]:
     if isinstance(bound, Range):
         if kind is float:
             return st.floats(bound.low, bound.high, allow_nan=False).map(lambda value: value + 0.0)  # no minus zero
@@ -41,7 +43,8 @@ def _plain(kind: type | None, bound: Range | Length) -> st.SearchStrategy[Any]:
     high = max(bound.low, min(high, MOST_BYTES))
     if kind is bytes:
         return st.binary(min_size=bound.low, max_size=high)
-    return _WORDS.map(lambda text: text[:high].ljust(bound.low, "x"))
+    words = _SHOWN if isinstance(bound, Text) else _WORDS
+    return words.map(lambda text: text[:high].ljust(bound.low, "x"))
 
 
 def _field(field: codec.Field) -> st.SearchStrategy[Any]:
@@ -82,7 +85,7 @@ def rosters(draw: st.DrawFn) -> Roster:
         Member(name, "client" if place else "server", *pair)
         for place, (name, *pair) in enumerate(zip(names, keys[::2], keys[1::2], strict=True))
     ]
-    return Roster.of(draw(_WORDS.filter(len)), members)
+    return Roster.of(draw(_SHOWN.filter(len)), members)
 
 
 def _plans(promise: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Plan]:
@@ -98,8 +101,8 @@ def _plans(promise: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Plan
             "unit": draw(st.sampled_from(["record", "silo"])),
             "result": draw(st.sampled_from(["server", "members"])),
             "security": draw(st.sampled_from([128, 192, 256])),
-            "classes": tuple(draw(st.lists(_WORDS.filter(len), min_size=2, max_size=4, unique=True))),
-            "parameters": json.dumps({draw(_WORDS): 1}, separators=(",", ":")),
+            "classes": tuple(draw(st.lists(_SHOWN.filter(len), min_size=2, max_size=4, unique=True))),
+            "parameters": json.dumps({draw(_SHOWN): 1}, separators=(",", ":")),
         }
         return Plan(**chosen | draw(promise))
 
