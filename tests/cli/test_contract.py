@@ -1,6 +1,5 @@
 """The command line as a whole: help, exit codes, what goes to which stream, the commands around a session."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import typer
 from secagg.cli.main import app
 from secagg.policy import Policy, read_policy
 from tests.cli.command import MEMBERS, Command
-from tests.parties.federation import Federation
-from tests.parties.stage import make_stage
 
 
 def every_command(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[list[str]]:
@@ -94,39 +91,6 @@ def test_pki_show(secagg: Command, federation: Path) -> None:
     content = secagg("pki", "show", federation / "alice" / "roster.json", "--json", "-").json
     assert [each["name"] for each in content["members"]] == ["coordinator", *MEMBERS]
     assert {each["identity"] for each in content["members"]} != {""}
-
-
-def test_verify_command(secagg: Command, tmp_path: Path) -> None:
-    """A good transcript exits with 0 and its findings; a damaged one with 3, its name and the record."""
-    stage = make_stage(tmp_path)
-    asyncio.run(Federation(stage).run())
-    said = secagg("verify", stage.transcript(0), "--json", "-", "--quiet")
-    assert (said.code, said.err) == (0, "")
-    assert said.json["members"] == ["client-1", "client-2", "client-3"]
-    content = bytearray(stage.transcript(0).read_bytes())
-    content[len(content) // 2] ^= 1
-    stage.transcript(0).write_bytes(content)
-    said = secagg("verify", stage.transcript(0), "--quiet")
-    assert said.code == 3
-    assert said.complaint.startswith(f"secagg: {stage.transcript(0)}: transcript record ")
-
-
-def test_verify_several(secagg: Command, tmp_path: Path) -> None:
-    """Every transcript is checked and named, whatever becomes of the others: 3 if one does not verify, else 2."""
-    stage = make_stage(tmp_path)
-    asyncio.run(Federation(stage).run())
-    good, bad, missing = stage.transcript(0), tmp_path / "bad.log", tmp_path / "missing.log"
-    bad.write_text("hello")
-    said = secagg("verify", missing, bad, good, "--quiet")
-    assert said.code == 3
-    assert f"{good}: the transcript verifies\n" in said.out
-    assert f"{bad}: the transcript does not verify\n" in said.out
-    assert f"{missing}: the transcript does not verify\n" in said.out
-    assert said.err.startswith(f"secagg: {bad}: transcript record 0: ")
-    content = secagg("verify", missing, good, "--json", "-", "--quiet")
-    assert content.code == 2
-    assert [each["file"] for each in content.json["transcripts"]] == [str(missing), str(good)]
-    assert ["failure" in each for each in content.json["transcripts"]] == [True, False]
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if [*words, "show"] in COMMANDS or not words], ids=str)
