@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+COUNTS = "count this as a release"
+"""What a session says to its members that ended without a published sum when somebody may know the sum."""
+
 
 class SecaggError(Exception):
     """Root of everything that this package raises on purpose."""
@@ -16,7 +19,7 @@ class SecaggError(Exception):
 
 
 class BadInput(SecaggError):
-    """What the user gave cannot be used: a file, a column, a value, an option. Nothing was sent."""
+    """What the user gave cannot be used: a file, a column, a value, an option, a full disk."""
 
     exit_code = 2
 
@@ -48,7 +51,7 @@ class PlanRefused(BadInput):
     def __init__(self, violations: tuple[str, ...]) -> None:
         self.violations = violations
         listed = "; ".join(f"({number}) {line}" for number, line in enumerate(violations, start=1))
-        super().__init__(f"the plan is refused: {listed}", remedy="nothing was sent")
+        super().__init__(f"the plan is refused: {listed}", remedy="of your records nothing was sent")
 
 
 class CapacityExceeded(BadInput):
@@ -92,7 +95,10 @@ class ProtocolViolation(SecaggError):
 
 
 class SessionAborted(SecaggError):
-    """The session ended without a sum; nothing was revealed."""
+    """The session ended without a published sum.
+
+    Somebody may know the sum all the same once its protection was opened: `reason` then ends with `COUNTS`.
+    """
 
     exit_code = 5
 

@@ -45,6 +45,23 @@ class Message:
     place: int
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """What the verification of one transcript (a file) said: what it proves, and with which doubts.
+
+    `signers` are the names and identity keys (hex) of those who signed what is in it; `vouched_by` says on whose word
+    plan and roster are the consortium's, and is empty where nobody's.
+    """
+
+    transcript: str
+    verdict: str
+    proves: str
+    roster_sha256: str
+    vouched_by: str
+    signers: Mapping[str, str]
+    has_doubts: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Session:
     """One secure sum as its transcript shows it, or as it was simulated.
@@ -55,7 +72,7 @@ class Session:
     `noise` is what is known of the noise on the opened blocks. `is_shown`: members are shown the opened sum. `number`
     says which of the plan's sums this is, from 1; `role` whose transcript shows it, "" where everything is at hand.
     `round` is what was summed, which says in which of the `cells`, by name, a record is. `earlier` are the plan's sums
-    before this one, those that hold class sums, as far as they are at hand.
+    before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
     """
 
     plan: Plan
@@ -75,6 +92,7 @@ class Session:
     number: int = 1
     role: str = ""
     transcript_sha256: str = ""
+    provenance: Provenance | None = None
     earlier: tuple[Session, ...] = field(default=(), repr=False)
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.report.content import LowerBound, Promise, Subject
-from threat_models.session import Session
+from threat_models.session import Provenance, Session
 
 RELEASES = 20_000
 LEVEL = 0.001
@@ -29,7 +29,11 @@ LIMITS = (
 
 
 def subject_of(
-    sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], transcripts: Mapping[str, str]
+    sessions: Sequence[Session],
+    known: int | None,
+    settings: Mapping[str, str],
+    transcripts: Mapping[str, str],
+    provenance: Sequence[Provenance] = (),
 ) -> Subject:
     """What was audited; the number of records is the least that was opened, noise included, else the `known` one."""
     opened = [session.release["counts"] for session in sessions if "counts" in session.release]
@@ -39,6 +43,7 @@ def subject_of(
         records=records,
         dimension=sessions[0].plan.dimension,
         transcripts=tuple(transcripts.items()),
+        provenance=tuple(provenance),
         settings=settings,
     )
 

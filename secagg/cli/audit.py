@@ -9,8 +9,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable
+from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
+from secagg.parties.vouching import Trust
 
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
 """Who is asked about when nobody is named."""
@@ -40,6 +42,8 @@ def audit(
         str | None,
         typer.Option(help="Epsilon from one run: how many to plant with --simulate, else the file of `canaries`."),
     ] = None,
+    plans: TrustedPlansOption = None,
+    rosters: TrustedRostersOption = None,
     gate: Annotated[Path | None, typer.Option(help="Pass rules (TOML); default: the packaged ones.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one page.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
@@ -52,6 +56,8 @@ def audit(
     speaker = Speaker(quiet=options["quiet"], json_to=options["json_to"])
     for path in filter(None, (html, sarif)):
         refuse_unwritable(path)
+    if simulated and (plans or rosters):
+        raise BadInput("--plan and --roster are held against transcripts", remedy="leave them out with --simulate")
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     from secagg.cli.auditing import Question, answer  # loads what no other command needs
@@ -68,6 +74,7 @@ def audit(
         records=records,
         seed=options["seed"],
         simulation=options,
+        trust=Trust.in_files(plans or (), rosters or ()),
     )
     raise typer.Exit(answer(speaker, asked))
 

@@ -14,13 +14,15 @@ from secagg.cli.console import Speaker, to_epsilon, two_columns, warn_of_program
 from secagg.cli.simulate import open_simulated
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
+from secagg.parties.verification import NOTHING_BROUGHT
+from secagg.parties.vouching import Trust
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.audit import examine, planned
 from threat_models.comparisons import Comparisons
 from threat_models.estimation import OneRunBound, audit_canaries
-from threat_models.evidence import canaries_of, known_of, of_plans, plant, read_session, rehearse
+from threat_models.evidence import canaries_of, known_of, of_plans, plant, read_sessions, rehearse
 from threat_models.findings import Finding
 from threat_models.report.content import AttackNote, AuditReport, Examination, Level
 from threat_models.report.gate import DEFAULT, Gate
@@ -29,7 +31,7 @@ from threat_models.report.json_report import as_json
 from threat_models.report.judging import judge
 from threat_models.report.sarif import as_sarif
 from threat_models.report.summary import as_text
-from threat_models.session import Knowledge, Session
+from threat_models.session import Knowledge, Provenance, Session
 from threat_models.statement import LIMITS, ONE_RUN_LEVEL, bound_of, environment, promise_of, subject_of
 
 ACTIVE = AttackNote(
@@ -55,6 +57,7 @@ class Question:
     records: int | None = None
     seed: int = 0
     simulation: Mapping[str, Any] = field(default_factory=dict)
+    trust: Trust = NOTHING_BROUGHT
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Evidence:
     transcripts: Mapping[str, str]
     levels: tuple[tuple[str, Session, Knowledge], ...] = ()
     one_run: OneRunBound | None = None
+    provenance: tuple[Provenance, ...] = ()
 
 
 def answer(speaker: Speaker, question: Question) -> int:
@@ -150,10 +154,8 @@ def _count(text: str) -> int:
 
 def _recorded(speaker: Speaker, question: Question, adversaries: list[Adversary]) -> Evidence:
     """Transcripts, verified before anything is read from them; those of one plan's rounds are one session."""
-    shown = []
-    for path in question.transcripts:
-        with speaker.busy(f"verifying {path}"):
-            shown.append(read_session(path))
+    with speaker.busy(f"verifying {', '.join(map(str, question.transcripts))}"):
+        shown = read_sessions(question.transcripts, question.trust)
     sessions = of_plans(shown)
     for each in adversaries:
         if len(sessions) > each.sessions:
@@ -170,7 +172,8 @@ def _recorded(speaker: Speaker, question: Question, adversaries: list[Adversary]
         canaries = canaries_of(sessions[0].plan, Path(question.canaries))
         known = knowledge.candidates.take(knowledge.is_member) if question.known else None
         one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
-    return Evidence(sessions, knowledge, {}, files, one_run=one_run)
+    provenance = tuple(session.provenance for session in shown if session.provenance is not None)
+    return Evidence(sessions, knowledge, {}, files, one_run=one_run, provenance=provenance)
 
 
 def _report(
@@ -190,7 +193,9 @@ def _report(
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
         title=f"Audit of a session with {_PROTECTED[audited[0].plan.protection]} uploads",
-        subject=subject_of(audited, evidence.knowledge.records, evidence.settings, evidence.transcripts),
+        subject=subject_of(
+            audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance
+        ),
         promise=promise,
         attacks=tuple(_notes().values()),
         examinations=tuple(examinations),

@@ -18,13 +18,14 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_eps
 from secagg.cli.options import RefineOption
 from secagg.cli.processes import SECONDS, SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
-from secagg.errors import BadInput
+from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, evaluate, load_safetensors
 from secagg.parties import LocalRecords, Pipeline, SessionSetup, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
-from secagg.parties.verification import verify_transcript
+from secagg.parties.verification import Verified, verified_together
+from secagg.parties.vouching import Trust
 from secagg.plan import write_plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency
@@ -60,7 +61,7 @@ def demo(
     seconds = time.perf_counter() - begun
     federated = _accuracy(stage, Path(results[SERVER]["head"]))
     pooled, first = _pooled(stage)
-    verified = verify_transcript(Path(results[SERVER]["transcript"]))
+    verified = _verified(stage, [Path(path) for path in results[SERVER]["transcripts"]])
     content = {
         "accuracy": federated.accuracy,
         "accuracy_pooled": pooled.accuracy,
@@ -70,12 +71,27 @@ def demo(
         "seconds": {**results[SERVER]["seconds"], "all processes": seconds},
         "promise": results[SERVER]["promise"],
         "aggregate_sha256": results[SERVER]["aggregate_sha256"],
-        "verified": verified["session"],
+        "verified": verified["verdict"],
+        "proves": verified["proves"],
         **{name: results[SERVER][name] for name in ("head", "head_torch", "aggregate", "transcript")},
         **_audited(stage, Path(results[SERVER]["transcripts"][0]), speaker),
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     speaker.result(content, *_report(stage, content, federated, pooled, first, verified))
+
+
+def _verified(stage: Stage, transcripts: list[Path]) -> dict[str, Any]:
+    """What the server's transcript of the last sum proves, held against those of the sums before it."""
+    found = verified_together(transcripts, _trust(stage))
+    for each in found:
+        if isinstance(each, SecaggError):
+            raise each
+    return [each.findings for each in found if isinstance(each, Verified)][-1]
+
+
+def _trust(stage: Stage) -> Trust:
+    """The demo knows plan and roster: it has made them."""
+    return Trust((stage.plan.digest,), (stage.roster.digest,))
 
 
 def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]:
@@ -86,7 +102,8 @@ def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    report, _ = judged(speaker, Question((transcript,), adversaries, known, stage.data("public"), None, page, None))
+    asked = Question((transcript,), adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
+    report, _ = judged(speaker, asked)
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
     if report.gate is not None:
@@ -204,7 +221,8 @@ def _report(
         (f"{stage.members[0]}'s counts begin", ", ".join(map(str, first))),
         _received(stage, setup),
         ("the server learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
-        ("transcript", f"{verified['session']}; countersigned by {len(verified['countersigned_by'])} members"),
+        ("transcript", f"{verified['verdict']}; countersigned by {len(verified['countersigned_by'])} members"),
+        ("it proves", verified["proves"]),
         ("an audit of it", f"{content['audit_found']} The default gate: {content['audit_gate']}"),
     ]
     files = [

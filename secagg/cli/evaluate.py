@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
-from secagg.errors import BadInput, SecaggError, TranscriptInvalid
+from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
+from secagg.errors import SecaggError
 from secagg.head import evaluate
 from secagg.head import predict as classes_of
 from secagg.parties import Pipeline
-from secagg.parties.verification import verify_transcript
+from secagg.parties.verification import Verified, verified_together
+from secagg.parties.vouching import Trust
 
 INCONCLUSIVE = 4
 """The exit code where a transcript is consistent and no more."""
@@ -53,42 +55,45 @@ def verify(
     transcripts: Annotated[
         list[Path], typer.Argument(help="transcript.log of a party, with its uploads/ beside it; one for each round.")
     ],
+    plans: TrustedPlansOption = None,
+    rosters: TrustedRostersOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Check transcripts offline: chain, signatures, and that the published sum is that of the accepted uploads.
+    """Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.
 
-    Every one is checked, whatever becomes of the others; the exit code is 3 if one does not verify, 4 if one is
-    consistent and no more: the vectors beside it were purged.
+    Every one is checked, whatever becomes of the others. Exit codes: 0 all verify, 3 one does not, 2 one cannot be
+    read, 4 one is consistent and no more: nobody vouches for its keys, the round before it is not
+    among them, or its vectors were purged.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    found: list[dict[str, Any]] = []
-    tables = []
-    failures: list[SecaggError] = []
-    for path in transcripts:
-        with speaker.busy(f"verifying {path}"):
-            findings, failure = _verified(path)
-        rows = [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in findings.items()]
-        verdict = "is consistent, and no more" if "vectors" in findings else "verifies"
-        tables.append(two_columns(f"{path}: the transcript {'does not verify' if failure else verdict}", rows))
-        found.append(findings)
-        failures += [failure] if failure else []
+    trust = Trust.in_files(plans or (), rosters or ())
+    with speaker.busy(f"verifying {', '.join(map(str, transcripts))}"):
+        found = verified_together(transcripts, trust)
+    failures = [each for each in found if isinstance(each, SecaggError)]
+    contents = [each.findings if isinstance(each, Verified) else {"failure": str(each)} for each in found]
+    files = list(zip(transcripts, contents, strict=True))
+    tables = [_table(path, content) for path, content in files]
     if len(transcripts) > 1:
-        files = [{"file": str(path), **findings} for path, findings in zip(transcripts, found, strict=True)]
-        speaker.result({"transcripts": files}, *tables)
+        speaker.result({"transcripts": [{"file": str(path), **content} for path, content in files]}, *tables)
     elif not failures:
-        speaker.result(found[0], *tables)
+        speaker.result(contents[0], *tables)
     if failures:
         raise max(failures, key=lambda failure: failure.exit_code)
-    if any("vectors" in findings for findings in found):
+    if any(each.doubts for each in found if isinstance(each, Verified)):
+        speaker.say(
+            "to know more, bring the agreed plan (--plan), and all rounds' transcripts with their vectors"
+        )
         raise typer.Exit(INCONCLUSIVE)
 
 
-def _verified(path: Path) -> tuple[dict[str, Any], SecaggError | None]:
-    """What a transcript proves, or why it proves nothing."""
-    try:
-        return verify_transcript(path), None
-    except TranscriptInvalid as error:
-        return {"failure": str(error)}, TranscriptInvalid(error.record, error.problem, source=str(path))
-    except BadInput as error:
-        return {"failure": str(error)}, error
+def _table(path: Path, content: dict[str, Any]) -> str:
+    """The findings for people; signers one a line, with the identity keys that `pki show` shows."""
+    words = {"signers": "\n".join(f"{name}  {key}" for name, key in content.get("signers", {}).items())}
+    rows = [
+        (name, words.get(name) or (", ".join(value) if isinstance(value, list) else str(value or "nobody")))
+        for name, value in content.items()
+        if name != "verdict"
+    ]
+    verdict = content.get("verdict", "does not verify")
+    return two_columns(f"{path}: {verdict if verdict.startswith('consistent') else f'the transcript {verdict}'}", rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,3 +40,10 @@ ImageSizeOption = Annotated[
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
+TrustedPlansOption = Annotated[
+    list[Path] | None,
+    typer.Option("--plan", help="The plan that was agreed on, which names its roster; default: those run from here."),
+]
+TrustedRostersOption = Annotated[
+    list[Path] | None, typer.Option("--roster", help="The consortium's roster.json, to compare with the transcript's.")
+]

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, ServerAway, SessionAborted
 from secagg.federation.recovery import release_of
 from secagg.federation.storage import session_folder
 from secagg.ledger import Ledger, Release
@@ -22,6 +22,7 @@ from secagg.parties import (
     begin_transcript,
     contribution_of,
     following_setup,
+    note_plan,
 )
 from secagg.policy import Policy
 from secagg.protection import LocalParty
@@ -61,7 +62,10 @@ class FederationClient:
             setup = following
             if setup.openings:
                 self.progress(f"round {len(setup.openings) + 1} of {setup.rounds}")
-            outcome = await self._session(setup, server, others or {})
+            try:
+                outcome = await self._session(setup, server, others or {})
+            except SessionAborted as error:
+                raise self._counted(setup, error) from None
             if outcome is None:
                 return []
             done.append((setup, outcome))
@@ -73,10 +77,17 @@ class FederationClient:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
         return release_of(self.setup, self.policy.data_name)
 
+    def _counted(self, setup: SessionSetup, error: SessionAborted) -> SessionAborted:
+        """The session's end, and that the ledger counts it where a vector may have left: nothing is ever refunded."""
+        if isinstance(error, ServerAway) or not self.ledger.has_uploaded(setup.context.plan):
+            return error
+        return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
+
     async def _session(
         self, setup: SessionSetup, server: Connection, others: Mapping[int, Connection]
     ) -> Outcome | None:
         folder, context = session_folder(self.state, setup), setup.context.plan
+        note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
             if journal.was_empty and self.ledger.has_uploaded(context):
                 raise BadInput(

@@ -17,6 +17,7 @@ from secagg.parties import (
     SessionSetup,
     begin_transcript,
     following_setup,
+    note_plan,
 )
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -51,6 +52,7 @@ class FederationSecond:
 
     async def _session(self, setup: SessionSetup, server: Connection, gone: frozenset[int]) -> Outcome:
         folder = session_folder(self.state, setup)
+        note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
             hooks = Hooks(self.progress)

@@ -10,7 +10,7 @@ from pathlib import Path
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import ProtocolViolation
 from secagg.federation.storage import session_folder
-from secagg.parties import ServerSession, SessionSetup, SumResult, following_setup, write_result
+from secagg.parties import ServerSession, SessionSetup, SumResult, following_setup, note_plan, write_result
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, peek
 
@@ -95,6 +95,7 @@ class FederationServer:
         `members` were in the sum before; nobody else is told of this round.
         """
         folder = session_folder(self._state, setup)
+        note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
 
         def finish(result: SumResult) -> Outcome:

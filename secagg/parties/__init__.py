@@ -8,6 +8,7 @@ from secagg.parties.result import SumResult, conclude, following_setup, write_re
 from secagg.parties.server import ServerSession
 from secagg.parties.setup import SessionSetup
 from secagg.parties.transcripts import begin_transcript
+from secagg.parties.vouching import note_plan
 
 __all__ = [
     "AggregatorWork",
@@ -24,6 +25,7 @@ __all__ = [
     "conclude",
     "contribution_of",
     "following_setup",
+    "note_plan",
     "read_records",
     "write_result",
 ]

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties.setup import SessionSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
@@ -121,7 +121,7 @@ class ServerProtocol:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
             reason = error.reason if isinstance(error, SessionAborted) else str(error)
-            self._step, self.failure = None, "; ".join((reason, *self._told()))
+            self._step, self.failure = None, "; ".join((reason, *self._told(), *self._counts()))
             return
         self._owe(messages)
         if isinstance(following, ServerState):
@@ -130,6 +130,18 @@ class ServerProtocol:
             self._step, self.sum_to_declare = None, following
         else:
             self._step, self.sum_to_open = None, following
+
+    @property
+    def revealed(self) -> str:
+        """Why somebody may know the sum by now, published or not; empty before."""
+        protection = self._setup.protection
+        step = protection.reveals.__name__
+        is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
+        return protection.revealed if is_revealed else ""
+
+    def _counts(self) -> tuple[str, ...]:
+        """What an end without a published sum must say where somebody may know it."""
+        return (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
 
     def _told(self) -> tuple[str, ...]:
         """Why second parties have left, in their own words: without them there is no sum."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from methods.fedcgs import PERSONALISE
 from methods.method import Round
 from secagg.encoding import Integers, sum_digest
-from secagg.errors import BadInput, ProtocolViolation, SessionAborted
+from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.parties.memory import write_synced
 from secagg.parties.pipeline import Pipeline
@@ -106,7 +106,7 @@ def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mappi
     try:
         return conclude(setup, ready.members, ready.open(setup.context, total))
     except BadInput as error:
-        raise SessionAborted(f"the opened sum leads nowhere: {error}") from None
+        raise SessionAborted(f"the sum was opened and leads nowhere: {error}; {COUNTS}") from None
 
 
 def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcome:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import BadInput, TranscriptInvalid
+from secagg.errors import COUNTS, TranscriptInvalid
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
-from secagg.protection.messages import Outcome, Receipt
-from secagg.protection.sharing.binding import receipt_is_signed
+from secagg.protection import Script
+from secagg.protection.messages import Abort, Outcome, Receipt
+from secagg.protection.sharing.binding import manifest_is_signed, receipt_is_signed
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import ShareManifest, ShareReceipt
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What a consistent transcript leaves open ("consistent, but …"), and under which condition it proves the rest."""
+
+    words: str
+    condition: str
+
+
+SILENT = Doubt("its author has sent nothing yet", "as far as it goes")
+UNSIGNED_END = Doubt("nobody has signed its end", "if it ended there")
+PURGED = Doubt("the vectors beside it were purged: digests only", "if the purged vectors lead to it")
 
 
 def require(holds: bool, record: Record, problem: str) -> None:
@@ -26,33 +40,49 @@ def require(holds: bool, record: Record, problem: str) -> None:
 
 
 class MemberVerifier:
-    """Checks the transcript of a client, an aggregator or a key holder; its own frames say whose it is."""
+    """Checks the transcript of a client, an aggregator or a key holder, whose index is `author`.
 
-    def __init__(self, setup: SessionSetup, records: Sequence[Record], folder: Path) -> None:
-        own = [peek(record.content).sender for record in records if record.kind == "sent"]
+    None is a client that has sent nothing yet: it cannot be told which.
+    """
+
+    def __init__(self, setup: SessionSetup, author: int | None, folder: Path) -> None:
         self._setup = setup
         self._folder = folder
-        self._me = own[0] if own else SERVER_INDEX
+        self.author = author
+        self.outcome: Outcome | None = None
+        self.signers: set[int] = set()
         self._server_heads = {NOT_SEEN}
         self._own_head = b""
         self._said: dict[str, str] = {}
         self._receipts: list[str] = []
         self._uploads = 0
         self._is_countersigned = False
-        self.is_purged = False
+        self._has_revealed = False
+        self._lacks_vectors = False
 
     @property
     def role(self) -> str:
-        """The party's role in the roster; a client that has sent nothing does not say more."""
-        roster = self._setup.roster
-        return roster.role(self._me) if 0 < self._me < len(roster.members) else "client"
+        """The party's role in the roster."""
+        return "client" if self.author is None else self._setup.roster.role(self.author)
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What the transcript leaves open, once all of it is checked."""
+        return (
+            *((SILENT,) if self.author is None else ()),
+            *((UNSIGNED_END,) if "aborted" in self._said and "announced" not in self._said else ()),
+            *((PURGED,) if self._lacks_vectors else ()),
+        )
+
+    @property
+    def proves(self) -> str:
+        """What the transcript proves, once all of it is checked."""
+        return self._script.proves
 
     def check(self, record: Record) -> None:
-        """Take in one record. Raises TranscriptInvalid, MalformedMessage or ProtocolViolation."""
-        if record.kind == "policy":
-            self._said["policy"] = hashlib.sha256(record.content).hexdigest()
-        elif record.kind == "ledger":
-            self._said["ledger"] = record.content.hex()
+        """Take in one record. Raises TranscriptInvalid, or what the parts of the protocol raise."""
+        if record.kind in ("policy", "ledger") and self.role == "client":
+            self._check_own(record)
         elif record.kind == "aborted":
             self._said["aborted"] = record.content.decode(errors="replace")
         elif record.kind == "sent":
@@ -61,18 +91,36 @@ class MemberVerifier:
             require(record.kind == "received", record, f"the transcript of a {self.role} holds no {record.kind}")
             self._check_received(record)
 
+    @property
+    def _script(self) -> Script:
+        protection = self._setup.protection
+        is_client = self.author is None or self.author in self._setup.context.identities
+        return protection.client if is_client or protection.second is None else protection.second
+
+    def _check_own(self, record: Record) -> None:
+        """The digests of the policy that was followed, and of the ledger's row."""
+        digest = hashlib.sha256(record.content).digest() if record.kind == "policy" else record.content
+        require(len(digest) == hashlib.sha256().digest_size, record, "the digest of a ledger's row has another size")
+        self._said[record.kind] = digest.hex()
+
     def _check_sent(self, record: Record) -> None:
-        body = peek(record.content)
-        open_frame(record.content, self._setup.roster, self._setup.context.plan, self._me, body.receiver)
+        peeked = peek(record.content)
+        require(peeked.sender == self.author, record, "it sent a frame in another party's name")
+        body = self._opened(record, peeked.sender, peeked.receiver)
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
+        receivers: set[int] = {SERVER_INDEX, *self._setup.context.identities}
+        if body.step == self._script.announcement.__name__ and self.role == "client":
+            receivers = {part.receiver for part in self._setup.protection.deliveries(self._setup.context)}
+            self._said["uploaded"] = body.step
+        require(body.receiver in receivers, record, f"the {body.step} is for somebody who gets none")
         if body.receiver == SERVER_INDEX:
             require(body.seen in self._server_heads, record, "has seen another transcript of the server")
             self._own_head = chain(body.head, "sent", record.content)
 
     def _check_received(self, record: Record) -> None:
-        body = peek(record.content)
-        receiver = self._me if self._me != SERVER_INDEX else body.receiver
-        open_frame(record.content, self._setup.roster, self._setup.context.plan, body.sender, receiver)
+        peeked = peek(record.content)
+        require(peeked.sender != self.author, record, "its own frame stands as if it had been received")
+        body = self._opened(record, peeked.sender, peeked.receiver if self.author is None else self.author)
         if body.sender == SERVER_INDEX:
             self._check_servers(record, body)
         elif body.step == ShareManifest.__name__:
@@ -80,27 +128,40 @@ class MemberVerifier:
         else:
             self._check_receipt(record, body)
 
+    def _opened(self, record: Record, sender: int, receiver: int) -> FrameBody:
+        """A frame with its signature checked; whoever signed it is among the signers."""
+        setup = self._setup
+        body = open_frame(record.content, setup.roster, setup.context.plan, sender, receiver)
+        self.signers.add(body.sender)
+        if body.step == Abort.__name__:
+            self._said["announced"] = body.step
+        self._has_revealed |= body.step == setup.protection.reveals.__name__
+        return body
+
     def _check_servers(self, record: Record, body: FrameBody) -> None:
         self._server_heads.add(chain(body.head, "sent", record.content))
         require(body.seen in (NOT_SEEN, self._own_head), record, "the server has seen another transcript")
-        self._is_countersigned = body.step == Receipt.__name__
+        self._is_countersigned = body.step == Receipt.__name__ and body.seen == self._own_head
         if body.step == Outcome.__name__:
             outcome = payload_of(body, Outcome)
+            require(self.outcome in (None, outcome), record, "the server announces a second outcome")
+            require(set(outcome.members) <= set(self._setup.context.clients), record, "the outcome names strangers")
             check_outcome(self._setup, outcome)
-            self._said["outcome"] = outcome.aggregate_sha256.hex()
+            self.outcome = outcome
 
     def _check_upload(self, record: Record, body: FrameBody) -> None:
         """An aggregator keeps the very share that the client signed."""
         manifest: ShareManifest = payload_of(body, ShareManifest)
-        place = list(self._setup.context.seconds).index(self._me)
+        context, me = self._setup.context, self.author
+        if not isinstance(context, SharedContext) or me is None or me not in context.seconds:
+            raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step}")
+        is_whole = manifest.client == body.sender and manifest_is_signed(context, manifest)
+        require(is_whole, record, "an upload is not its client's for these aggregators")
         self._uploads += 1
-        if is_purged(self._folder):
-            self.is_purged = True
-            return
-        try:
-            read_vector(self._folder, self._setup.roster.name(body.sender), body.sender, manifest.digests[place])
-        except BadInput as error:
-            raise TranscriptInvalid(record.index, str(error)) from None
+        self._lacks_vectors = is_purged(self._folder)
+        if not self._lacks_vectors:
+            digest = manifest.digests[context.number_of(me) - 1]
+            read_vector(self._folder, self._setup.roster.name(body.sender), body.sender, digest)
 
     def _check_receipt(self, record: Record, body: FrameBody) -> None:
         """A client keeps receipts that its aggregators really signed."""
@@ -110,7 +171,7 @@ class MemberVerifier:
             isinstance(context, SharedContext)
             and body.sender in context.seconds
             and receipt.aggregator == context.number_of(body.sender)
-            and receipt.client == self._me
+            and receipt.client == self.author
             and receipt_is_signed(context, receipt),
             record,
             "a receipt is not its aggregator's for this client",
@@ -118,9 +179,9 @@ class MemberVerifier:
         self._receipts.append(self._setup.roster.name(body.sender))
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """What the transcript proves. Raises TranscriptInvalid when its end is missing."""
+        """What the transcript tells. Raises TranscriptInvalid when its end is missing."""
         if "aborted" in self._said:
-            return {"session": f"aborted: {self._said['aborted']}"}
+            return {"session": f"aborted: {self._said['aborted']}", "released": self._released()}
         of_client = {
             "policy_sha256": self._said.get("policy", "-"),
             "ledger_row_sha256": self._said.get("ledger", "-"),
@@ -130,13 +191,25 @@ class MemberVerifier:
             found["receipts_from"] = self._receipts
         if self._uploads:
             found["uploads"] = self._uploads
-        if "outcome" not in self._said:
+        if self.author is None:
+            return {"session": "this client has sent nothing yet", **found}
+        if self.outcome is None:
             if not (self._setup.protection.speaks_once and "ledger" in self._said):
                 raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
             return {"session": "this client has uploaded and has not fetched the outcome", **found}
         return {
-            "session": f"this {self.role}'s part is complete and every frame is signed",
+            "session": f"this {self.role}'s part is complete",
             **found,
-            "aggregate_sha256": self._said["outcome"],
+            "aggregate_sha256": self.outcome.aggregate_sha256.hex(),
             "countersigned_by_server": self._is_countersigned,
         }
+
+    def _released(self) -> str:
+        """Whether a session that ended without an outcome counts as a release, as far as this party can tell."""
+        if self._has_revealed:
+            return f"yes: {self._setup.protection.revealed}; {COUNTS}"
+        if self.role != "client":
+            return f"not by this {self.role}"
+        if {"uploaded", "ledger"} & set(self._said):
+            return f"perhaps: an upload may have left, and whether others opened it stands elsewhere; {COUNTS}"
+        return "no: this client has uploaded nothing"

@@ -1,24 +1,28 @@
-"""Offline verification of a transcript, by replaying it through the protocol that wrote it.
+"""Offline verification of transcripts, by replaying each through the protocol that wrote it.
 
-A server's transcript proves that the published sum is the sum of the accepted uploads: every frame is signed, every
-step follows from the ones before it, and the vectors in `uploads/` are those that their senders signed. Where all of
-these were purged, nothing is computed again. Another party's transcript proves what it was told and what it gave.
+Every frame is signed, every step follows from the ones before it, and the vectors in `uploads/` are those that their
+senders signed; where all of these were purged, nothing is computed again. What a server's transcript then proves of the
+published sum is a fact of the protection; another party's proves what it was told and what it gave. Whether the keys
+are the members' own no transcript can tell, nor whether a round was opened as it says: for the first a verifier brings
+plan and roster, for the second the transcripts of the rounds before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
+from secagg.errors import COUNTS, BadInput, MalformedMessage, SecaggError, SessionAborted, TranscriptInvalid
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, check_outcome, open_sum
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
-from secagg.parties.testimony import MemberVerifier, require
+from secagg.parties.testimony import PURGED, UNSIGNED_END, Doubt, MemberVerifier, require
 from secagg.parties.transcripts import setup_of
+from secagg.parties.vouching import Trust
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
@@ -35,72 +39,190 @@ from secagg.transcript import (
 )
 from secagg.wire import encode
 
-PURGED = "purged: digests only"
-UNPROVEN = "every frame is signed and in its place; that the published sum is that of the uploads is unproven"
+NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own")
+NOBODYS_PLAN = Doubt("made under a plan that nobody vouched for", "if this plan is the one that was agreed on")
+NOTHING_BROUGHT = Trust()
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A transcript that verifies: its session, the records after its beginning, and what it proves as plain values.
+    """A consistent transcript, its session, and what it tells.
 
-    `is_purged`: vectors that its checks need are gone, so that it is consistent and no more.
+    `author` is the index of the party that wrote it, None for a client that has sent nothing; `signers` are those whose
+    signatures it holds. `vouched_by` is empty where nobody vouches for the plan; `doubts` are what it leaves open.
     """
 
+    path: Path
     setup: SessionSetup
     records: Sequence[Record]
-    findings: dict[str, Any]
-    is_purged: bool
+    author: int | None
+    role: str
+    outcome: Outcome | None
+    signers: frozenset[int]
+    vouched_by: str
+    doubts: tuple[Doubt, ...]
+    sentence: str
+    told: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        """Which of the plan's rounds this is, from 1."""
+        return len(self.setup.openings) + 1
+
+    @property
+    def verdict(self) -> str:
+        """Whether the transcript verifies, or is no more than consistent, in words."""
+        words = "; ".join(doubt.words for doubt in self.doubts)
+        return f"consistent, but {words}" if words else "verifies"
+
+    @property
+    def proves(self) -> str:
+        """What the transcript proves, after the conditions that its doubts leave."""
+        conditions = ", and ".join(doubt.condition for doubt in self.doubts)
+        return f"{conditions}: {self.sentence}" if conditions else self.sentence
+
+    @property
+    def signed_by(self) -> dict[str, str]:
+        """The identity key (hex) of everyone whose signatures it holds, by name, in the roster's order."""
+        roster = self.setup.roster
+        return {roster.name(index): roster.identity(index).hex() for index in sorted(self.signers)}
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        setup = self.setup
+        return {
+            "verdict": self.verdict,
+            "role": self.role,
+            "records": len(self.records),
+            "head": self.records[-1].head.hex(),
+            **({"round": f"{self.number} of {setup.rounds}"} if setup.rounds > 1 else {}),
+            "plan_sha256": setup.plan.digest.hex(),
+            "roster_sha256": setup.roster.digest.hex(),
+            "vouched_by": self.vouched_by or None,
+            **self.told,
+            "proves": self.proves,
+            "signers": self.signed_by,
+        }
 
 
-def verify_transcript(path: Path) -> dict[str, Any]:
-    """What the transcript proves, as plain values.
+def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
+    """What one transcript tells and proves, as plain values. Raises what `verified` raises."""
+    return linked(verified(path, trust), ()).findings
+
+
+def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
+    """The transcript, read, replayed, and held against what the verifier trusts; as if it were the first of its plan.
 
     Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
     """
-    return verified(path).findings
-
-
-def verified(path: Path) -> Verified:
-    """The transcript, read and replayed. Raises as `verify_transcript` does."""
     records = read_transcript(path)
     setup, following = setup_of(records)
-    is_servers = _is_servers(records)
-    verifier = _ServerVerifier(setup, path.parent) if is_servers else MemberVerifier(setup, following, path.parent)
+    if problem := trust.contradiction(setup):
+        raise TranscriptInvalid(_place_of_plan(records), problem)
+    verifier = _verifier(setup, records, path.parent)
     for record in following:
         try:
             verifier.check(record)
         except TranscriptInvalid:
             raise
-        except (MalformedMessage, ProtocolViolation) as error:
+        except SecaggError as error:
             raise TranscriptInvalid(record.index, str(error)) from None
-    found: dict[str, Any] = {
-        "role": verifier.role,
-        "records": len(records),
-        "head": records[-1].head.hex(),
-    }
-    if setup.rounds > 1:
-        found["round"] = f"{len(setup.openings) + 1} of {setup.rounds}"
-    found |= {"plan_sha256": setup.plan.digest.hex(), **verifier.conclusion(len(records))}
-    if verifier.is_purged:
-        found["vectors"] = PURGED
-    return Verified(setup, following, found, verifier.is_purged)
+    told = verifier.conclusion(len(records))
+    vouched_by = trust.vouches_for_plan(setup, path)
+    doubts = verifier.doubts
+    if not vouched_by:
+        doubts = (NOBODYS_PLAN if trust.vouches_for_keys(setup) else NOBODYS_KEYS, *doubts)
+    return Verified(
+        path,
+        setup,
+        records,
+        verifier.author,
+        verifier.role,
+        verifier.outcome,
+        frozenset(verifier.signers),
+        vouched_by,
+        doubts,
+        verifier.proves,
+        told,
+    )
 
 
-def _is_servers(records: Sequence[Record]) -> bool:
-    """Whether the first frame was sent by the server and sent here, or the reverse of both."""
-    for record in records:
-        if record.kind in ("received", "sent"):
-            try:
-                return (peek(record.content).sender == SERVER_INDEX) == (record.kind == "sent")
-            except MalformedMessage as error:
-                raise TranscriptInvalid(record.index, str(error)) from None
-    return True
+def verified_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
+    """Every transcript, held against the others of its plan, or why it is not valid (TranscriptInvalid, BadInput)."""
+    alone = [_attempt(path, partial(verified, path, trust)) for path in paths]
+    consistent = [each for each in alone if isinstance(each, Verified)]
+    return tuple(
+        _attempt(each.path, partial(linked, each, consistent)) if isinstance(each, Verified) else each for each in alone
+    )
+
+
+def _attempt(path: Path, verify: Callable[[], Verified]) -> Verified | SecaggError:
+    try:
+        return verify()
+    except TranscriptInvalid as error:
+        return TranscriptInvalid(error.record, error.problem, source=str(path))
+    except BadInput as error:
+        return error
+
+
+def linked(one: Verified, given: Sequence[Verified]) -> Verified:
+    """`one`, held against the outcomes of the rounds before it among the `given` transcripts of the same plan.
+
+    With a doubt where the one before it, of the same party or of the server, is not among them. Raises
+    TranscriptInvalid for another sum or broadcast than a transcript of an earlier round tells.
+    """
+    openings, is_linked = one.setup.openings, not one.setup.openings
+    for other in given:
+        if other.outcome is None or other.number >= one.number or other.setup.plan.digest != one.setup.plan.digest:
+            continue
+        opening, outcome = openings[other.number - 1], other.outcome
+        place = _place_of_plan(one.records) + 1 + other.number
+        if opening.aggregate_sha256 != outcome.aggregate_sha256:
+            told = f"the sum {opening.aggregate_sha256.hex()}, {other.path} {outcome.aggregate_sha256.hex()}"
+            raise TranscriptInvalid(place, f"of round {other.number} it tells {told}")
+        if opening.broadcast != outcome.broadcast:
+            raise TranscriptInvalid(place, f"round {other.number} ended with another broadcast, says {other.path}")
+        is_linked |= other.number == one.number - 1 and other.author in (one.author, SERVER_INDEX)
+    if is_linked:
+        return one
+    words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
+    alone = Doubt(words, "if the rounds before it ended as it says")
+    return replace(one, doubts=(*one.doubts, alone))
+
+
+def _place_of_plan(records: Sequence[Record]) -> int:
+    """The index of the plan's record."""
+    return int(records[0].kind == "salt")
+
+
+def _verifier(setup: SessionSetup, records: Sequence[Record], folder: Path) -> _ServerVerifier | MemberVerifier:
+    """What checks the transcript of the party that sent its first sent frame.
+
+    Of those that have sent nothing a client's begins with a salt, and only a server has received members' frames.
+    Raises TranscriptInvalid for the transcript of nobody who takes part.
+    """
+    frames = [record for record in records if record.kind in ("received", "sent")]
+    first = next((record for record in frames if record.kind == "sent"), frames[0] if frames else None)
+    if first is None:
+        return MemberVerifier(setup, None, folder) if _place_of_plan(records) else _ServerVerifier(setup, folder)
+    try:
+        sender = peek(first.content).sender
+    except MalformedMessage as error:
+        raise TranscriptInvalid(first.index, str(error)) from None
+    if first.kind == "received":
+        return MemberVerifier(setup, None, folder) if sender == SERVER_INDEX else _ServerVerifier(setup, folder)
+    if sender == SERVER_INDEX:
+        return _ServerVerifier(setup, folder)
+    require(sender in {*setup.context.identities, *setup.context.seconds}, first, "its author has no part in the plan")
+    return MemberVerifier(setup, sender, folder)
 
 
 class _ServerVerifier:
     """Replays a server's transcript."""
 
     role = "server"
+    author = SERVER_INDEX
 
     def __init__(self, setup: SessionSetup, folder: Path) -> None:
         self._setup = setup
@@ -110,7 +232,26 @@ class _ServerVerifier:
         self._final_head = NOT_SEEN
         self._countersigned: list[str] = []
         self._head_agrees = False
-        self.is_purged = False
+        self._has_announced_end = False
+        self._is_purged = False
+        self.signers: set[int] = set()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The published outcome."""
+        return self._protocol.outcome
+
+    @property
+    def proves(self) -> str:
+        """What the transcript proves, once all of it is checked."""
+        ended = "the session ended for the stated reason, and no sum was published"
+        return ended if self._aborted is not None else self._setup.protection.proves
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What the transcript leaves open, once all of it is checked."""
+        is_cut_off = self._aborted is not None and not self._has_announced_end
+        return (*((UNSIGNED_END,) if is_cut_off else ()), *((PURGED,) if self._is_purged else ()))
 
     def check(self, record: Record) -> None:
         if record.kind == "received":
@@ -129,6 +270,7 @@ class _ServerVerifier:
         sender = peek(record.content).sender
         require(0 < sender < len(self._setup.roster.members), record, "a frame of nobody in the roster")
         body = self._protocol.open(sender, record.content)
+        self.signers.add(sender)
         require(self._protocol.is_wanted(sender, record.content, body), record, "a frame that was not awaited")
         self._protocol.take(sender, record.content, body)
         if body.step == Acknowledgement.__name__ and body.seen == self._final_head:
@@ -152,6 +294,7 @@ class _ServerVerifier:
         body = peek(record.content)
         open_frame(record.content, self._setup.roster, self._setup.context.plan, SERVER_INDEX, body.receiver)
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
+        self.signers.add(SERVER_INDEX)
         head = chain(body.head, "sent", record.content)
         self._protocol.sent(head)
         declared = self._protocol.sum_to_declare
@@ -163,24 +306,25 @@ class _ServerVerifier:
         elif body.step == Receipt.__name__:
             require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
         elif body.step == Abort.__name__:
-            require(self._aborted is not None, record, "announces an abort that was not decided")
+            told = (body.receiver, payload_of(body, Abort).reason)
+            decided = (EVERYONE, (self._aborted or "")[:2000])
+            require(self._aborted is not None and told == decided, record, "announces an abort that was not decided")
+            self._has_announced_end = True
         else:
             self._check_due(record, body)
 
     def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
         """The sum that was shown to the key holder is recomputed from the uploads."""
         if not self._lacks_vectors():
-            try:
-                for member in declared.vectors:
-                    name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
-                    declared.add(member, read_vector(self._folder, name, member, digest))
-            except BadInput as error:
-                raise TranscriptInvalid(record.index, str(error)) from None
+            for member in declared.vectors:
+                name, digest = self._setup.roster.name(member), self._protocol.uploads[member].digest
+                declared.add(member, read_vector(self._folder, name, member, digest))
             require(declared.is_sum(request), record, "the declared sum is not that of the uploads")
         self._protocol.declare(request)
 
     def _check_due(self, record: Record, body: FrameBody) -> None:
         due = self._protocol.due.get(body.step, {})
+        require(bool(due), record, f"no {body.step} was due")
         receivers = due if body.receiver == EVERYONE else (body.receiver,)
         for member in receivers:
             require(member in due and encode(due[member]) == body.payload, record, f"the {body.step} does not follow")
@@ -188,13 +332,10 @@ class _ServerVerifier:
     def _check_outcome(self, record: Record, outcome: Outcome) -> None:
         """The heart: the sum is recomputed from the uploads and the opened shares."""
         ready = self._protocol.sum_to_open
-        if ready is None or ready.members != outcome.members:
+        if ready is None or ready.members != outcome.members or self._protocol.outcome is not None:
             raise TranscriptInvalid(record.index, "the outcome does not follow, or names other clients")
         if not self._lacks_vectors():
-            try:
-                result = self._open(ready)
-            except (BadInput, SessionAborted) as error:
-                raise TranscriptInvalid(record.index, str(error)) from None
+            result = self._open(ready)
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
             require(is_sum, record, "the published sum is not that of the uploads")
             self._head_agrees = result.head_sha256 == outcome.head_sha256
@@ -204,21 +345,26 @@ class _ServerVerifier:
 
     def _lacks_vectors(self) -> bool:
         """Whether the vectors that a check needs were all purged: what it would compute again then stays unproven."""
-        self.is_purged |= is_purged(self._folder)
-        return self.is_purged
+        self._is_purged |= is_purged(self._folder)
+        return self._is_purged
 
     def conclusion(self, records: int) -> dict[str, Any]:
         outcome = self._protocol.outcome
         if self._aborted is not None:
-            return {"session": f"aborted: {self._aborted}"}
+            revealed = self._protocol.revealed
+            return {
+                "session": f"aborted: {self._aborted}",
+                "released": f"yes: {revealed}; {COUNTS}" if revealed else "no: nothing that opens the sum was shown",
+            }
         if outcome is None:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
         agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
+        follows = "the published sum follows from all that was received"
         return {
-            "session": UNPROVEN if self.is_purged else "the published sum is the sum of the accepted uploads",
+            "session": "every step follows, but the sum was not computed again" if self._is_purged else follows,
             "members": [self._setup.roster.name(member) for member in outcome.members],
             "aggregate_sha256": outcome.aggregate_sha256.hex(),
             "head_sha256": outcome.head_sha256.hex(),
-            "head_recomputed_here": "no" if self.is_purged else agrees,
+            "head_recomputed_here": "no" if self._is_purged else agrees,
             "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
         }

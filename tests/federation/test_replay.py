@@ -1,12 +1,15 @@
 """Nobody is made to release the same data twice: not by a lost folder or a lost memory."""
 
 import asyncio
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import secagg.parties.server
+from secagg.errors import COUNTS, PlanRefused, SessionAborted
 from secagg.federation import session_folder
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, Journal, read_transcript
@@ -79,3 +82,37 @@ def test_heads_of_a_client_begin_with_a_salt(finished: Cast) -> None:
         salts.append(record.content)
     assert len(set(salts)) == 2
     assert {len(salt) for salt in salts} == {32}
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
+async def test_abort_after_the_upload_stays_in_the_ledger(
+    tmp_path: Path, protection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a session ends after the uploads without a published sum, every member is told that it counts, and it does.
+
+    An exact sum about the same data is then refused.
+    """
+
+    def nowhere(*_: object) -> None:
+        raise SessionAborted(f"the sum was opened; {COUNTS}")
+
+    monkeypatch.setattr(secagg.parties.server, "open_sum", nowhere)
+    exact = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 8.0}
+    cast = Cast.of(tmp_path, clients=3, refine=0, protection=protection, dropouts=0, colluders=0, **exact)
+    played = await Play(cast).run()
+    for member in cast.setup.roster.clients:
+        assert "the ledger counts it as a release" in str(played.clients[member])
+        assert COUNTS in str(played.clients[member])
+        (entry,) = cast.ledger(member).entries()
+        other = replace(entry.release, session=bytes(32), plan=bytes(32))
+        with pytest.raises(PlanRefused):
+            cast.ledger(member).check(other, cast.policy(member).budget)
+
+
+async def test_member_that_has_not_uploaded_is_charged_nothing(tmp_path: Path) -> None:
+    """Where a session ends before its upload a member's ledger stays empty, and nobody tells it otherwise."""
+    cast = Cast.of(tmp_path, clients=3, refine=0, dropouts=0, colluders=0, step_seconds=1, join_seconds=1)
+    played = await Play(cast, leaves={2: 0, 3: 0}).run()
+    assert "the ledger" not in str(played.clients[1])
+    assert isinstance(played.clients[1], SessionAborted)
+    assert cast.ledger(1).entries() == ()

@@ -2,7 +2,7 @@
 
 from threat_models.evidence.canaries import Planted, canaries_of, plant, prepare
 from threat_models.evidence.simulation import Rehearsal, rehearse
-from threat_models.evidence.transcripts import known_of, of_plans, read_session
+from threat_models.evidence.transcripts import known_of, of_plans, read_session, read_sessions
 
 __all__ = [
     "Planted",
@@ -13,5 +13,6 @@ __all__ = [
     "plant",
     "prepare",
     "read_session",
+    "read_sessions",
     "rehearse",
 ]

@@ -11,39 +11,53 @@ import numpy as np
 
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
-from secagg.errors import BadInput
+from secagg.errors import BadInput, SecaggError
 from secagg.head import LinearHead, head_digest, load_safetensors, parse_safetensors
 from secagg.parties import Pipeline, SessionSetup
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
 from secagg.parties.staging import vector_path
-from secagg.parties.verification import verified
+from secagg.parties.testimony import PURGED
+from secagg.parties.verification import NOTHING_BROUGHT, Verified, verified_together
+from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
 from threat_models.evidence.blocks import blocks_of, cell_names, counted, noise_of, placed
 from threat_models.evidence.simulation import records_of
-from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Records, Session, joined
+from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, joined
 
 EVERYONE = "everyone"
 SHARED = 0.1
 """Records alike happen; more than this part of the known ones among the public are the same people's."""
 
 
-def read_session(path: Path) -> Session:
-    """The session of a transcript.
+def read_session(path: Path, trust: Trust = NOTHING_BROUGHT) -> Session:
+    """The session of one transcript. Raises what `read_sessions` raises."""
+    return read_sessions((path,), trust)[0]
 
-    Raises TranscriptInvalid when it does not verify, BadInput when it shows no opened sum, when its vectors were
+
+def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tuple[Session, ...]:
+    """The session of each transcript, verified first, with the others of its plan and what the verifier trusts.
+
+    Raises TranscriptInvalid when one does not verify, BadInput when it shows no opened sum, when its vectors were
     purged, or when files beside it are missing or not those that it names. The opened sum is there when the party has
     it: a server's, or a member's that was shown it.
     """
-    proved = verified(path)
-    if proved.is_purged:
+    found = verified_together(paths, trust)
+    for each in found:
+        if isinstance(each, SecaggError):
+            raise each
+    return tuple(_session(each) for each in found if isinstance(each, Verified))
+
+
+def _session(proved: Verified) -> Session:
+    setup, role, path = proved.setup, proved.role, proved.path
+    if PURGED in proved.doubts:
         raise BadInput(f"the vectors beside {path} were purged", remedy="audit a session before you purge it")
-    setup, role = proved.setup, proved.findings["role"]
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = _outcome(frames)
     if outcome is None:
-        raise BadInput(f"{path} has no outcome to audit: {proved.findings['session']}", remedy="audit the server's")
+        raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
     names = setup.context.names
     uploads = _uploads(path.parent, outcome.members, names) if role == "server" else {}
     return Session(
@@ -63,7 +77,16 @@ def read_session(path: Path) -> Session:
         is_shown=setup.shows_sum,
         number=len(setup.openings) + 1,
         role=role,
-        transcript_sha256=proved.findings["head"],
+        transcript_sha256=proved.records[-1].head.hex(),
+        provenance=Provenance(
+            str(path),
+            proved.verdict,
+            proved.proves,
+            setup.roster.digest.hex(),
+            proved.vouched_by,
+            proved.signed_by,
+            bool(proved.doubts),
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from secagg.errors import BadInput
 from threat_models.adversary import Adversary
 from threat_models.comparisons import Comparisons
 from threat_models.findings import Curve, Finding, Verdict
+from threat_models.session import Provenance
 
 CONTROL = "no_protection"
 """The adversary that shows what attacks find where nothing protects: it is expected to succeed."""
@@ -23,6 +24,7 @@ SEEN = {
 }
 """What fields of a session are, for people."""
 SESSION_RULES = {
+    "transcript": "Plan, roster and rounds of the transcripts are vouched for",
     "protection": "How uploads are protected",
     "records": "Enough records for a sum without noise",
     "promise": "The promised epsilon holds",
@@ -53,7 +55,8 @@ class AttackNote:
 class Subject:
     """What was examined: transcripts (file name, SHA-256), or the settings of a simulation.
 
-    `records` is how many are in the sum, None where that is not known; `dimension` d their length.
+    `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
+    not known; `dimension` d their length.
     """
 
     protection: str
@@ -61,6 +64,7 @@ class Subject:
     dimension: int
     transcripts: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    provenance: tuple[Provenance, ...] = ()
 
 
 @dataclass(frozen=True)

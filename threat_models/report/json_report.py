@@ -33,6 +33,7 @@ def as_json(report: AuditReport) -> str:
                 "records": report.subject.records,
                 "dimension": report.subject.dimension,
                 "transcripts": [{"name": name, "sha256": digest} for name, digest in report.subject.transcripts],
+                "provenance": provenance_content(report),
                 "settings": dict(report.subject.settings),
             },
             "promise": _promise(report.promise),
@@ -47,6 +48,21 @@ def as_json(report: AuditReport) -> str:
             "gate": None if report.gate is None else _gate(report.gate),
         }
     )
+
+
+def provenance_content(report: AuditReport) -> list[dict[str, Any]]:
+    """What verification said of each transcript: verdict, what it proves, roster, signers and their identity keys."""
+    return [
+        {
+            "transcript": each.transcript,
+            "verdict": each.verdict,
+            "proves": each.proves,
+            "roster_sha256": each.roster_sha256,
+            "vouched_by": each.vouched_by or None,
+            "signers": dict(each.signers),
+        }
+        for each in report.subject.provenance
+    ]
 
 
 def encoded(content: Mapping[str, Any]) -> str:

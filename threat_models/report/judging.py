@@ -28,7 +28,7 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     An expired waiver is a line that fails. What was declared but not run is inconclusive, and so are an adversary of
     whom no attack tells anything and a report without any finding.
     """
-    lines = [_protection(gate, report), *_records(gate, report), *_promise(gate, report)]
+    lines = [_protection(gate, report), *_provenance(report), *_records(gate, report), *_promise(gate, report)]
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _finding(gate, report, finding)]
         lines += [*_not_run(one), *_untold(gate, report, one)]
@@ -44,6 +44,13 @@ def _protection(gate: Gate, report: AuditReport) -> GateLine:
         return GateLine("protection", "", Outcome.PASS, f"Uploads are protected ({found}).")
     allowed = ", ".join(gate.protections)
     return GateLine("protection", "", Outcome.FAIL, f'The protection is "{found}"; the gate allows {allowed}.')
+
+
+def _provenance(report: AuditReport) -> Iterator[GateLine]:
+    """Nothing that was found in a transcript says anything of a consortium that did not sign it."""
+    for each in report.subject.provenance:
+        outcome = Outcome.INCONCLUSIVE if each.has_doubts else Outcome.PASS
+        yield GateLine("transcript", "", outcome, f"{each.transcript}: {each.verdict}; {each.proves}.")
 
 
 def _records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:

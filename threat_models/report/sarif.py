@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from threat_models.findings import Finding, Verdict
 from threat_models.report.content import CONTROL, SESSION_RULES, AuditReport, GateLine, Outcome, worst
-from threat_models.report.json_report import encoded, measure_content
+from threat_models.report.json_report import encoded, measure_content, provenance_content
 from threat_models.report.text import shown
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -34,6 +34,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
             "promise": report.promise.sentence,
             "seed": report.seed,
             "multiplicity": report.comparisons.sentence(),
+            "provenance": provenance_content(report),
         },
     }
     if report.subject.transcripts:

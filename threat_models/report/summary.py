@@ -25,7 +25,7 @@ CONTROL_WORDS = {
 
 
 def as_text(report: AuditReport) -> str:
-    """Verdict first, then what did not pass, then each finding; nothing that a terminal would act on."""
+    """Verdict first, then what did not pass, each finding, and who signed; nothing that a terminal would act on."""
     return "".join(f"{shown(line)}\n" for line in _lines(report))
 
 
@@ -45,6 +45,9 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{finding.adversary}, {finding.attack}: {verdict_of(finding)}. {finding.sentence}"
         if summed := summed_up(finding):
             yield f"  {summed}"
+    for each in report.subject.provenance:
+        yield f"{each.transcript}: {each.verdict}; {each.proves}; roster SHA-256 {each.roster_sha256}, signed by:"
+        yield from (f"  {name}  {identity}" for name, identity in each.signers.items())
     yield report.comparisons.sentence()
 
 

@@ -236,7 +236,7 @@ class AwaitingOpenings:
     def close(self) -> tuple[SumToOpen, Mapping[int, Any]]:
         """Recover the secrets. Raises SessionAborted when shares are lacking, ProtocolViolation for a bad dealer."""
         if lacking := self._shares.lacking():
-            raise SessionAborted(f"too few shares are left to unmask {', '.join(lacking)}; nothing was revealed")
+            raise SessionAborted(f"too few shares are left to unmask {', '.join(lacking)}")
         return MaskedSum(self._shares.survivors, self._shares.recover()), {}
 
 

@@ -9,6 +9,7 @@ from threat_models.adversary import adversary_named
 from threat_models.comparisons import Comparisons
 from threat_models.findings import Control, Curve, Finding, Measure, Picture, Series, Verdict
 from threat_models.report.content import AttackNote, AuditReport, Examination, Level, LowerBound, Promise, Subject
+from threat_models.session import Provenance
 
 CP = "Clopper-Pearson, 95 %"
 CONTROLS = (Control("the same records, unprotected", True, True), Control("random records", False, False))
@@ -35,6 +36,9 @@ controls = true
 measured = true
 """
 """What every gate file begins with."""
+PROVENANCE = Provenance(
+    "server.transcript", "verifies", "the sum is the uploads'", "5d" * 32, "the verifier", {"server": "a1" * 32}, False
+)
 
 
 def measure(name, value, low, high, **more):
@@ -195,7 +199,12 @@ def report(**changes):
     made = AuditReport(
         title="Audit of the session “heart 2026-03” of five hospitals",
         subject=Subject(
-            "masked", 50_000, 512, (("server.transcript", "3f" * 32),), {"clients": "5", "method": "fedcgs"}
+            "masked",
+            50_000,
+            512,
+            (("server.transcript", "3f" * 32),),
+            {"clients": "5", "method": "fedcgs"},
+            (PROVENANCE,),
         ),
         promise=promise,
         attacks=NOTES,

@@ -43,6 +43,18 @@ def test_default_gate_passes_a_masked_session_at_epsilon_one():
     assert (result.outcome, result.exit_code) == (Outcome.PASS, 0)
 
 
+def test_transcript_that_nobody_vouches_for_is_inconclusive():
+    """What stands in a transcript with doubts may be found in another consortium's: exit 4, its own words say why."""
+    report = sample.report()
+    doubtful = replace(sample.PROVENANCE, verdict="consistent, but …", has_doubts=True)
+    for signed, code in (((sample.PROVENANCE, doubtful), 4), ((sample.PROVENANCE,), 0)):
+        result = judge(Gate.read(), replace(report, subject=replace(report.subject, provenance=signed)), TODAY)
+        assert result.exit_code == code
+        lines = [line for line in result.lines if line.attack == "transcript"]
+        assert [line.outcome for line in lines] == [Outcome.PASS, Outcome.INCONCLUSIVE][: len(signed)]
+        assert lines[-1].sentence == f"server.transcript: {signed[-1].verdict}; the sum is the uploads'."
+
+
 def test_default_gate_fails_unprotected_uploads():
     """A plan without protection fails by that alone, whatever the attacks found."""
     report = sample.report()

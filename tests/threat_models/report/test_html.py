@@ -15,6 +15,7 @@ from threat_models.report.content import AttackNote, Level
 from threat_models.report.gate import Gate
 from threat_models.report.html import as_html
 from threat_models.report.judging import judge
+from threat_models.session import Provenance
 
 VOID = {"meta", "img", "br", "line", "circle", "polyline", "polygon", "path"}
 NASTY = "<script>alert(1)</script>\"'><img src=http://evil.example/x>\x1b[31m\u202e&amp;"
@@ -75,7 +76,9 @@ def nasty():
     adversary = replace(server.adversary, title=NASTY, who=NASTY, knows=(NASTY,), residual_risk=NASTY)
     made = sample.with_findings(replace(made, attacks=notes), one)
     server = replace(made.examinations[0], adversary=adversary, sees=(NASTY,), lacks=(NASTY,))
+    signed = Provenance(NASTY, NASTY, NASTY, NASTY, NASTY, {NASTY: NASTY}, has_doubts=True)
     subject = replace(made.subject, protection=NASTY, transcripts=((NASTY, NASTY),), settings={NASTY: NASTY})
+    subject = replace(subject, provenance=(signed,))
     promise = replace(made.promise, sentence=NASTY, recomputed_by=NASTY, unit=NASTY, adjacency=NASTY)
     return gated(
         replace(

@@ -1,0 +1,174 @@
+"""`secagg verify`, and what `secagg audit` takes over from it: whose word is taken, what is shown, the exit codes."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from secagg.parties import note_plan
+from secagg.plan import write_plan
+from secagg.roster import write_roster
+from tests.cli.command import Command
+from tests.federation.rounds import Cast, Play
+from tests.parties.federation import Federation
+from tests.parties.stage import Stage, make_stage
+
+SERVER = 0
+ALONE = "consistent, but signed by keys that nobody vouched for"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """A masked session of three clients, with files of its plan and its roster."""
+    stage = make_stage(tmp_path_factory.mktemp("finished"))
+    asyncio.run(Federation(stage).run())
+    write_plan(stage.setup.plan, stage.folder / "plan.json")
+    write_roster(stage.setup.roster, stage.folder / "roster.json")
+    return stage
+
+
+@pytest.fixture(scope="module")
+def refined(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The server's transcripts of a plan of two rounds, where it ran the plan."""
+    cast = Cast.of(tmp_path_factory.mktemp("refined"), refine=1)
+    return cast.transcripts(SERVER, asyncio.run(Play(cast).run()).stages)
+
+
+def brought(stage: Stage) -> tuple[object, ...]:
+    """The options of a verifier who brings plan and roster."""
+    return ("--plan", stage.folder / "plan.json", "--roster", stage.folder / "roster.json")
+
+
+def test_verifier_brings_plan_and_roster(secagg: Command, finished: Stage) -> None:
+    """With both, or with the plan alone, a good transcript exits with 0, its roster and all signers."""
+    for options in (brought(finished), brought(finished)[:2]):
+        said = secagg("verify", finished.transcript(SERVER), *options, "--json", "-", "--quiet")
+        assert (said.code, said.err) == (0, "")
+        assert said.json["members"] == ["client-1", "client-2", "client-3"]
+        assert (said.json["verdict"], said.json["proves"]) == (
+            "verifies",
+            "the published sum is the sum of the accepted uploads",
+        )
+        assert said.json["roster_sha256"] == finished.setup.roster.digest.hex()
+        assert said.json["signers"] == {each.name: each.identity.hex() for each in finished.setup.roster.members}
+    text = secagg("verify", finished.transcript(SERVER), *brought(finished), "--quiet").out
+    keys = [f"{each.name}  {each.identity.hex()}" for each in finished.setup.roster.members]
+    assert all(part in text for part in ("the transcript verifies", finished.setup.roster.digest.hex(), *keys))
+
+
+def test_nobody_vouches(secagg: Command, finished: Stage) -> None:
+    """Without plan and roster it is consistent and no more: exit 4, the same words in text and JSON, and a hint."""
+    said = secagg("verify", finished.transcript(SERVER), "--json", "-", "--quiet")
+    assert (said.code, said.json["verdict"], said.json["vouched_by"]) == (4, ALONE, None)
+    said = secagg("verify", finished.transcript(SERVER))
+    assert said.code == 4
+    assert said.out.startswith(f"{finished.transcript(SERVER)}: {ALONE}\n")
+    assert "--plan" in said.err
+
+
+def test_roster_alone_is_not_enough(secagg: Command, finished: Stage) -> None:
+    """Whose keys they are is not which plan was agreed on: exit 4."""
+    said = secagg("verify", finished.transcript(SERVER), *brought(finished)[2:], "--json", "-", "--quiet")
+    assert (said.code, said.json["verdict"]) == (4, "consistent, but made under a plan that nobody vouched for")
+
+
+@pytest.mark.parametrize("what", ["plan", "roster"])
+def test_another_plan_or_roster(secagg: Command, finished: Stage, tmp_path: Path, what: str) -> None:
+    """A transcript of another plan or roster than the verifier brings does not verify: exit 3 with both digests."""
+    other = make_stage(tmp_path / "other").setup
+    write_plan(other.plan, tmp_path / "plan.json")
+    write_roster(other.roster, tmp_path / "roster.json")
+    said = secagg("verify", finished.transcript(SERVER), f"--{what}", tmp_path / f"{what}.json", "--quiet")
+    assert said.code == 3
+    both = (getattr(each, what).digest.hex() for each in (other, finished.setup))
+    assert all(digest in said.complaint for digest in (f"its {what} is", *both))
+
+
+def test_missing_plan_file(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+    """A plan that cannot be read is the user's mistake: exit 2."""
+    said = secagg("verify", finished.transcript(SERVER), "--plan", tmp_path / "none.json", "--quiet")
+    assert said.code == 2
+    assert "none.json" in said.complaint
+
+
+def test_member_verifies_with_one_command(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+    """In the state folder of a party that ran the plan nothing needs to be brought; away from there it does."""
+    folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
+    home = folder / finished.transcript(1).relative_to(finished.folder)
+    note_plan(home.parent.parent, finished.setup.plan)
+    said = secagg("verify", home, "--json", "-", "--quiet")
+    assert (said.code, said.json["vouched_by"]) == (0, f"the notes of {home.parent.parent.resolve()}")
+    away = Path(shutil.copytree(home.parent.parent, tmp_path / "away")) / home.parent.name / home.name
+    assert secagg("verify", away, "--quiet").code == 4
+
+
+def test_damaged_transcript(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+    """A damaged transcript exits with 3, its name and the record."""
+    bad = Path(shutil.copytree(finished.home(SERVER), tmp_path / "bad")) / "transcript.log"
+    content = bytearray(bad.read_bytes())
+    content[len(content) // 2] ^= 1
+    bad.write_bytes(content)
+    said = secagg("verify", bad, "--quiet")
+    assert said.code == 3
+    assert said.complaint.startswith(f"secagg: {bad}: transcript record ")
+
+
+def test_verify_several(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+    """Every transcript is checked and named, whatever becomes of the others: 3 before 2, 2 before 4."""
+    good, bad, missing = finished.transcript(SERVER), tmp_path / "bad.log", tmp_path / "missing.log"
+    bad.write_text("hello")
+    said = secagg("verify", missing, bad, good, *brought(finished), "--quiet")
+    assert said.code == 3
+    assert f"{good}: the transcript verifies\n" in said.out
+    assert f"{bad}: the transcript does not verify\n" in said.out
+    assert f"{missing}: the transcript does not verify\n" in said.out
+    assert said.err.startswith(f"secagg: {bad}: transcript record 0: ")
+    content = secagg("verify", missing, good, "--json", "-", "--quiet")
+    assert content.code == 2
+    assert [each["file"] for each in content.json["transcripts"]] == [str(missing), str(good)]
+    assert ["failure" in each for each in content.json["transcripts"]] == [True, False]
+
+
+def test_rounds(secagg: Command, refined: list[Path]) -> None:
+    """All rounds together verify; a later one alone is inconclusive, and says which is missing."""
+    assert secagg("verify", *refined, "--quiet").code == 0
+    said = secagg("verify", refined[1], "--quiet")
+    assert said.code == 4
+    assert "round 2 of 2 stands without the transcript of round 1" in said.out
+
+
+def test_audit_says_whether_anybody_vouches(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+    """The audit takes the same options, says the same, shows roster and signers, and passes nothing unvouched for."""
+    gate = tmp_path / "gate.toml"
+    gate.write_text(
+        'format = "secagg-gate/1"\nprotections = ["masked"]\nrecords_per_dimension = 1\ncontrols = false\n'
+        'measured = false\n[[rule]]\nattack = "*"\nreason = "the rest is not asked here"\ntolerated = true\n'
+    )
+    asked = ("audit", finished.transcript(SERVER), "--threat-model", "network_observer", "--gate", gate)
+    page, findings = tmp_path / "page.html", tmp_path / "findings.sarif"
+    for options, code, verdict in (((), 4, ALONE), (brought(finished), 0, "verifies")):
+        said = secagg(*asked, *options, "--html", page, "--sarif", findings, "--json", "-", "--quiet")
+        assert said.code == code
+        (provenance,) = said.json["subject"]["provenance"]
+        assert provenance["verdict"] == verdict
+        assert (provenance["vouched_by"] is None) == bool(code)
+        assert provenance["roster_sha256"] == finished.setup.roster.digest.hex()
+        assert set(provenance["signers"]) == {member.name for member in finished.setup.roster.members}
+        (run,) = json.loads(findings.read_text())["runs"]
+        assert run["properties"]["provenance"] == [provenance]
+        kinds = [result["kind"] for result in run["results"] if result["ruleId"] == "transcript"]
+        assert kinds == (["review"] if code else ["pass"])
+        assert all(part in page.read_text() for part in (verdict, *provenance["signers"].values()))
+        assert all(part in secagg(*asked, *options, "--quiet").out for part in (verdict, provenance["roster_sha256"]))
+
+
+def test_audit_refuses_what_verify_refuses(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+    """Another plan than the transcript's is exit 3 for the audit too; with --simulate there is none to compare."""
+    write_plan(make_stage(tmp_path / "other").setup.plan, tmp_path / "plan.json")
+    other = ("--plan", tmp_path / "plan.json", "--quiet")
+    assert "not the one that the verifier brings" in secagg("audit", finished.transcript(SERVER), *other).complaint
+    said = secagg("audit", "--simulate", "--dataset", "wine", *other)
+    assert said.code == 2
+    assert "are held against transcripts" in said.complaint

@@ -1,0 +1,139 @@
+"""Transcripts of a plan's rounds together: each is held against the outcomes before it, and alone it says so."""
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import secagg.parties.server
+from secagg.errors import TranscriptInvalid
+from secagg.parties.result import conclude, open_sum
+from secagg.parties.verification import NOTHING_BROUGHT, Verified, verified_together
+from secagg.protection.messages import Outcome
+from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
+from secagg.wire import encode
+from tests.federation.rounds import Cast, Play, Played
+from tests.federation.test_gate import EXACT, LONELY, gated, held
+
+EVERYONE = (1, 2, 3, 4)
+SERVER, CLIENT = 0, 1
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+    """A plan without noise: census, moments and a round of refinement, in which everyone took part."""
+    play = Play(gated(tmp_path_factory.mktemp("finished"), **EXACT))
+    return play.cast, asyncio.run(play.run())
+
+
+@pytest.fixture(scope="module")
+def deceived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+    """A plan whose server told everybody that each class is held by all: the class of one member is opened."""
+
+    def lying(setup, ready, folder, uploads):  # type: ignore[no-untyped-def]
+        true = open_sum(setup, ready, folder, uploads)
+        return conclude(setup, true.members, np.full_like(true.vector, 4)) if "census" in true.blocks else true
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secagg.parties.server, "open_sum", lying)
+        play = Play(gated(tmp_path_factory.mktemp("deceived"), refine=0, **EXACT))
+        return play.cast, asyncio.run(play.run())
+
+
+def paths(played: tuple[Cast, Played], *members: int) -> list[Path]:
+    """The transcripts of these parties, of every round."""
+    cast_, done = played
+    return [path for member in members for path in cast_.transcripts(member, done.stages)]
+
+
+def verdicts(given: list[Path]) -> list[str]:
+    """Of every transcript its verdict, or the refusal."""
+    found = verified_together(given, NOTHING_BROUGHT)
+    return [each.verdict if isinstance(each, Verified) else str(each) for each in found]
+
+
+@pytest.mark.parametrize("member", [SERVER, CLIENT])
+def test_rounds_given_together_verify_in_any_order(finished: tuple[Cast, Played], member: int) -> None:
+    """Where those who ran the plan verify the transcripts of all its rounds, nothing is left open."""
+    given = paths(finished, member)
+    assert verdicts(given) == verdicts(given[::-1]) == ["verifies"] * 3
+
+
+def test_round_without_the_one_before_it_says_so(finished: tuple[Cast, Played]) -> None:
+    """A later round's transcript proves what it proves only if the rounds before it ended as it says."""
+    first, second, third = paths(finished, SERVER)
+    alone = "consistent, but round {} of 3 stands without the transcript of round {}"
+    assert verdicts([first]) == ["verifies"]
+    assert verdicts([second]) == [alone.format(2, 1)]
+    assert verdicts([third, first]) == [alone.format(3, 2), "verifies"]
+    assert verdicts([third, second]) == ["verifies", alone.format(2, 1)]
+    (found,) = verified_together([second], NOTHING_BROUGHT)
+    assert isinstance(found, Verified)
+    assert found.proves.startswith("if the rounds before it ended as it says: ")
+
+
+def test_whose_transcript_of_the_round_before_counts(finished: tuple[Cast, Played]) -> None:
+    """A server is not vouched for by what a client was told; a client's is linked by its own or by the server's."""
+    (_, servers, _), (first, second, _), (others, *_) = (paths(finished, member) for member in (SERVER, CLIENT, 2))
+    assert "stands without" in verdicts([servers, first])[0]
+    assert "stands without" in verdicts([second, others])[0]
+    assert verdicts([second, first])[0] == verdicts([second, paths(finished, SERVER)[0]])[0] == "verifies"
+
+
+def test_false_census_needs_its_own_transcript(deceived: tuple[Cast, Played]) -> None:
+    """Of a server that told a false census, round 2 alone leaves that open, and round 1 does not verify."""
+    cast_, _ = deceived
+    assert held(cast_)[LONELY] == 1
+    first, second = paths(deceived, SERVER)
+    assert verdicts([second]) == ["consistent, but round 2 of 2 stands without the transcript of round 1"]
+    refusal, _ = verified_together([first, second], NOTHING_BROUGHT)
+    assert isinstance(refusal, TranscriptInvalid)
+    assert "the published sum is not that of the uploads" in str(refusal)
+
+
+def truthful(deceived: tuple[Cast, Played], folder: Path, **changes: object) -> Path:
+    """The lying server's transcript of the census as if it had told the truth, signed by it, without the answers."""
+    cast_, played = deceived
+    home = Path(shutil.copytree(cast_.transcripts(SERVER, played.stages)[0].parent, folder / "home"))
+    records = read_transcript(home / FILE_NAME)
+    at = next(r.index for r in records if r.kind == "sent" and peek(r.content).step == Outcome.__name__)
+    setup, body = played.stages[0], peek(records[at].content)
+    result = conclude(setup, EVERYONE, np.array(held(cast_), dtype=np.int64))
+    told = payload_of(body, Outcome)
+    true = replace(
+        told, aggregate_sha256=result.aggregate_sha256, release=result.release, broadcast=result.next_broadcast
+    )
+    (home / FILE_NAME).unlink()
+    journal = Journal(home / FILE_NAME)
+    for record in records[:at]:
+        journal.append(record.kind, record.content)  # type: ignore[arg-type]
+    journal.append("sent", sign_frame(cast_.keys[SERVER], replace(body, payload=encode(replace(true, **changes)))))
+    journal.close()
+    return home / FILE_NAME
+
+
+def test_census_told_twice_is_found(deceived: tuple[Cast, Played], tmp_path: Path) -> None:
+    """A true transcript of the census beside a second round that opened with another one is refused, with both sums."""
+    second = paths(deceived, SERVER)[1]
+    first = truthful(deceived, tmp_path)
+    told, refusal = verified_together([first, second], NOTHING_BROUGHT)
+    assert isinstance(told, Verified)
+    assert isinstance(refusal, TranscriptInvalid)
+    assert refusal.record == 2
+    assert told.outcome is not None
+    _, played = deceived
+    sums = (told.outcome.aggregate_sha256.hex(), played.stages[1].openings[0].aggregate_sha256.hex())
+    assert all(part in str(refusal) for part in (*sums, str(first), str(second)))
+    for member in EVERYONE:  # what the members were told is held against it as well
+        _, other = verified_together([first, paths(deceived, member)[1]], NOTHING_BROUGHT)
+        assert isinstance(other, TranscriptInvalid)
+        assert other.record == 3
+
+
+def test_sums_of_other_plans_are_no_predecessors(finished: tuple[Cast, Played], deceived: tuple[Cast, Played]) -> None:
+    """Rounds of another plan are neither missed nor held against this one's."""
+    (first, *_), second = paths(finished, SERVER), paths(deceived, SERVER)[1]
+    assert verdicts([first, second])[1].startswith("consistent, but round 2 of 2")

@@ -1,0 +1,226 @@
+"""Transcripts that a liar wrote, chained anew and signed with keys of its own choice: refused, or what they are worth.
+
+Nothing else may come of them: `verify` reads what others wrote.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import MalformedMessage, TranscriptInvalid
+from secagg.parties.verification import verify_transcript
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.protection.sharing.binding import sign_manifest
+from secagg.protection.sharing.messages import ShareManifest
+from secagg.randomness import OperatingSystem
+from secagg.roster import MAX_INDEX, SERVER_INDEX
+from secagg.transcript import EVERYONE, NOT_SEEN, make_body, payload_of, peek, read_transcript, sign_frame
+from secagg.transcript.chain import MAGIC, START, Record, chain
+from secagg.wire import encode
+from tests.parties.federation import Federation
+from tests.parties.stage import Stage, make_stage
+
+PROTECTIONS = ("masked", "shared", "encrypted", "none")
+CLIENT, FIRST, SECOND = 2, 4, 5
+KINDS = ("salt", "plan", "round", "policy", "ledger", "received", "sent", "closed", "aborted", "other")
+AUTHORS = [(name, member) for name in PROTECTIONS for member in (SERVER_INDEX, CLIENT)]
+AUTHORS += [("shared", FIRST), ("shared", SECOND), ("encrypted", FIRST)]
+Entry = tuple[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
+    """One session of three clients under each protection."""
+    stages = {name: make_stage(tmp_path_factory.mktemp(name), protection=name) for name in PROTECTIONS}
+    for stage in stages.values():
+        asyncio.run(Federation(stage).run())
+    return stages
+
+
+def entries_of(stage: Stage, member: int) -> list[Entry]:
+    """What stands in a party's transcript."""
+    return [(record.kind, record.content) for record in read_transcript(stage.transcript(member))]
+
+
+def verdict_of(stage: Stage, member: int, entries: list[Entry], resigned: bool = True) -> str:
+    """What becomes of entries in a party's folder: the verdict, or the refusal.
+
+    `resigned`: what was sent is signed again over its new head, by the key of whoever it says has sent it.
+    """
+    path, head, content = stage.home(member) / "forged.log", START, MAGIC
+    for index, (kind, part) in enumerate(entries):
+        signed = _resigned(stage, part, head) if kind == "sent" and resigned else part
+        data = encode(Record(index, head, kind, signed))
+        content += len(data).to_bytes(4, "big") + data
+        head = chain(head, kind, signed)
+    path.write_bytes(content)
+    try:
+        return str(verify_transcript(path)["verdict"])
+    except TranscriptInvalid as error:
+        return str(error)
+
+
+def _resigned(stage: Stage, part: bytes, head: bytes) -> bytes:
+    try:
+        body = replace(peek(part), head=head)
+    except MalformedMessage:
+        return part
+    return sign_frame(stage.keys[body.sender % len(stage.keys)], body)
+
+
+def frame(stage: Stage, sender: int, receiver: int, payload: object, signer: int | None = None) -> bytes:
+    """A frame of this session with any payload."""
+    body = make_body(stage.setup.context.plan, sender, receiver, bytes(32), NOT_SEEN, payload)
+    return sign_frame(stage.keys[sender if signer is None else signer], body)
+
+
+def share_of(stage: Stage, client: int, digests: int) -> ShareManifest:
+    """A client's signed manifest with so many digests."""
+    return sign_manifest(stage.setup.context, stage.keys[client], client, [bytes(32)] * digests)  # type: ignore[arg-type]
+
+
+def test_own_frame_as_if_it_had_been_received(sessions: dict[str, Stage]) -> None:
+    """A client that records its own manifest as received is refused, at that record."""
+    stage = sessions["shared"]
+    entries = entries_of(stage, CLIENT)
+    own = next(place for place, (kind, part) in enumerate(entries) if kind == "sent")
+    assert peek(entries[own][1]).step == ShareManifest.__name__
+    for forged in (entries[own][1], frame(stage, CLIENT, CLIENT, share_of(stage, CLIENT, 2))):
+        said = verdict_of(stage, CLIENT, [*entries, ("received", forged)])
+        assert said == f"transcript record {len(entries)}: its own frame stands as if it had been received"
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_upload_for_a_party_that_takes_none(sessions: dict[str, Stage], protection: str) -> None:
+    """A client, or a key holder, that shows a share which another client uploaded to it is refused."""
+    stage = sessions[protection]
+    for member in {CLIENT, *stage.setup.context.seconds} - ({FIRST, SECOND} if protection == "shared" else set()):
+        entries = entries_of(stage, member)
+        manifest = ShareManifest(1, (bytes(32), bytes(32)), bytes(64))
+        said = verdict_of(stage, member, [*entries, ("received", frame(stage, 1, member, manifest))])
+        assert "is sent no ShareManifest" in said
+
+
+@pytest.mark.parametrize(("client", "digests"), [(1, 3), (2, 2)])
+def test_upload_that_is_not_its_senders(sessions: dict[str, Stage], client: int, digests: int) -> None:
+    """A manifest of another client, or for other aggregators, is no upload of its sender."""
+    stage = sessions["shared"]
+    entries = entries_of(stage, FIRST)
+    forged = frame(stage, 1, FIRST, share_of(stage, client, digests))
+    assert "is not its client's" in verdict_of(stage, FIRST, [*entries, ("received", forged)])
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_transcript_of_nobody_who_takes_part(sessions: dict[str, Stage], protection: str) -> None:
+    """Frames of a sender outside the roster are nobody's, whoever signed them."""
+    stage = sessions[protection]
+    entries = entries_of(stage, CLIENT)[:2]
+    for sender in (len(stage.keys), MAX_INDEX):
+        forged = frame(stage, sender, SERVER_INDEX, Abort("x"), signer=CLIENT)
+        assert "has no part in the plan" in verdict_of(stage, CLIENT, [*entries, ("sent", forged)], resigned=False)
+        assert "record 2: " in verdict_of(stage, CLIENT, [*entries, ("received", forged)])
+
+
+@pytest.mark.parametrize("receiver", [CLIENT + 20, MAX_INDEX])
+def test_frame_to_nobody(sessions: dict[str, Stage], receiver: int) -> None:
+    """What a party sends goes to somebody, and an upload to those who take it."""
+    stage = sessions["shared"]
+    entries = entries_of(stage, CLIENT)
+    assert "for somebody" in verdict_of(stage, CLIENT, [*entries, ("sent", frame(stage, CLIENT, receiver, Abort("x")))])
+    upload = frame(stage, CLIENT, SERVER_INDEX, share_of(stage, CLIENT, 2))
+    assert "for somebody" in verdict_of(stage, CLIENT, [*entries, ("sent", upload)])
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_outcome_that_names_strangers(sessions: dict[str, Stage], protection: str) -> None:
+    """An outcome of the server with members that are no clients, or a second one, is refused in a client's hands."""
+    stage = sessions[protection]
+    entries = entries_of(stage, CLIENT)
+    at = next(n for n, (kind, part) in enumerate(entries) if kind == "received" and peek(part).step == "Outcome")
+    body = peek(entries[at][1])
+    outcome: Outcome = payload_of(body, Outcome)
+    strange = sign_frame(stage.keys[0], replace(body, payload=encode(replace(outcome, members=(1, 2, 77)))))
+    assert "strangers" in verdict_of(stage, CLIENT, [*entries[:at], ("received", strange)])
+    second = sign_frame(stage.keys[0], replace(body, payload=encode(replace(outcome, members=(1, 2)))))
+    assert "second outcome" in verdict_of(stage, CLIENT, [*entries[: at + 1], ("received", second)])
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_broadcast_that_was_not_due(sessions: dict[str, Stage], protection: str) -> None:
+    """A server that shows everybody what follows from nothing is caught at that record, also when it is the last."""
+    stage = sessions[protection]
+    entries = entries_of(stage, SERVER_INDEX)
+    for payload in (Acknowledgement(bytes(32)), Abort("made up"), Receipt()):
+        said = verdict_of(stage, SERVER_INDEX, [*entries, ("sent", frame(stage, 0, EVERYONE, payload))])
+        assert said.startswith(f"transcript record {len(entries)}: ")
+
+
+@pytest.mark.parametrize(("protection", "author"), AUTHORS)
+def test_frame_that_another_key_signed(sessions: dict[str, Stage], protection: str, author: int) -> None:
+    """Of every frame in every party's transcript the signature counts, also of those that it sent itself."""
+    stage = sessions[protection]
+    entries, stranger = entries_of(stage, author), SigningKey.generate(OperatingSystem())
+    for place, (kind, part) in enumerate(entries):
+        if kind in ("sent", "received"):
+            forged = sign_frame(stranger, peek(part))
+            said = verdict_of(stage, author, [*entries[:place], (kind, forged)], resigned=False)
+            assert said.startswith(f"transcript record {place}: ")
+            assert "is not signed by its identity" in said
+
+
+@pytest.mark.parametrize(("protection", "author"), AUTHORS)
+@settings(max_examples=100)
+@given(data=st.data())
+def test_any_forgery_is_refused_or_says_no_more_than_it_shows(
+    sessions: dict[str, Stage], protection: str, author: int, data: st.DataObject
+) -> None:
+    """Records dropped, moved, repeated, relabelled, taken from others or made up, and chained: refused, or doubted."""
+    stage = sessions[protection]
+    entries = entries_of(stage, author)
+    known = [entry for name, member in AUTHORS if name == protection for entry in entries_of(stage, member)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        entries = data.draw(forgery(stage, entries, known))
+    said = verdict_of(stage, author, entries, resigned=data.draw(st.booleans()))
+    assert said.startswith(("transcript record ", "consistent, but "))
+
+
+@st.composite
+def forgery(draw: st.DrawFn, stage: Stage, entries: list[Entry], known: list[Entry]) -> list[Entry]:
+    """A transcript that is changed in one place."""
+    place = draw(st.integers(0, len(entries)))
+    before, after = entries[:place], entries[place:]
+    change = draw(st.sampled_from(["cut", "drop", "move", "relabel", "garbage", "borrow", "make", "make", "make"]))
+    kind = draw(st.sampled_from(KINDS))
+    if change == "cut":
+        return before
+    if change == "drop":
+        return before + after[1:]
+    if change == "move":
+        return [*after[1:2], *before, *after[:1], *after[2:]]
+    if change == "relabel":
+        return [*before, *((kind, part) for _, part in after[:1]), *after[1:]]
+    if change == "garbage":
+        return [*before, (kind, draw(st.binary(max_size=40))), *after]
+    if change == "borrow":
+        return [*before, draw(st.sampled_from(known)), *after]
+    return [*before, draw(made_up(stage, known)), *after]
+
+
+@st.composite
+def made_up(draw: st.DrawFn, stage: Stage, known: list[Entry]) -> Entry:
+    """A frame that says what some frame says, or nearly, from anybody to anybody, signed by anybody."""
+    said = [peek(part) for kind, part in known if kind in ("sent", "received")]
+    parties = st.one_of(st.integers(0, len(stage.keys) - 1), st.sampled_from([len(stage.keys), 4096, MAX_INDEX]))
+    body, sender, receiver = draw(st.sampled_from(said)), draw(parties), draw(parties)
+    body = replace(body, sender=sender, receiver=receiver, head=NOT_SEEN, seen=NOT_SEEN)
+    if draw(st.booleans()):
+        body = replace(body, step=draw(st.sampled_from(said)).step)
+    if draw(st.booleans()):
+        at, byte = draw(st.integers(0, len(body.payload))), draw(st.binary(max_size=2))
+        body = replace(body, payload=body.payload[:at] + byte + body.payload[at + 1 :])
+    signer = sender if sender < len(stage.keys) and draw(st.booleans()) else draw(st.integers(0, len(stage.keys) - 1))
+    return draw(st.sampled_from(["sent", "received"])), sign_frame(stage.keys[signer], body)
