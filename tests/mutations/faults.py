@@ -306,7 +306,7 @@ TRANSPORT = [
         "transport",
         "range of the opened sum not checked",
         always(EncryptedContext, "holds"),
-        probe("one ciphertext"),
+        probe("beyond capacity"),
         transcript=SILENT["encrypted"],
     ),
 ]

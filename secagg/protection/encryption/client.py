@@ -10,9 +10,9 @@ SEAL's encryption of zero and mᵢ the mask. The key holder is shown the sum ove
 
 The zᵢ and z'ᵢ come from the public key and from fresh randomness, never from xᵢ. So for every public key, however it
 was made and whatever was seen before, two splits of one X give the key holder the same view: an identity of
-distributions, with no assumption, over any number of sessions. It rests on Δ·x being linear and exact (Fan & Vercauteren
-2012, section 3, with xᵢ not reduced modulo t). SEAL's own encryption adds round(q·m/t) for a residue m modulo t; the sum
-of such roundings is no function of X, and tells who holds what.
+distributions, with no assumption, over any number of sessions. It rests on Δ·x being linear and exact (Fan &
+Vercauteren 2012, section 3, with xᵢ not reduced modulo t). SEAL's own encryption adds round(q·m/t) for a residue m
+modulo t; the sum of such roundings is no function of X, and tells who holds what.
 
 Of each upload by itself the key holder is shown the SHA-256 digest that the client signs. Encryptions of zero under a
 malicious key may hold so little randomness that vectors could be tried against it; the digest is therefore taken over
