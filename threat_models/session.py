@@ -14,6 +14,7 @@ from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
+from secagg.protection.encryption.parameters import HeParameters
 
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
@@ -73,6 +74,7 @@ class Session:
     says which of the plan's sums this is, from 1; `role` whose transcript shows it, "" where everything is at hand.
     `round` is what was summed, which says in which of the `cells`, by name, a record is. `earlier` are the plan's sums
     before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
+    `ciphertexts` are the parameters of what is encrypted, None where nothing is.
     """
 
     plan: Plan
@@ -94,6 +96,7 @@ class Session:
     transcript_sha256: str = ""
     provenance: Provenance | None = None
     earlier: tuple[Session, ...] = field(default=(), repr=False)
+    ciphertexts: HeParameters | None = None
 
 
 @dataclass(frozen=True, eq=False)

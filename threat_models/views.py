@@ -9,7 +9,7 @@ from secagg.errors import BadInput
 from threat_models.adversary import Adversary
 from threat_models.session import Session
 
-ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number", "cells")
+ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number", "cells", "ciphertexts")
 """Public to everyone who knows the plan and its outcome."""
 
 

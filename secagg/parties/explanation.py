@@ -123,10 +123,6 @@ def _against(setup: SessionSetup) -> str:
     openers = setup.openers
     several = len(openers) > 1
     opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
-    rounding = ""
-    if protection.encrypts:
-        opener = openers[0]
-        rounding = "; not against the key holder: the ciphertexts' rounding tells it a little that no promise covers"
     if plan.noise == NoiseFrom.AGGREGATOR and several:
         return f"everybody, and {opener}: each adds all the noise before anyone sees the sum"
     if plan.noise == NoiseFrom.AGGREGATOR:
@@ -137,8 +133,8 @@ def _against(setup: SessionSetup) -> str:
         first = setup.claim.releases.first
         lone = shown(setup.claim.what_if(colluding=first.parties - first.fewest + 1))
         member = f"against a member, who knows its own share, {lone}"
-        return f"{opener} and everybody who sees what is published; {member}{rounding}"
-    return f"{opener}, any {plan.colluders} of the members, and everybody who sees what they publish{rounding}"
+        return f"{opener} and everybody who sees what is published; {member}"
+    return f"{opener}, any {plan.colluders} of the members, and everybody who sees what they publish"
 
 
 def _promise(setup: SessionSetup) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ class Noisers:
         mechanism, protection = MECHANISMS[NoiseFrom(noise)], protection_named(plan.protection)
         if mechanism is Mechanism.GAUSSIAN and protection.encrypts:
             raise BadInput(
-                "the key holder could read the ciphertexts' rounding beside an aggregator's noise",
+                "the key holder would open the exact sum before an aggregator adds its noise",
                 remedy="let the clients add noise, or choose another protection",
             )
         if mechanism is Mechanism.GAUSSIAN:

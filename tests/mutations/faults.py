@@ -21,6 +21,7 @@ from secagg.parties import SessionSetup, conclude, contribution, member, server
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.rdp import RdpCurve
+from secagg.protection.encryption import client as encryption_client
 from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.masking import binding
 from secagg.protection.masking.client_opening import Endorsed, Uploaded
@@ -41,6 +42,7 @@ from tests.mutations.harnesses import (
     recomputed,
     records,
     releases,
+    splits,
     transcripts,
 )
 from threat_models.active.consortium import NOISY
@@ -245,6 +247,12 @@ def unwritten(self: Ledger, release: Any, budget: Any) -> Entry:
     return Entry(1, bytes(32), release)
 
 
+def reduced_first(patch: pytest.MonkeyPatch) -> None:
+    """Clients take their vectors modulo t before they scale them: the sum opens all the same."""
+    exact = encryption_client.scaled
+    patch.setattr(encryption_client, "scaled", lambda own, x: exact(own, x & ((1 << own.plain_bits) - 1)))
+
+
 PRIVACY = [
     Fault("privacy", "halved noise", sampler(scaled(0.5)), releases()),
     Fault("privacy", "noise divided by √2", sampler(scaled(1 / math.sqrt(2))), releases()),
@@ -258,6 +266,8 @@ PRIVACY = [
     Fault("privacy", "clip after the sum", clipped_together, records),
     Fault("privacy", "claim not recomputed", always(PrivacyClaim, "__post_init__", None), probe("weaker noise")),
 ]
+
+
 MASKING = [
     Fault("masking", "one mask for all sessions", same_masks, transcripts(2, proves=True)),
     Fault("masking", "biased mask stream", stream(seven_bits), WIDE),
@@ -280,6 +290,7 @@ MASKING = [
         ),
         answers,
     ),
+    Fault("masking", "vectors reduced before they are scaled", reduced_first, splits, transcript=SILENT["encrypted"]),
 ]
 TRANSPORT = [
     Fault("transport", "frames not verified", always(frames, "is_signed"), probe("forged header")),
@@ -306,7 +317,7 @@ TRANSPORT = [
         "transport",
         "range of the opened sum not checked",
         always(EncryptedContext, "holds"),
-        probe("one ciphertext"),
+        probe("beyond capacity"),
         transcript=SILENT["encrypted"],
     ),
 ]

@@ -14,6 +14,7 @@ from secagg.errors import SecaggError, TranscriptInvalid
 from secagg.federation import session_folder
 from secagg.parties import contribution
 from secagg.parties.verification import verify_transcript
+from secagg.protection.encryption.parameters import for_capacity
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME
 from tests.parties.promised import check_record_is_bounded, honest, promised
@@ -22,6 +23,7 @@ from threat_models.active import PROBES, run_probe
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, play
 from threat_models.adversary import adversary_named
+from threat_models.attacks.splits import as_released, told
 from threat_models.attacks.uploads import MASKED_UPLOADS
 from threat_models.estimation import audit_release, planned_release, second_opinion, worst_canary
 from threat_models.evidence import read_session
@@ -98,6 +100,12 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
 
     score.__name__ = f"re-releases, spread {spread}"
     return score
+
+
+def splits(folder: Path) -> int:
+    """Two splits of one sum as a key holder sees them whose key leaves no noise."""
+    found = told(as_released, for_capacity(1000, 5), 128, 1)["key without noise"]
+    return FLAGGED if found.differing else PASSED
 
 
 def recomputed(**choices: Any) -> Harness:

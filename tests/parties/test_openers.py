@@ -70,12 +70,12 @@ def test_a_lone_client_is_refused(protection):
 
 
 def test_ciphertexts_have_an_edge():
-    """Sums below 2⁵⁸ are encrypted; a plan for more is refused, though the ring has room and shares can be made."""
+    """Sums below 2⁵⁷ are encrypted; a plan for more is refused, though the ring has room and shares can be made."""
     wide = {**EXACT, "clients": 4}
-    assert promised(protection="encrypted", max_records=(1 << 24) - 1, **wide).capacity.largest < 1 << 58
+    assert promised(protection="encrypted", max_records=(1 << 23) - 1, **wide).capacity.largest < 1 << 57
     with pytest.raises(CapacityExceeded, match="plaintext"):
-        promised(protection="encrypted", max_records=1 << 24, **wide)
-    assert promised(protection="shared", max_records=1 << 24, **wide).capacity.largest == 1 << 58
+        promised(protection="encrypted", max_records=1 << 23, **wide)
+    assert promised(protection="shared", max_records=1 << 23, **wide).capacity.largest == 1 << 57
 
 
 def test_policy_is_asked_about_the_bytes_that_leave():
@@ -107,12 +107,18 @@ def explained(**choices: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("protection", "opener"),
-    [("shared", "any of aggregator-1, aggregator-2 but not all of them together"), ("masked", "server")],
+    [
+        ("shared", "any of aggregator-1, aggregator-2 but not all of them together"),
+        ("encrypted", "any of server, key-holder-1 but not all of them together"),
+        ("masked", "server"),
+    ],
 )
 def test_words_name_the_openers(protection, opener):
     """Whom the promise holds against, and what breaks it, name those who open the sum."""
     assert explained(protection=protection)["against"].startswith(f"{opener}, any 1 of the members")
     assert explained(protection=protection, colluders=0)["against"].startswith(f"{opener} and everybody")
+    if protection == "encrypted":
+        return
     rows = explained(protection=protection, noise=NoiseFrom.AGGREGATOR)
     assert ("is trusted to add the noise" in rows["against"]) == (protection == "masked")
     if protection == "shared":
@@ -122,12 +128,9 @@ def test_words_name_the_openers(protection, opener):
         assert "2 add theirs, 1 honest ones are enough" in rows["noise of one party"]
 
 
-def test_no_promise_is_made_against_a_key_holder():
-    """What the ciphertexts' rounding tells the key holder is covered by no noise: said, and its own noise refused."""
-    against = explained(protection="encrypted")["against"]
-    assert against.startswith("server, any 1 of the members")
-    assert "not against the key holder" in against
-    with pytest.raises(BadInput, match="rounding"):
+def test_only_clients_noise_holds_against_a_key_holder():
+    """The key holder opens the sum with the clients' noise in it; before noise of others it would see the exact sum."""
+    with pytest.raises(BadInput, match="the key holder would open the exact sum before an aggregator adds its noise"):
         promised(protection="encrypted", noise=NoiseFrom.AGGREGATOR)
 
 
@@ -149,6 +152,6 @@ def test_ciphertexts_are_explained():
     parameters = for_capacity(setup.capacity.largest, 5)
     rows = dict(explain(setup))
     assert rows["ciphertexts"] == parameters.explain()
-    assert rows["what leaves a client"].startswith(f"{parameters.packed_bytes(setup.layout.length)} bytes")
+    assert rows["what leaves a client"].startswith(f"{parameters.packed_bytes(setup.layout.length) + 32} bytes")
     for name in ("masked", "none", "shared"):
         assert "ciphertexts" not in explained(protection=name)

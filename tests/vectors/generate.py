@@ -14,7 +14,7 @@ from Crypto.Hash import SHA256
 from Crypto.Protocol.KDF import HKDF
 
 from tests.vectors import independent as reference
-from tests.vectors.protocol_cases import derivations
+from tests.vectors.protocol_cases import derivations, encryption
 from tests.vectors.wire_cases import wire
 
 FOLDER = Path(__file__).parent / "v1"
@@ -207,6 +207,7 @@ VECTORS: dict[str, Callable[[], dict[str, Any]]] = {
     "signatures": signatures,
     "sealing": sealing,
     "derivations": derivations,
+    "encryption": encryption,
     "wire": wire,
 }
 

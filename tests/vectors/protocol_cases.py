@@ -1,6 +1,7 @@
-"""What the masked protocol hashes and derives, computed a second time from the words of its proto comments."""
+"""What the masked and the encrypted protocol hash and derive, a second time, from the words of their protos."""
 
 import hashlib
+import math
 from typing import Any
 
 from tests.vectors import independent as reference
@@ -39,3 +40,55 @@ def derivations() -> dict[str, Any]:
         "members": {"low": 3, "high": 300, "dealers": [1, 2, 300], "survivors": [1, 300]},
         "expected": {name: value.hex() for name, value in expected.items()},
     }
+
+
+SETS = {  # N, p, b, n, primes
+    "one_prime_of_40_bits": (4096, 33538049, 21, 100, [1098706321409]),
+    "one_prime_of_60_bits": (4096, 33538049, 41, 100, [1149754911118852097]),
+    "two_primes_of_40_bits": (4096, 33538049, 59, 100, [944098885633, 987025801217]),
+}
+
+
+def encryption() -> dict[str, Any]:
+    """What a client adds to its encryptions of zero, and what binds it: for some sets of parameters."""
+    plan, session, roster = bytes(range(32)), bytes(range(32, 64)), bytes(range(64, 96))
+    seed, key, member = bytes([9] * 32), bytes([8] * 32), (300).to_bytes(4, "big")
+    cases = []
+    for name, (degree, special, bits, summands, primes) in SETS.items():
+        numbers = [each.to_bytes(8, "big") for each in (degree, special, bits, summands, *primes)]
+        parameters = reference.digest("BFV parameters", *numbers)
+        binding = reference.digest("encrypted context", plan, session, roster, parameters)
+        places = [place.to_bytes(4, "big") for place in range(len(primes))]
+        keys = [reference.derive(seed, binding, "upload mask", member, place) for place in places]
+        rows = [_residues(each, prime, degree) for each, prime in zip(keys, primes, strict=True)]
+        integers = [0, 1, -1, 2 ** (bits - 2) - 1, 1 - 2 ** (bits - 2), -123]
+        scale = math.prod(primes) // 2**bits
+        cases.append(
+            {
+                "name": name,
+                "parameters": {"degree": degree, "special": special, "plain_bits": bits, "summands": summands},
+                "primes": [str(prime) for prime in primes],
+                "digest": parameters.hex(),
+                "binding": binding.hex(),
+                "seed_associated": reference.labelled("sealed mask seed", binding, member, key).hex(),
+                "mask_keys": [each.hex() for each in keys],
+                "mask_begins": [[str(value) for value in row[:4]] for row in rows],
+                "mask_sha256": [hashlib.sha256(b"".join(v.to_bytes(8, "little") for v in r)).hexdigest() for r in rows],
+                "integers": [str(value) for value in integers],
+                "scaled": [[str(scale * value % prime) for value in integers] for prime in primes],
+            }
+        )
+    return {
+        "source": "protos/secagg/v1/encryption.proto, computed with pycryptodome, hashlib and Python integers",
+        "inputs": {"plan": plan.hex(), "session": session.hex(), "roster": roster.hex()},
+        "member": 300,
+        "seed": seed.hex(),
+        "published_key": key.hex(),
+        "cases": cases,
+    }
+
+
+def _residues(key: bytes, prime: int, count: int) -> list[int]:
+    """Words of the keystream below the largest multiple of the prime, reduced."""
+    words = reference.keystream(key, 8, 2 * count)
+    return [word % prime for word in words if word < 2**64 // prime * prime][:count]

@@ -15,6 +15,7 @@ from secagg.federation import FederationSecond, session_folder
 from secagg.parties.staging import vector_path
 from secagg.protection.encryption import binding as encryption
 from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.encryption.masks import scaled
 from secagg.protection.encryption.messages import Declaration, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import add, pack
 from secagg.protection.messages import Outcome
@@ -123,19 +124,28 @@ def declared(cheat: Cheat, uploads: Any, packed: bytes) -> SumRequest:
 def summed(members: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[[Cheat, int, SumRequest], SumRequest]:
     """The sum of some members' ciphertexts, declared as that of all of them.
 
-    The masks of the others open to uniform entries; all 42 of them lie within the capacity once in 2⁴² times.
+    The masks of the others stay on and are uniform modulo q: more noise than a sum of honest ciphertexts has.
     """
 
     def change(cheat: Cheat, member: int, honest: SumRequest) -> SumRequest:
         context, parameters = encrypted_context(cheat), encrypted_context(cheat).parameters
-        shape = (parameters.ciphertexts(context.length), 2, len(parameters.primes), parameters.degree)
+        shape = (context.ciphertexts, 2, len(parameters.primes), parameters.degree)
         total = np.zeros(shape, dtype=np.uint64)
         folder = session_folder(cheat.consortium.state(SERVER_INDEX), cheat.consortium.setup)
         for each in members(honest.declaration.members):
-            add(total, context.polynomials(vector_path(folder, each).read_bytes()), parameters.primes)
+            add(total, context.uploaded(vector_path(folder, each).read_bytes()), parameters.primes)
         return declared(cheat, honest.declaration.uploads, pack(total, parameters.entry_bytes))
 
     return change
+
+
+def beyond_capacity(cheat: Cheat, member: int, honest: SumRequest) -> SumRequest:
+    """The honest sum with an amount added to its first entry, for which it takes no key: twice the capacity and one."""
+    context, parameters = encrypted_context(cheat), encrypted_context(cheat).parameters
+    total = context.summed(honest.packed)
+    amount = np.array([2 * context.largest + 1], dtype=np.int64)
+    add(total[:1, 0], scaled(parameters, amount), parameters.primes)
+    return declared(cheat, honest.declaration.uploads, pack(total, parameters.entry_bytes))
 
 
 def one_declared(cheat: Cheat, member: int, honest: SumRequest) -> SumRequest:
@@ -215,8 +225,8 @@ OPENERS = (
         "one ciphertext",
         "encrypted",
         "passes one client's ciphertext off as the sum",
-        "the other clients' masks stay on, and what they leave is outside the plan's capacity",
-        "an entry lies outside the plan's capacity",
+        "the other clients' masks stay on, and are no noise that honest ciphertexts have",
+        "more noise than a sum of honest ciphertexts",
         at(SumRequest, summed(lambda members: members[:1]), "encrypted", ToHolder),
     ),
     Probe(
@@ -224,8 +234,16 @@ OPENERS = (
         "encrypted",
         "adds other uploads than it declares",
         "the masks of exactly the declared set are taken off",
-        "an entry lies outside the plan's capacity",
+        "more noise than a sum of honest ciphertexts",
         at(SumRequest, summed(lambda members: members[:-1]), "encrypted", ToHolder),
+    ),
+    Probe(
+        "beyond capacity",
+        "encrypted",
+        "adds an amount of its own to the sum of ciphertexts, which no sum of the plan can hold",
+        "what is opened lies within the plan's capacity",
+        "an entry lies outside the plan's capacity",
+        at(SumRequest, beyond_capacity, "encrypted", ToHolder),
     ),
     Probe(
         "one declared",

@@ -9,6 +9,7 @@ from threat_models.attacks.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.inversion import INVERSION
 from threat_models.attacks.membership import MEMBERSHIP_RELEASE
 from threat_models.attacks.sizes import SIZES_AND_TIMING
+from threat_models.attacks.splits import SPLIT_OF_SUM
 from threat_models.attacks.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
 from threat_models.attacks.unmixing import UNMIXING
 from threat_models.attacks.uploads import MASKED_UPLOADS
@@ -28,6 +29,7 @@ ATTACKS: dict[str, Attack] = {
         COLLUSION_SUBTRACTION,
         SIZES_AND_TIMING,
         MASKED_UPLOADS,
+        SPLIT_OF_SUM,
     )
 }
 """By name."""

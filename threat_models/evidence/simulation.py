@@ -27,7 +27,7 @@ from secagg.plan import Plan
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from threat_models.attacks.likelihood import total as summed
-from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, counted, noise_of, placed
+from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, ciphertexts_of, counted, noise_of, placed
 from threat_models.session import Blocks, Knowledge, Message, Records, Session, joined
 
 CANDIDATES = 1000
@@ -125,6 +125,7 @@ def _session(
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
         number=len(setup.openings) + 1,
+        ciphertexts=ciphertexts_of(setup),
     )
 
 

@@ -22,7 +22,7 @@ from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
-from threat_models.evidence.blocks import blocks_of, cell_names, counted, noise_of, placed
+from threat_models.evidence.blocks import blocks_of, cell_names, ciphertexts_of, counted, noise_of, placed
 from threat_models.evidence.simulation import records_of
 from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, joined
 
@@ -76,6 +76,7 @@ def _session(proved: Verified) -> Session:
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
         number=len(setup.openings) + 1,
+        ciphertexts=ciphertexts_of(setup),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
         provenance=Provenance(

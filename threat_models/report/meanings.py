@@ -102,6 +102,11 @@ MEANINGS: dict[str, tuple[Meaning, ...]] = {
         Meaning("p-value of sizes or order against records", "", "not small"),
     ),
     "masked_uploads": (Meaning("chance of the * if uniform", "", "above 0.000001", leads=True),),
+    "split_of_sum": (
+        Meaning("splits told, *, * rounds", SHARE, "{baseline}, chance", leads=True),
+        Meaning("splits told, *", SHARE, "{baseline}, chance"),
+        Meaning("coefficients that depend on the split", SHARE, "0 %"),
+    ),
     "malicious_server": (
         Meaning("ways to cheat that were refused", SHARE, "100 %", leads=True),
         Meaning("*: *", REFUSED, "refused"),

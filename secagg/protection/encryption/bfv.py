@@ -59,24 +59,21 @@ def check_public_key(parameters: HeParameters, public: bytes) -> Polynomials:
     return unpack(public, 1, _all_primes(parameters), parameters.degree, parameters.entry_bytes)
 
 
-def encrypt(parameters: HeParameters, public: bytes, values: Polynomials) -> Polynomials:
-    """Encrypt values below t (uint64, a whole number of degrees): one ciphertext of the result for each degree.
+def encrypt_zero(parameters: HeParameters, public: bytes, number: int) -> Polynomials:
+    """Fresh encryptions of zero, as coefficients; adding Δ·x to the first polynomial of one makes it one of x.
 
     Raises MalformedMessage for a public key that is none.
     """
     seal, context = _seal(), _context(parameters)
-    key, plaintext, ciphertext = seal.PublicKey(), seal.Plaintext(), seal.Ciphertext()
-    shape = (_PAIR, len(parameters.primes), parameters.degree)
-    rows = values.reshape(-1, parameters.degree)
-    encrypted = np.empty((len(rows), *shape), dtype=np.uint64)
+    key, ciphertext = seal.PublicKey(), seal.Ciphertext()
+    encrypted = np.empty((number, _PAIR, len(parameters.primes), parameters.degree), dtype=np.uint64)
     with _file() as (descriptor, path):
         polynomials = check_public_key(parameters, public)
         _load(key, context, descriptor, path, _pair_bytes(context.key_parms_id(), polynomials, is_ntt=True))
-        encryptor = seal.Encryptor(context, key)
-        for row, place in zip(rows, encrypted, strict=True):
-            _load(plaintext, context, descriptor, path, _plaintext_bytes(row))
-            encryptor.encrypt(plaintext, ciphertext)
-            place[:] = _read(ciphertext, place.size).reshape(shape)
+    encryptor = seal.Encryptor(context, key)
+    for place in encrypted:
+        encryptor.encrypt_zero(ciphertext)  # BFV keeps ciphertexts in coefficient form
+        place[:] = _read(ciphertext, place.size).reshape(place.shape)
     return encrypted
 
 
@@ -158,11 +155,6 @@ def _pair_bytes(parameter_id: list[int], polynomials: Polynomials, *, is_ntt: bo
     primes, degree = polynomials.shape[-2:]
     shape = struct.pack("<4Q?QQQdQ", *parameter_id, is_ntt, _PAIR, degree, primes, 1.0, 1)
     return _framed(shape + _array_bytes(polynomials))
-
-
-def _plaintext_bytes(values: Polynomials) -> bytes:
-    """A plaintext as SEAL lays it out: no parameters, number of coefficients, scale 1, coefficients."""
-    return _framed(struct.pack("<4QQd", 0, 0, 0, 0, len(values), 1.0) + _array_bytes(values))
 
 
 def _array_bytes(words: Polynomials) -> bytes:

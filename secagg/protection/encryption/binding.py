@@ -11,7 +11,14 @@ from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.encoding import Integers
 from secagg.errors import BadInput, CapacityExceeded
-from secagg.protection.encryption.messages import LARGEST_SUM, Declaration, EncryptedUpload, OpenedSum, PublishedKey
+from secagg.protection.encryption.messages import (
+    BLIND_BYTES,
+    LARGEST_SUM,
+    Declaration,
+    EncryptedUpload,
+    OpenedSum,
+    PublishedKey,
+)
 from secagg.protection.encryption.parameters import HeParameters, for_capacity
 from secagg.protection.encryption.polynomials import Polynomials, unpack
 from secagg.protection.seam import SessionContext
@@ -33,9 +40,9 @@ class EncryptedContext(SessionContext):
                 f"an encrypted sum has one key holder, not {len(self.seconds)}",
                 remedy="add a member with the role key-holder to the roster",
             )
-        if self.upload_bytes > LARGEST_SUM:
+        if self.sum_bytes > LARGEST_SUM:
             raise BadInput(
-                f"the ciphertexts of {self.length} integers take {self.upload_bytes} bytes; one message to the key "
+                f"the ciphertexts of {self.length} integers take {self.sum_bytes} bytes; one message to the key "
                 f"holder takes {LARGEST_SUM}",
                 remedy="use fewer features",
             )
@@ -70,24 +77,37 @@ class EncryptedContext(SessionContext):
     @cached_property
     def parameters(self) -> HeParameters:
         """The BFV parameters that the plan leads to. Raises CapacityExceeded; BadInput for a security without any."""
-        found = for_capacity(self.largest, len(self.identities), self.security)
-        if found.plain_bits > self.ring.bits:
-            raise CapacityExceeded("the ring of the sum (bits)", found.plain_bits, self.ring.bits)
-        return found
+        needed = self.largest.bit_length() + 1
+        if needed > self.ring.bits:
+            raise CapacityExceeded("the ring of the sum (bits)", needed, self.ring.bits)
+        return for_capacity(self.largest, len(self.identities), self.security)
+
+    @property
+    def ciphertexts(self) -> int:
+        """How many ciphertexts hold one vector, or the sum."""
+        return self.parameters.ciphertexts(self.length)
+
+    @property
+    def sum_bytes(self) -> int:
+        """Size of the packed sum of ciphertexts."""
+        return self.parameters.packed_bytes(self.length)
 
     @property
     def upload_bytes(self) -> int:
-        """Size of the packed ciphertexts of one vector, and of their sum."""
-        return self.parameters.packed_bytes(self.length)
+        """Size of what a client uploads: its packed ciphertexts, as long as their sum, and the blind."""
+        return self.sum_bytes + BLIND_BYTES
 
-    def polynomials(self, packed: bytes) -> Polynomials:
-        """The ciphertexts of one vector, or of the sum. Raises MalformedMessage for bytes that are none."""
+    def summed(self, packed: bytes) -> Polynomials:
+        """The ciphertexts of a packed sum. Raises MalformedMessage for bytes that are none."""
         parameters = self.parameters
-        number = parameters.ciphertexts(self.length)
-        return unpack(packed, number, parameters.primes, parameters.degree, parameters.entry_bytes)
+        return unpack(packed, self.ciphertexts, parameters.primes, parameters.degree, parameters.entry_bytes)
+
+    def uploaded(self, vector: bytes) -> Polynomials:
+        """The ciphertexts at the front of an upload. Raises MalformedMessage for bytes that are no upload."""
+        return self.summed(vector[:-BLIND_BYTES])
 
     def holds(self, integers: Integers) -> bool:
-        """Whether no entry of an opened sum lies outside the plan's capacity."""
+        """Whether no entry lies outside the plan's capacity."""
         return -self.largest <= int(integers.min()) and int(integers.max()) <= self.largest
 
     @property
@@ -124,7 +144,7 @@ def explain(context: SessionContext) -> str:
         "a vector stays secret unless the server and the key holder collude; clients speak once and may leave",
         f"the sum of fewer than {fewest(context)} clients is never opened: {needed}",
         "the key holder is trusted to be there and to open one sum, once, as it is; the server to add what it got",
-        "the rounding of the ciphertexts tells the key holder a little more than the sum; no promise covers that",
+        "the key holder, honest or not, learns nothing but the sum that it opens, whatever key it made",
     ]
     return "\n".join(lines)
 
@@ -203,6 +223,7 @@ def seed_associated(context: EncryptedContext, member: int, key: bytes) -> bytes
     return labelled("sealed mask seed", context.binding, number(member), key)
 
 
-def mask_key(context: EncryptedContext, seed: bytes, member: int) -> bytes:
-    """Key of the mask stream that `member`'s seed stands for in this session."""
-    return derive(seed, context.binding, "upload mask", number(member))
+def mask_keys(context: EncryptedContext, seed: bytes, member: int) -> tuple[bytes, ...]:
+    """Keys of the mask streams, one for each prime, that `member`'s seed stands for in this session."""
+    places = range(len(context.parameters.primes))
+    return tuple(derive(seed, context.binding, "upload mask", number(member), number(place)) for place in places)

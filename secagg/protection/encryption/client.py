@@ -1,25 +1,43 @@
 """The client of the encrypted protocol: AwaitingKey → EncryptionReady → CiphertextUploaded. It speaks once.
 
-x → Enc(x + PRG(seed) mod t), with the seed sealed to the key holder: without the seed even the secret key opens nothing
-but uniform noise.
+x → Enc(0) + Δ·x + mask, the mask uniform modulo q with its seed sealed to the key holder: without the seed even the
+secret key opens nothing but uniform noise.
+
+What the key holder learns: the sum, whatever key it made. Client i's ciphertext is (zᵢ + Δ·xᵢ + mᵢ, z'ᵢ), for (zᵢ, z'ᵢ)
+SEAL's encryption of zero and mᵢ the mask. The key holder is shown the sum over the clients, and can take off the masks:
+
+    Σ(zᵢ + Δ·xᵢ + mᵢ) − Σmᵢ = Δ·X + Σzᵢ  and  Σz'ᵢ,  with X = Σxᵢ, all modulo q.
+
+The zᵢ and z'ᵢ come from the public key and from fresh randomness, never from xᵢ. So for every public key, however it
+was made and whatever was seen before, two splits of one X give the key holder the same view: an identity of
+distributions, with no assumption, over any number of sessions. It rests on Δ·x being linear and exact (Fan &
+Vercauteren 2012, section 3, with xᵢ not reduced modulo t). SEAL's own encryption adds round(q·m/t) for a residue m
+modulo t; the sum of such roundings is no function of X, and tells who holds what.
+
+Of each upload by itself the key holder is shown the SHA-256 digest that the client signs. Encryptions of zero under a
+malicious key may hold so little randomness that vectors could be tried against it; the digest is therefore taken over
+32 random bytes more (the blind), which only the server gets: a commitment, hiding in the random-oracle model.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from secagg.crypto.agreement import AgreementKey, is_usable
 from secagg.crypto.sealing import seal
-from secagg.encoding import Residues
-from secagg.errors import MalformedMessage, ProtocolViolation
+from secagg.encoding import Integers, Residues
+from secagg.errors import CapacityExceeded, MalformedMessage, ProtocolViolation
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.binding import EncryptedContext
-from secagg.protection.encryption.masks import apply_mask, widen
-from secagg.protection.encryption.messages import SEED_BYTES, EncryptedUpload, PublishedKey
-from secagg.protection.encryption.polynomials import pack
+from secagg.protection.encryption.masks import mask_of, scaled
+from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, EncryptedUpload, PublishedKey
+from secagg.protection.encryption.polynomials import Polynomials, add, pack
 from secagg.protection.messages import Digest, Outcome
 from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.wire import message
@@ -66,18 +84,19 @@ class EncryptionReady:
     published: PublishedKey
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Mask, encrypt, seal the mask's seed and sign it all; the next state holds no secret."""
+        """Encrypt, mask, seal the mask's seed and sign it all; the next state holds no secret.
+
+        Raises CapacityExceeded for an entry outside the plan's capacity.
+        """
         context = EncryptedContext.of(context)
-        parameters = context.parameters
         key = bind.message_digest(self.published)
         seed, ephemeral = me.randomness.bytes(SEED_BYTES), AgreementKey.generate(me.randomness)
-        values = widen(parameters, residues)
-        apply_mask(parameters, values, bind.mask_key(context, seed, me.member), 1)
-        packed = pack(bfv.encrypt(parameters, self.published.public_key, values), parameters.entry_bytes)
+        ciphertexts = self._encrypt(context, context.ring.decode(residues), bind.mask_keys(context, seed, me.member))
+        vector = pack(ciphertexts, context.parameters.entry_bytes) + me.randomness.bytes(BLIND_BYTES)
         upload = EncryptedUpload(
             member=me.member,
-            length=len(packed),
-            digest=hashlib.sha256(packed).digest(),
+            length=len(vector),
+            digest=hashlib.sha256(vector).digest(),
             key=key,
             ephemeral=ephemeral.public,
             sealed_seed=seal(
@@ -88,7 +107,17 @@ class EncryptionReady:
             signature=bytes(64),
         )
         signed = bind.sign_upload(context, me.identity, upload)
-        return Transition(CiphertextUploaded(upload.digest), signed, packed)
+        return Transition(CiphertextUploaded(upload.digest), signed, vector)
+
+    def _encrypt(self, context: EncryptedContext, integers: Integers, keys: Sequence[bytes]) -> Polynomials:
+        if not context.holds(integers):
+            size = int(np.abs(integers).max())
+            raise CapacityExceeded("an entry of the vector", size, context.largest, remedy="no bits are cut")
+        parameters = context.parameters
+        ciphertexts = bfv.encrypt_zero(parameters, self.published.public_key, context.ciphertexts)
+        for part in (scaled(parameters, integers), mask_of(parameters, context.ciphertexts, keys)):
+            add(ciphertexts[:, 0], part, parameters.primes)
+        return ciphertexts
 
 
 @message("CiphertextUploaded")

@@ -2,8 +2,10 @@
 
 The first request received is the one that counts for ever: whoever drives these states journals it before `advance`
 sees it, so that a crash between opening and sending opens the same sum again, to the same values, and nothing else.
-What is opened is refused whole when an entry lies outside the plan's capacity or a ciphertext has more noise than
-honest ones: either says that someone uploaded no encryption of permitted integers, and nobody can say who.
+What is opened is refused whole when an entry lies outside the plan's capacity, padding is not zero, or a ciphertext has
+more noise than honest ones: the sum is not that of the declared set, or someone uploaded no encryption of permitted
+integers, and nobody can say who. What is not the sum of the declared set keeps a mask and is uniform modulo q: it
+passes with a probability below 2^−N, less than 1/2 for each coefficient.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+import numpy as np
+
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
 from secagg.crypto.sealing import SealBroken, unseal
 from secagg.encoding import Integers, sum_digest
@@ -19,9 +23,9 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.binding import EncryptedContext
-from secagg.protection.encryption.masks import apply_mask, centre
+from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSum, PublishedKey, SumRequest
-from secagg.protection.encryption.polynomials import Polynomials
+from secagg.protection.encryption.polynomials import Polynomials, subtract
 from secagg.protection.messages import Digest, Members, Outcome
 from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.wire import Length, message
@@ -52,7 +56,7 @@ class HeldKey:
     published: PublishedKey
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SumRequest) -> Transition:
-        """Check the request, decrypt, take off the masks of exactly the declared set, check the range, sign.
+        """Check the request, take off the masks of exactly the declared set, decrypt, check the range, sign.
 
         Raises ProtocolViolation, naming the server or the client whose upload is bad, before anything is decrypted;
         SessionAborted, with nothing released, for an entry outside ±`context.largest` or an excess of noise.
@@ -62,24 +66,22 @@ class HeldKey:
         declaration = incoming.declaration
         digest = bind.message_digest(declaration)
         sealing = AgreementKey.from_bytes(self.sealing_secret)
-        keys = [_mask_key(context, sealing, upload) for upload in declaration.uploads]
-        integers = self._open(context, total, keys)
+        for keys in [mask_keys(context, sealing, upload) for upload in declaration.uploads]:
+            subtract(total[:, 0], mask_of(context.parameters, context.ciphertexts, keys), context.parameters.primes)
+        integers = self._open(context, total)
         packed = context.ring.pack(context.ring.encode(integers))
         unsigned = OpenedSum(digest, len(packed), hashlib.sha256(packed).digest(), bytes(64))
         opened = bind.sign_opened(context, me.identity, unsigned)
         spent = SpentKey(declaration.members, sum_digest(integers))
         return Transition(spent, opened, packed)
 
-    def _open(self, context: EncryptedContext, total: Polynomials, mask_keys: list[bytes]) -> Integers:
-        parameters = context.parameters
+    def _open(self, context: EncryptedContext, unmasked: Polynomials) -> Integers:
         try:
-            values = bfv.decrypt(parameters, self.secret, total)
+            values = centre(context.parameters, bfv.decrypt(context.parameters, self.secret, unmasked))
         except bfv.NoisyCiphertext as error:
             raise SessionAborted(f"the sum is not opened: {error}") from None
-        for key in mask_keys:
-            apply_mask(parameters, values, key, -1)
-        integers = centre(parameters, values, context.length)
-        if not context.holds(integers):
+        integers, padding = np.split(values, [context.length])
+        if padding.any() or not context.holds(integers):
             raise SessionAborted("the sum is not opened: an entry lies outside the plan's capacity")
         return integers
 
@@ -124,15 +126,16 @@ def _checked_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> 
         if upload.key != key:
             raise ProtocolViolation(server, f"declares an upload of member {upload.member} for another key")
     try:
-        return context.polynomials(request.packed)
+        return context.summed(request.packed)
     except MalformedMessage as error:
         raise ProtocolViolation(server, f"the sum is no ciphertext: {error.problem}") from None
 
 
-def _mask_key(context: EncryptedContext, sealing: AgreementKey, upload: EncryptedUpload) -> bytes:
+def mask_keys(context: EncryptedContext, sealing: AgreementKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
+    """The keys of an upload's mask. Raises ProtocolViolation (culprit: its client) where no seed was sealed."""
     try:
         key = bind.seed_key(context, sealing, upload.ephemeral, upload.member, upload.key)
         seed = unseal(key, upload.sealed_seed, bind.seed_associated(context, upload.member, upload.key))
     except (SealBroken, WeakPublicKey):
         raise ProtocolViolation(context.names[upload.member], "sealed no mask seed to the key holder") from None
-    return bind.mask_key(context, seed, upload.member)
+    return bind.mask_keys(context, seed, upload.member)

@@ -1,39 +1,49 @@
-"""The mask of one client over the ring of the plaintexts: uniform modulo t, from a key of its own.
+"""What a client adds to its encryptions of zero: Δ·x, and a mask uniform modulo q that the key holder can take off.
 
-t is a power of two, so that the keystream's words taken modulo t are uniform without rejection. The mask covers whole
-ciphertexts, the padding of the last one too.
+A mask is uniform modulo each prime of q, hence modulo q, and covers whole ciphertexts, the padding of the last one too.
+Each prime has a key, and a residue is the next 64-bit word of that key's stream that lies below the largest multiple of
+the prime, reduced: exactly uniform, by rejection.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
 
 import numpy as np
 
 from secagg.crypto.stream import MaskStream
-from secagg.encoding import Integers, Residues
+from secagg.encoding import Integers
 from secagg.protection.encryption.parameters import HeParameters
-from secagg.protection.encryption.polynomials import Polynomials
+from secagg.protection.encryption.polynomials import Polynomials, multiples
 
 
-def widen(parameters: HeParameters, residues: Residues) -> Polynomials:
-    """Residues of a ring of at least t elements, reduced modulo t and padded with zeros to whole ciphertexts."""
-    values = np.zeros(parameters.ciphertexts(len(residues)) * parameters.degree, dtype=np.uint64)
-    np.bitwise_and(residues, _low_bits(parameters), out=values[: len(residues)], dtype=np.uint64)
-    return values
+def scaled(parameters: HeParameters, integers: Integers) -> Polynomials:
+    """Δ·x modulo each prime, (number, primes, N), zeros after the last integer; |x| < t/4, not reduced modulo t."""
+    padded = np.zeros(parameters.ciphertexts(len(integers)) * parameters.degree, dtype=np.int64)
+    padded[: len(integers)] = integers
+    return multiples(padded, parameters.scale, parameters.primes, parameters.degree)
 
 
-def apply_mask(parameters: HeParameters, values: Polynomials, key: bytes, sign: Literal[1, -1]) -> None:
-    """Values ← values + sign · mask(key) modulo t, in place."""
-    MaskStream().apply(values, key, sign)
-    np.bitwise_and(values, _low_bits(parameters), out=values)
+def mask_of(parameters: HeParameters, number: int, keys: Sequence[bytes]) -> Polynomials:
+    """The mask of `number` ciphertexts, (number, primes, N), from one key for each prime."""
+    rows = [
+        _residues(key, prime, number * parameters.degree) for prime, key in zip(parameters.primes, keys, strict=True)
+    ]
+    return np.stack(rows).reshape(len(rows), number, parameters.degree).transpose(1, 0, 2)
 
 
-def centre(parameters: HeParameters, values: Polynomials, length: int) -> Integers:
-    """The signed integers −t/2 ≤ v < t/2 that the first `length` values stand for."""
+def centre(parameters: HeParameters, values: Polynomials) -> Integers:
+    """The signed integers −t/2 ≤ v < t/2 that values below t stand for."""
     shift = np.int64(64 - parameters.plain_bits)
-    return np.asarray((values[:length].view(np.int64) << shift) >> shift, dtype=np.int64)
+    return np.asarray((values.view(np.int64) << shift) >> shift, dtype=np.int64)
 
 
-def _low_bits(parameters: HeParameters) -> np.uint64:
-    return np.uint64((1 << parameters.plain_bits) - 1)
+def _residues(key: bytes, prime: int, count: int) -> Polynomials:
+    size, stream = count + count // 64 + 64, MaskStream()
+    while True:
+        words = np.zeros(size, dtype=np.uint64)
+        stream.apply(words, key, 1)
+        kept = words[words < np.uint64((1 << 64) // prime * prime)]
+        if len(kept) >= count:
+            return np.asarray(kept[:count] % np.uint64(prime), dtype=np.uint64)
+        size *= 2

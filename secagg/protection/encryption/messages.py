@@ -11,6 +11,8 @@ from secagg.wire import Items, Length, Range, message
 
 Key = Annotated[bytes, Length(32)]
 SEED_BYTES = 32
+BLIND_BYTES = 32
+"""Random bytes at the end of an upload, so that its digest, which the key holder is shown, says nothing of the rest."""
 LARGEST_SUM = 60 << 20
 """Bytes of the longest packed sum: with the declaration of 4,096 uploads it fits into one frame."""
 

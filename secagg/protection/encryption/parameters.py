@@ -1,8 +1,8 @@
 """BFV parameters by rule: the smallest ciphertexts that are secure and whose sum always decrypts.
 
-Integers stand in the coefficients of a plaintext modulo t = 2^b, so that sums, masks and residues share one ring and no
-batching prime is needed. All sets have degree N = 4096: at 128 bits of security a smaller degree leaves no room for
-a data modulus, and a larger one has as many bytes per value.
+Integers stand in the coefficients of a plaintext modulo t = 2^b, so that no batching prime is needed. All sets have
+degree N = 4096: at 128 bits of security a smaller degree leaves no room for a data modulus, and a larger one has as
+many bytes per value.
 
 Security: Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption" (IACR CiC 1(4), 2025),
 Table 5.2, uniform ternary secret, error σ = 3.19: log2 of the *whole* modulus, special prime included, is at most 106,
@@ -12,11 +12,15 @@ Table 5.2, uniform ternary secret, error σ = 3.19: log2 of the *whole* modulus,
 Decryption: the bound is on the worst case, so that honest ciphertexts decrypt with certainty, whatever their
 randomness. SEAL samples u and s ternary and errors |e| ≤ 21 (centred binomial of 42 bits; its clipped Gaussian stops at
 19.2). Modulo q·p, a public-key encryption of zero has the phase −e·u + e₁ + e₂·s, at most 21·(2N + 1) in every
-coefficient. Dropping the special prime p divides by p and rounds both polynomials: 21·(2N + 1)/p + 1/2 + N/2. Adding
-round(q·m/t) costs 1/2 more. With 21·(2N + 1) < p one ciphertext is thus less than N/2 + 2 away from q·m/t, and a sum
-of n less than n·(N/2 + 2) from q·Σm/t: multiples of q vanish modulo q, so that wrapping modulo t costs nothing. SEAL
-rounds correctly when t times that distance is below q·(1/2 − k/γ), for k primes and γ > 2^60 (Bajard et al. 2016,
-Lemma 2).
+coefficient. Dropping the special prime p divides by p and rounds both polynomials: 21·(2N + 1)/p + 1/2 + N/2. With
+21·(2N + 1) < p/2 that is less than N/2 + 1, and the phase is an integer: at most N/2. A client adds Δ·x, Δ = ⌊q/t⌋
+(Fan & Vercauteren 2012, section 3), which is exact. The sum of n has the phase Δ·X + e, X = Σx and |e| ≤ n·N/2.
+With r = q mod t, t·Δ = q − r, so that t times the phase is t·e − r·X away from q·X. t > 4·|X|: less than
+t·(n·N/2 + r/4). SEAL rounds correctly when that is below q·(1/2 − k/γ), for k primes and γ > 2^60 (Bajard et al. 2016,
+Lemma 2). Hence primes with a small r.
+
+t is twice what centred residues need. An opening that is wrong is uniform modulo t, and each of its entries passes for
+one of the sum with probability (2·largest + 1)/t < 1/2.
 """
 
 from __future__ import annotations
@@ -32,15 +36,17 @@ LIMITS = {128: 106, 192: 73, 256: 56}  # security in bits → largest log2 of th
 LARGEST_ERROR = 21
 MOST_PLAIN_BITS = 59  # SEAL takes plaintext moduli below 2^60
 
-# The largest primes of 25 (special), 40, 48, 56, 60, 32 and 40 bits that are 1 modulo 2N, from the smallest q up.
+# The special prime is the largest of 25 bits that is 1 modulo 2N. One data prime of k = 40, 48, 56, 60 bits: the
+# largest that is 1 modulo 2^(k−14), hence modulo every t that it has room for. Two primes, 1 modulo 2N each: of all
+# pairs of 32 bits the one with room for most clients at t = 2^45, of all pairs of 40 bits the one at t = 2^59.
 SPECIAL = 33538049
 DATA = (
-    (1099511480321,),
-    (281474976694273,),
-    (72057594037641217,),
-    (1152921504606830593,),
-    (4294729729, 4294828033),
-    (1099511390209, 1099511480321),
+    (1098706321409,),
+    (280684702728193,),
+    (72031205758861313,),
+    (1149754911118852097,),
+    (3327385601, 3450904577),
+    (944098885633, 987025801217),
 )
 
 
@@ -80,14 +86,24 @@ class HeParameters:
         return 2 * len(self.primes) * self.entry_bytes
 
     @property
+    def scale(self) -> int:
+        """Δ = ⌊q/t⌋, by which integers are multiplied."""
+        return self.modulus >> self.plain_bits
+
+    @property
+    def remainder(self) -> int:
+        """The remainder r = q mod t = q − t·Δ."""
+        return self.modulus - (self.scale << self.plain_bits)
+
+    @property
     def noise(self) -> int:
-        """Largest distance of the phase of a sum of n honest ciphertexts from q·Σm/t."""
-        return self.summands * (self.degree // 2 + 2)
+        """No less than |t·(phase of a sum of n honest ciphertexts) − q·X| / t, for every |X| < t/4."""
+        return self.summands * (self.degree // 2) - (-self.remainder // 4)
 
     @property
     def always_decrypts(self) -> bool:
         """Whether every sum of up to n honest ciphertexts decrypts, whatever their randomness."""
-        small_errors = LARGEST_ERROR * (2 * self.degree + 1) < self.special
+        small_errors = 2 * LARGEST_ERROR * (2 * self.degree + 1) < self.special
         return small_errors and (self.noise << (self.plain_bits + 1)) < self.modulus - (self.modulus >> 50)
 
     @property
@@ -111,20 +127,20 @@ class HeParameters:
     def explain(self) -> str:
         """One line with the numbers that a reader can check by hand."""
         return (
-            f"BFV of degree {self.degree} over {self.plain_bits}-bit integers, {self.bytes_per_value} bytes per value: "
-            f"{self.security}-bit secure, for its modulus has {self.modulus_bits} of {LIMITS[self.security]} bits; "
-            f"{self.summands} honest ciphertexts always decrypt (failure probability 0), "
-            f"for 2^{self.plain_bits + 1} · {self.noise} < q = 2^{math.log2(self.modulus):.1f}"
+            f"BFV of degree {self.degree} over {self.plain_bits}-bit integers, one bit to spare, "
+            f"{self.bytes_per_value} bytes per value: {self.security}-bit secure, for its modulus has "
+            f"{self.modulus_bits} of {LIMITS[self.security]} bits; {self.summands} honest ciphertexts always decrypt "
+            f"(failure probability 0), for 2^{self.plain_bits + 1} · {self.noise} < q = 2^{math.log2(self.modulus):.1f}"
         )
 
 
 def for_capacity(largest: int, summands: int, security: int = 128) -> HeParameters:
     """The smallest ciphertexts for sums of up to `summands` vectors with every |entry of the sum| ≤ `largest`.
 
-    2^plain_bits > 2·largest, so that centred residues are exact. Raises CapacityExceeded when no set has room, BadInput
-    when none is so secure.
+    2^plain_bits > 4·largest: centred residues are exact, with one bit to spare. Raises CapacityExceeded when no set has
+    room, BadInput when none is so secure.
     """
-    plain_bits = largest.bit_length() + 1
+    plain_bits = largest.bit_length() + 2
     sets = [HeParameters(DEGREE, primes, SPECIAL, plain_bits, summands) for primes in DATA]
     secure = [found for found in sets if found.security >= security]
     if not secure:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.encoding import Ring
+from secagg.encoding import Integers, Ring
 from secagg.errors import MalformedMessage
 
 Polynomials = NDArray[np.uint64]
@@ -43,6 +43,25 @@ def add(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
     columns = _columns(primes)
     np.add(total, other, out=total)  # primes stay below 2^63
     np.subtract(total, columns, out=total, where=total >= columns)
+
+
+def subtract(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
+    """Total ← total − other modulo each prime, in place."""
+    add(total, _columns(primes) - other, primes)
+
+
+def multiples(integers: Integers, factor: int, primes: Sequence[int], degree: int) -> Polynomials:
+    """`factor` · integers modulo each prime: polynomials (number, primes, N) of a whole number of degrees.
+
+    The quotient comes from double precision and is off by one at most, so that the remainder is exact in words that
+    wrap (Shoup's NTL, MulMod). That takes integers below 2^50 in size, or primes below 2^50; primes below 2^61.
+    """
+    rows = np.empty((len(primes), len(integers)), dtype=np.uint64)
+    for row, prime in zip(rows, primes, strict=True):
+        small, residue = np.fmod(integers, prime), factor % prime
+        quotient = np.rint(small * (residue / prime)).astype(np.int64)
+        row[:] = np.mod(small * np.int64(residue) - quotient * np.int64(prime), prime)
+    return rows.reshape(len(primes), -1, degree).transpose(1, 0, 2)
 
 
 def _columns(primes: Sequence[int]) -> Polynomials:

@@ -87,7 +87,7 @@ class AwaitingCiphertexts:
 
     @property
     def vector_bytes(self) -> int:
-        """Size of the packed ciphertexts of one vector."""
+        """Size of one upload."""
         return self._context.upload_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
@@ -116,8 +116,7 @@ class CiphertextsToAdd:
         self._context = context
         self._uploads = {upload.member: upload for upload in uploads}
         self._lacking = set(self._uploads)
-        parameters = context.parameters
-        shape = (parameters.ciphertexts(context.length), 2, len(parameters.primes), parameters.degree)
+        shape = (context.ciphertexts, 2, len(context.parameters.primes), context.parameters.degree)
         self._total = np.zeros(shape, dtype=np.uint64)
 
     @property
@@ -232,6 +231,6 @@ class OpenedCiphertexts:
 
 def _ciphertexts(context: EncryptedContext, member: int, vector: bytes) -> Polynomials:
     try:
-        return context.polynomials(vector)
+        return context.uploaded(vector)
     except MalformedMessage as error:
         raise ProtocolViolation(context.names[member], f"uploads what is no ciphertext: {error.problem}") from None

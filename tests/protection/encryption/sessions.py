@@ -7,20 +7,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from secagg.crypto.agreement import AgreementKey
-from secagg.crypto.sealing import unseal
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
+from secagg.protection.encryption import bfv
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.client import begin_client
-from secagg.protection.encryption.key_holder import HeldKey, begin_holder
+from secagg.protection.encryption.key_holder import HeldKey, begin_holder, mask_keys
+from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, PublishedKey, SumRequest
+from secagg.protection.encryption.parameters import HeParameters
+from secagg.protection.encryption.polynomials import subtract
 from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening, CiphertextsToAdd
 from secagg.protection.seam import LocalParty, Transition
 from secagg.unsafe_for_tests import SeededRandomness
 from secagg.wire import decode, encode
 
-LARGEST = 40_000  # 17-bit plaintexts: an entry of uniform noise is within it with probability 0.62
+LARGEST = 40_000  # 18-bit plaintexts: an entry of uniform noise is within it with probability 0.31
 LENGTH = 4200  # two ciphertexts
 
 
@@ -130,15 +133,39 @@ class Session:
         """What the key holder makes of a request, through its bytes."""
         return self.held.advance(self.context, holder_of(self.context), decode(SumRequest, encode(request)))
 
-    def mask_keys(self, *members: int) -> list[bytes]:
-        """The keys of these members' masks, as the key holder unseals them."""
-        sealing, keys = AgreementKey.from_bytes(self.held.sealing_secret), []
+    def mask_keys(self, member: int) -> tuple[bytes, ...]:
+        """The keys of a member's mask, as the key holder unseals them."""
+        sealing = AgreementKey.from_bytes(self.held.sealing_secret)
+        return mask_keys(self.context, sealing, self.uploads[member][0])
+
+    def unmasked(self, ciphertexts: np.ndarray, *members: int) -> np.ndarray:
+        """Ciphertexts without these members' masks."""
+        rest, parameters = ciphertexts.copy(), self.context.parameters
         for member in members:
-            upload, _ = self.uploads[member]
-            key = bind.seed_key(self.context, sealing, upload.ephemeral, member, upload.key)
-            seed = unseal(key, upload.sealed_seed, bind.seed_associated(self.context, member, upload.key))
-            keys.append(bind.mask_key(self.context, seed, member))
-        return keys
+            subtract(rest[:, 0], mask_of(parameters, len(rest), self.mask_keys(member)), parameters.primes)
+        return rest
+
+
+def secret_polynomial(parameters: HeParameters, secret: bytes) -> np.ndarray:
+    """The ternary secret: what the ciphertext (0, Δ) decrypts to."""
+    unit = np.zeros((1, 2, len(parameters.primes), parameters.degree), dtype=np.uint64)
+    unit[0, 1, :, 0] = [parameters.scale % prime for prime in parameters.primes]
+    return centre(parameters, bfv.decrypt(parameters, secret, unit))
+
+
+def phase(pair: np.ndarray, secret: np.ndarray, prime: int) -> np.ndarray:
+    """c₀ + c₁·s modulo X^N + 1 and a prime, by Kronecker substitution: products of two long integers, in Python's."""
+    width, degree = 10, len(secret)
+
+    def joined(digits: np.ndarray) -> int:
+        return int.from_bytes(b"".join(int(digit).to_bytes(width, "little") for digit in digits), "little")
+
+    def times(chosen: np.ndarray) -> np.ndarray:
+        product = (joined(pair[1]) * joined(chosen)).to_bytes(2 * degree * width, "little")
+        digits = [int.from_bytes(product[at : at + width], "little") for at in range(0, len(product), width)]
+        return np.array(digits[:degree], dtype=object) - np.array(digits[degree:], dtype=object)
+
+    return (pair[0].astype(object) + times(secret == 1) - times(secret == -1)) % prime
 
 
 def opened(session: Session, request: SumRequest) -> np.ndarray:

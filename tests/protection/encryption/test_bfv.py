@@ -8,17 +8,33 @@ import tenseal.sealapi as seal
 
 from secagg.errors import MalformedMessage
 from secagg.protection.encryption import bfv
+from secagg.protection.encryption.masks import centre, scaled
 from secagg.protection.encryption.parameters import DATA, DEGREE, for_capacity
 from secagg.protection.encryption.polynomials import add, pack
+from tests.protection.encryption.sessions import phase, secret_polynomial
 
-CAPACITIES = [2**bits - 1 for bits in (19, 27, 35, 41, 45, 55)]
+CAPACITIES = [2**bits - 1 for bits in (19, 27, 35, 41, 43, 55)]
 
 
 def key_and_values(largest, clients, seed=0):
+    """Parameters, a key, and values whose sum over all clients stays below t/4, which some of them reach."""
     parameters = for_capacity(largest, clients)
-    values = np.random.default_rng(seed).integers(0, 2**parameters.plain_bits, 2 * DEGREE, dtype=np.uint64)
-    values[:4] = (0, 1, 2**parameters.plain_bits - 1, 2 ** (parameters.plain_bits - 1))
+    most = 2 ** (parameters.plain_bits - 2) // clients
+    values = np.random.default_rng(seed).integers(-most, most, 2 * DEGREE, endpoint=True)
+    values[:4] = (0, 1, most, -most)
     return parameters, bfv.generate(parameters), values
+
+
+def encrypted(parameters, public, values):
+    """What a client makes of values, but for its mask."""
+    ciphertexts = bfv.encrypt_zero(parameters, public, parameters.ciphertexts(len(values)))
+    add(ciphertexts[:, 0], scaled(parameters, values), parameters.primes)
+    return ciphertexts
+
+
+def opened(parameters, secret, ciphertexts):
+    """The signed values."""
+    return centre(parameters, bfv.decrypt(parameters, secret, ciphertexts))
 
 
 def measured_budget(parameters, secret, ciphertexts):
@@ -40,16 +56,29 @@ def test_the_capacities_below_cover_every_set_of_primes():
 
 
 @pytest.mark.parametrize("largest", CAPACITIES)
-def test_sums_are_exact_modulo_t_and_keep_the_proven_noise_budget(largest):
-    """In every set of primes sums of twenty wrap exactly, and the measured noise budget is at least the proven one."""
+def test_sums_are_exact_and_keep_the_proven_noise_budget(largest):
+    """In every set of primes sums of twenty are exact, and the measured noise budget is at least the proven one."""
     parameters, key, values = key_and_values(largest, 20)
-    total = bfv.encrypt(parameters, key.public, values)
+    total = encrypted(parameters, key.public, values)
     assert measured_budget(parameters, key.secret, total) >= replace(parameters, summands=1).noise_budget
     for _ in range(19):
-        add(total, bfv.encrypt(parameters, key.public, values), parameters.primes)
+        add(total, encrypted(parameters, key.public, values), parameters.primes)
     assert measured_budget(parameters, key.secret, total) >= parameters.noise_budget
-    expected = (20 * values.astype(object)) % 2**parameters.plain_bits
-    assert (bfv.decrypt(parameters, key.secret, total).astype(object) == expected).all()
+    assert (opened(parameters, key.secret, total) == 20 * values).all()
+
+
+@pytest.mark.parametrize("largest", CAPACITIES)
+def test_the_phase_of_a_sum_is_its_multiple_and_noise_within_the_proven_bound(largest):
+    """C₀ + C₁·s − Δ·X, computed with Python's integers, is at most n·N/2 in every coefficient (N/2 for each zero)."""
+    parameters, key, values = key_and_values(largest, 3)
+    total = encrypted(parameters, key.public, values)
+    add(total, encrypted(parameters, key.public, values), parameters.primes)
+    secret = secret_polynomial(parameters, key.secret)
+    assert set(secret) == {-1, 0, 1}
+    for place, prime in enumerate(parameters.primes):
+        for pair, own in zip(total[:, :, place], values.reshape(-1, DEGREE), strict=True):
+            errors = (phase(pair, secret, prime) - parameters.scale * 2 * own.astype(object)) % prime
+            assert max(min(int(each), prime - int(each)) for each in errors) <= 2 * DEGREE // 2
 
 
 def shifted(parameters, ciphertext, amount):
@@ -63,20 +92,21 @@ def shifted(parameters, ciphertext, amount):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_worst_noise_that_the_rule_allows_decrypts_and_more_does_not(sign):
     """With the most clients for its primes, noise of the proven size in every coefficient is harmless; q/2t is not."""
-    parameters, key, values = key_and_values(2**20 - 1, 127)
-    assert parameters.primes != for_capacity(2**20 - 1, 128).primes
-    ciphertext = bfv.encrypt(parameters, key.public, values)
-    own = replace(parameters, summands=1).noise
-    worst = shifted(parameters, ciphertext, sign * (parameters.noise - own))
-    assert (bfv.decrypt(parameters, key.secret, worst) == values).all()
-    beyond = shifted(parameters, ciphertext, sign * ((parameters.modulus >> (parameters.plain_bits + 1)) + own))
-    assert (bfv.decrypt(parameters, key.secret, beyond) != values).all()
+    parameters, key, _ = key_and_values(2**19 - 1, 127)
+    assert parameters.primes != for_capacity(2**19 - 1, 128).primes
+    values = np.full(DEGREE, sign * (2 ** (parameters.plain_bits - 2) - 1))
+    ciphertext = encrypted(parameters, key.public, values)
+    own = DEGREE // 2
+    worst = shifted(parameters, ciphertext, -sign * (126 * own))
+    assert (opened(parameters, key.secret, worst) == values).all()
+    beyond = shifted(parameters, ciphertext, -sign * ((parameters.modulus >> (parameters.plain_bits + 1)) + own))
+    assert (opened(parameters, key.secret, beyond) != values).all()
 
 
 def test_excess_noise_is_refused_though_it_would_decrypt():
     """A ciphertext with more noise than honest sums have is refused before it is decrypted."""
     parameters, key, values = key_and_values(1000, 3)
-    ciphertexts = bfv.encrypt(parameters, key.public, values)
+    ciphertexts = encrypted(parameters, key.public, values)
     shift = np.zeros_like(ciphertexts)
     shift[1, 0, 0, 7] = parameters.modulus >> (parameters.plain_bits + 3)
     add(ciphertexts, shift, parameters.primes)
@@ -85,9 +115,9 @@ def test_excess_noise_is_refused_though_it_would_decrypt():
 
 
 def test_encryption_is_fresh_each_time():
-    """The same values encrypt to unrelated ciphertexts, and two keys have nothing in common."""
-    parameters, key, values = key_and_values(1000, 3)
-    first, second = (bfv.encrypt(parameters, key.public, values) for _ in range(2))
+    """Two encryptions of zero are unrelated, and two keys have nothing in common."""
+    parameters, key, _ = key_and_values(1000, 3)
+    first, second = (bfv.encrypt_zero(parameters, key.public, 2) for _ in range(2))
     assert (first == second).mean() < 0.001
     assert bfv.generate(parameters).public != key.public
 
@@ -96,7 +126,7 @@ def test_another_key_does_not_decrypt():
     """Under another key a ciphertext is noise, and is refused as such."""
     parameters, key, values = key_and_values(1000, 3)
     with pytest.raises(bfv.NoisyCiphertext):
-        bfv.decrypt(parameters, bfv.generate(parameters).secret, bfv.encrypt(parameters, key.public, values))
+        bfv.decrypt(parameters, bfv.generate(parameters).secret, encrypted(parameters, key.public, values))
 
 
 def test_the_secret_key_does_not_print():
@@ -106,11 +136,11 @@ def test_the_secret_key_does_not_print():
 
 def test_a_public_key_is_checked_before_the_library_sees_it():
     """Wrong sizes and unreduced coefficients are refused."""
-    parameters, key, values = key_and_values(1000, 3)
+    parameters, key, _ = key_and_values(1000, 3)
     assert len(key.public) == 2 * 2 * DEGREE * parameters.entry_bytes  # data prime and special prime
     for bad in (key.public[:-1], bytes(len(key.public)), b"\xff" * len(key.public)):
         with pytest.raises(MalformedMessage):
-            bfv.encrypt(parameters, bad, values)
+            bfv.encrypt_zero(parameters, bad, 1)
 
 
 def test_hostile_ciphertexts_do_not_crash_the_library():

@@ -7,7 +7,7 @@ import pytest
 from secagg.encoding import Ring
 from secagg.errors import BadInput, CapacityExceeded, MalformedMessage
 from secagg.protection.encryption.binding import EncryptedContext
-from secagg.protection.encryption.messages import LARGEST_SUM, SumRequest
+from secagg.protection.encryption.messages import BLIND_BYTES, LARGEST_SUM, SumRequest
 from secagg.protection.encryption.parameters import DEGREE
 from secagg.protection.seam import SessionContext
 from secagg.transcript.chain import MAX_CONTENT
@@ -35,7 +35,7 @@ def test_the_facts_of_a_session_are_those_of_the_plan():
 def test_a_session_is_made_before_its_length_is_known():
     """With neither length nor capacity there is a context, and both are found later."""
     early = replace(context_for(), length=0, largest=0, ring=Ring(64))
-    assert early.upload_bytes == 0
+    assert (early.sum_bytes, early.upload_bytes) == (0, BLIND_BYTES)
     assert replace(early, length=4200, largest=40_000, ring=Ring(24)) == context_for()
 
 
@@ -44,7 +44,7 @@ def test_a_sum_that_does_not_fit_one_message_is_refused_at_once(clients):
     """The longest sum is whole ciphertexts of at most 60 MiB; one entry more is refused."""
     context = context_for(clients)
     longest = LARGEST_SUM // context.parameters.packed_bytes(DEGREE) * DEGREE
-    assert replace(context, length=longest).upload_bytes <= LARGEST_SUM
+    assert replace(context, length=longest).sum_bytes <= LARGEST_SUM
     with pytest.raises(BadInput, match="use fewer features"):
         replace(context, length=longest + 1)
 

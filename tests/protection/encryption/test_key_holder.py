@@ -189,7 +189,7 @@ def test_a_wrong_seed_spoils_the_sum_and_nothing_is_released():
     lie = signed_again(
         session.context, second, session.uploads[2][1], ephemeral=again.ephemeral, sealed_seed=reseal(session, again)
     )
-    with pytest.raises(SessionAborted, match="outside the plan's capacity"):
+    with pytest.raises(SessionAborted, match="more noise than a sum of honest ciphertexts"):
         session.ask(requested_again(session, request, uploads=(first, lie, third)))
 
 

@@ -11,11 +11,22 @@ from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, Session
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.client import AwaitingKey
+from secagg.protection.encryption.messages import BLIND_BYTES
 from secagg.protection.encryption.polynomials import add, pack
 from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening
 from secagg.unsafe_for_tests import SeededRandomness
 from tests.protection.encryption import sessions
-from tests.protection.encryption.sessions import HOLDER, SERVER, context_for, holder_of, honest, identity, signed_again
+from tests.protection.encryption.sessions import (
+    HOLDER,
+    SERVER,
+    context_for,
+    holder_of,
+    honest,
+    identity,
+    phase,
+    secret_polynomial,
+    signed_again,
+)
 
 
 def offered_key(context, published):
@@ -30,9 +41,9 @@ def unreduced(packed):
 
 
 def transparent(session, packed):
-    polynomials = session.context.polynomials(packed)
+    polynomials = session.context.uploaded(packed)
     polynomials[1, 1] = 0
-    return pack(polynomials, session.context.parameters.entry_bytes)
+    return pack(polynomials, session.context.parameters.entry_bytes) + packed[-BLIND_BYTES:]
 
 
 def three_polynomials(session, packed):
@@ -211,11 +222,11 @@ def request_with(polynomial, amount):
     session = honest()
     parameters = session.context.parameters
     upload, packed = session.uploads[2]
-    polynomials = session.context.polynomials(packed)
+    polynomials = session.context.uploaded(packed)
     shift = np.zeros_like(polynomials)
     shift[0, polynomial, 0, 0] = amount
     add(polynomials, shift, parameters.primes)
-    crafted = pack(polynomials, parameters.entry_bytes)
+    crafted = pack(polynomials, parameters.entry_bytes) + packed[-BLIND_BYTES:]
     uploads = session.uploads | {2: (signed_again(session.context, upload, crafted), crafted)}
     return replace(session, uploads=uploads).request(1, 2, 3)
 
@@ -242,12 +253,16 @@ def test_a_ciphertext_that_adds_the_secret_key_cannot_be_told():
 
 
 def test_with_the_secret_key_an_upload_is_still_uniform():
-    """What the mask gives: whoever has the BFV key reads uniform values in a stored upload (false failure 10⁻⁹)."""
+    """What the mask gives: whoever has the BFV key finds a uniform phase in a stored upload (false failure 10⁻⁹)."""
     session = honest()
     parameters = session.context.parameters
-    stored = session.context.polynomials(session.uploads[1][1])
-    values = bfv.decrypt(parameters, session.held.secret, stored) >> np.uint64(parameters.plain_bits - 6)
-    assert stats.chisquare(np.bincount(values.astype(np.int64), minlength=64)).pvalue > 1e-9
+    stored = session.context.uploaded(session.uploads[1][1])
+    with pytest.raises(bfv.NoisyCiphertext):
+        bfv.decrypt(parameters, session.held.secret, stored)
+    (prime,) = parameters.primes
+    values = [phase(pair[:, 0], secret_polynomial(parameters, session.held.secret), prime) for pair in stored]
+    counts = np.bincount([64 * value // prime for value in np.concatenate(values).tolist()], minlength=64)
+    assert stats.chisquare(counts).pvalue > 1e-9
 
 
 def test_a_key_dependent_sum_beyond_the_capacity_is_refused_whole():
@@ -262,7 +277,7 @@ def test_no_repr_shows_a_secret():
     session = honest()
     request = session.request(1, 2, 3)
     opened = session.ask(request)
-    secrets = [session.held.secret, session.held.sealing_secret, *session.mask_keys(1, 2, 3)]
+    secrets = [session.held.secret, session.held.sealing_secret, *session.mask_keys(1), *session.mask_keys(2)]
     for shown in (session.held, request, opened):
         assert not any(repr(secret)[2:20] in repr(shown) for secret in (*secrets, request.packed, opened.vector))
     key = AgreementKey.generate(SeededRandomness(b"x"))

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.encryption import bfv
+from secagg.errors import CapacityExceeded, ProtocolViolation, SessionAborted
 from secagg.protection.encryption.client import CiphertextUploaded
-from secagg.protection.encryption.masks import apply_mask, centre, widen
-from secagg.protection.encryption.parameters import for_capacity
+from secagg.protection.encryption.masks import centre, mask_of, scaled
+from secagg.protection.encryption.messages import BLIND_BYTES
+from secagg.protection.encryption.parameters import DATA, DEGREE, for_capacity
+from secagg.protection.encryption.polynomials import pack
 from secagg.protection.messages import Outcome
 from secagg.wire import encode
 from tests.protection.encryption import sessions
@@ -23,9 +24,12 @@ from tests.protection.encryption.sessions import (
     context_for,
     honest,
     opened,
+    phase,
     play,
     requested_again,
+    secret_polynomial,
 )
+from tests.vectors.independent import keystream
 
 RARE = 1e-9  # false-failure rate of each statistical test; with fixed seeds a test that passes keeps passing
 
@@ -69,51 +73,99 @@ def test_the_capacity_is_the_edge(beyond, sign):
             session.ask(request)
 
 
-@given(bits=st.integers(2, 59), data=st.data())
+@given(bits=st.integers(3, 59), data=st.data())
 def test_centring_undoes_the_reduction_up_to_half_of_t(bits, data):
-    """Every integer −t/2 ≤ v < t/2 comes back from its residue, also from a ring of more bits."""
-    parameters = for_capacity(2 ** (bits - 1) - 1, 2)
-    half = 2 ** (bits - 1)
+    """Every integer −t/2 ≤ v < t/2 comes back from its residue modulo t."""
+    parameters, half = for_capacity(2 ** (bits - 2) - 1, 2), 2 ** (bits - 1)
     edges = [0, 1, -1, half - 1, -half]
     values = np.array([*edges, *data.draw(st.lists(st.integers(-half, half - 1), max_size=20))], dtype=np.int64)
-    wide = widen(parameters, values.view(np.uint64))
-    assert wide.size == parameters.degree
-    assert int(wide.max()) < 2**bits
-    assert (centre(parameters, wide, len(values)) == values).all()
+    residues = values.view(np.uint64) & np.uint64(2**bits - 1)
+    assert (centre(parameters, residues) == values).all()
 
 
-def uniform(values, bits):
-    """Chi-square test of 64 equal bins against uniform; its p value."""
-    counts = np.bincount((values >> np.uint64(bits - 6)).astype(np.int64), minlength=64)
-    return stats.chisquare(counts).pvalue
+@given(bits=st.integers(3, 59), data=st.data())
+def test_integers_are_scaled_exactly(bits, data):
+    """Δ·x modulo each prime is that of Python's integers, for every x that a plan allows, negative ones too."""
+    parameters, most = for_capacity(2 ** (bits - 2) - 1, 2), 2 ** (bits - 2) - 1
+    edges = [0, most, -most]
+    integers = np.array([*edges, *data.draw(st.lists(st.integers(-most, most), max_size=50))], dtype=np.int64)
+    found = scaled(parameters, integers)
+    assert found.shape == (1, len(parameters.primes), DEGREE)
+    assert not found[:, :, len(integers) :].any()
+    for place, prime in enumerate(parameters.primes):
+        expected = parameters.modulus // 2**bits * integers.astype(object) % prime
+        assert (found[0, place, : len(integers)].astype(object) == expected).all()
 
 
-@pytest.mark.parametrize("bits", [6, 17, 32, 45, 59])
-def test_masks_are_uniform_modulo_t(bits):
-    """The mask of a constant vector is uniform over Z_t in its top six bits (false failure: 10⁻⁹ for each t)."""
-    parameters = for_capacity(2 ** (bits - 1) - 1, 2)
-    values = np.zeros(1 << 16, dtype=np.uint64)
-    apply_mask(parameters, values, b"k" * 32, 1)
-    assert int(values.max()) < 2**bits
-    assert uniform(values, bits) > RARE
-    apply_mask(parameters, values, b"k" * 32, -1)
-    assert not values.any()
+def uniform(values, below):
+    """Chi-square test of 64 equal bins against uniform below a bound; its p value."""
+    shares = [64 * value // below for value in values.reshape(-1).tolist()]
+    return stats.chisquare(np.bincount(shares, minlength=64)).pvalue
+
+
+@pytest.mark.parametrize("primes", DATA)
+def test_masks_are_uniform_modulo_each_prime(primes):
+    """Every residue of a mask lies below its prime, and 64 equal parts hold as many (false failure: 10⁻⁹ each)."""
+    parameters = replace(for_capacity(1000, 2), primes=primes)
+    mask = mask_of(parameters, 16, [bytes([place]) * 32 for place in range(len(primes))])
+    for place, prime in enumerate(primes):
+        assert int(mask[:, place].max()) < prime
+        assert uniform(mask[:, place], prime) > RARE
+
+
+@settings(max_examples=20)
+@given(count=st.integers(1, 4), prime=st.sampled_from([prime for primes in DATA for prime in primes]))
+def test_a_mask_is_the_keystream_without_the_words_that_would_bias_it(count, prime):
+    """Residues are those of the stream's 64-bit words below the largest multiple of the prime, in order."""
+    parameters = replace(for_capacity(1000, 2), primes=(prime,))
+    words = keystream(b"k" * 32, 8, (count + 1) * DEGREE)
+    kept = [word % prime for word in words if word < 2**64 // prime * prime]
+    assert mask_of(parameters, count, [b"k" * 32]).reshape(-1).tolist() == kept[: count * DEGREE]
 
 
 @pytest.mark.parametrize("passed_off", [1, 2, 3])
 def test_one_clients_ciphertext_passed_off_as_the_sum_is_noise(passed_off):
-    """Declared as all three's sum, one upload opens to uniform noise that no one gets (false failure 10⁻⁹ each)."""
+    """Declared as all three's sum, one upload has a uniform phase, and no one gets it (false failure 10⁻⁹ each)."""
     session = honest()
-    request = requested_again(session, session.request(1, 2, 3), session.uploads[passed_off][1])
+    context, parameters = session.context, session.context.parameters
+    ciphertexts = context.uploaded(session.uploads[passed_off][1])
+    request = requested_again(session, session.request(1, 2, 3), pack(ciphertexts, parameters.entry_bytes))
+    with pytest.raises(SessionAborted, match="more noise than a sum of honest ciphertexts"):
+        session.ask(request)
+    rest, secret = session.unmasked(ciphertexts, 1, 2, 3), secret_polynomial(parameters, session.held.secret)
+    (prime,) = parameters.primes
+    phases = np.concatenate([phase(pair[:, 0], secret, prime) for pair in rest])
+    assert uniform(phases, prime) > RARE
+    assert stats.pearsonr(phases[:LENGTH].astype(np.float64), session.vectors[passed_off]).pvalue > RARE
+
+
+@pytest.mark.parametrize("length", [5, DEGREE])
+def test_where_any_noise_is_honest_the_spare_bit_still_finds_a_wrong_sum(length):
+    """With the most clients that a set has room for, a wrong opening is told by its entries or its padding."""
+    context = replace(context_for(127, length=length, largest=2**19 - 1), dropouts=125)
+    assert context.parameters.noise_budget == 0
+    held = sessions.make_held(context)
+    vectors = {member: np.full(length, member) for member in (1, 2)}
+    uploads = {
+        member: sessions.upload_of(context, held.published, member, vector) for member, vector in vectors.items()
+    }
+    session = sessions.Session(context, held, vectors, uploads)
+    request = session.request(1, 2)
+    assert (opened(session, request) == 3).all()
+    alone = pack(context.uploaded(uploads[1][1]), context.parameters.entry_bytes)
+    with pytest.raises(SessionAborted, match="outside the plan's capacity"):
+        session.ask(requested_again(session, request, alone))
+
+
+def test_what_stands_in_the_padding_is_refused():
+    """An entry behind the last of the sum, within the capacity, ends the session."""
+    session = honest()
+    context, parameters = session.context, session.context.parameters
+    total = context.summed(session.request(1, 2, 3).packed)
+    total[-1, 0, 0, -1] = (int(total[-1, 0, 0, -1]) + parameters.scale) % parameters.primes[0]
+    request = requested_again(session, session.request(1, 2, 3), pack(total, parameters.entry_bytes))
     with pytest.raises(SessionAborted, match="outside the plan's capacity"):
         session.ask(request)
-    parameters = session.context.parameters
-    values = bfv.decrypt(parameters, session.held.secret, session.context.polynomials(request.packed))
-    for key in session.mask_keys(1, 2, 3):
-        apply_mask(parameters, values, key, -1)
-    assert uniform(values, parameters.plain_bits) > RARE
-    vector = session.vectors[passed_off]
-    assert stats.pearsonr(centre(parameters, values, LENGTH), vector).pvalue > RARE
 
 
 @pytest.mark.parametrize("pair", list(itertools.combinations((1, 2, 3), 2)))
@@ -122,8 +174,17 @@ def test_a_declared_set_that_is_not_the_summed_one_opens_to_nothing(pair):
     session = honest()
     two, three = session.request(*pair), session.request(1, 2, 3)
     for told, sent in ((two, three), (three, two)):
-        with pytest.raises(SessionAborted, match="outside the plan's capacity"):
+        with pytest.raises(SessionAborted, match="more noise than a sum of honest ciphertexts"):
             session.ask(requested_again(session, told, sent.packed))
+
+
+def test_a_vector_beyond_the_capacity_is_never_encrypted():
+    """An entry that no sum may hold is refused before anything leaves."""
+    session = honest()
+    vector = np.zeros(LENGTH, dtype=np.int64)
+    vector[7] = -LARGEST - 1
+    with pytest.raises(CapacityExceeded, match="an entry of the vector"):
+        sessions.upload_of(session.context, session.held.published, 1, vector)
 
 
 def test_what_leaves_a_client_has_one_size():
@@ -132,7 +193,7 @@ def test_what_leaves_a_client_has_one_size():
     zeros = sessions.upload_of(session.context, session.held.published, 1, np.zeros(LENGTH, dtype=np.int64))
     sizes = {(len(encode(upload)), len(packed)) for upload, packed in [zeros, *session.uploads.values()]}
     assert len(sizes) == 1
-    assert zeros[0].length == session.context.parameters.packed_bytes(LENGTH)
+    assert zeros[0].length == session.context.parameters.packed_bytes(LENGTH) + BLIND_BYTES
 
 
 def test_a_client_refuses_an_outcome_without_it_or_of_too_few():
