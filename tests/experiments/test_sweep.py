@@ -273,7 +273,7 @@ def test_needs_no_main_guard(tmp_path: Path, code: str) -> None:
         command, typed = [sys.executable, str(tmp_path / "script.py")], ""
     environment = os.environ | {"PYTHONPATH": str(SOURCES[0].parent)}
     done = subprocess.run(
-        command, input=given, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+        command, input=typed, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "2 runs\n"
