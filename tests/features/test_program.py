@@ -142,6 +142,7 @@ def networks():
     }
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, of run_decompositions
 @pytest.mark.parametrize(
     ("name", "decomposed", "words"),
     [
@@ -162,6 +163,7 @@ def test_program_in_training_mode_is_refused(tmp_path, name, decomposed, words):
         open_backbone(saved(tmp_path, networks()[name].train(), decomposed=decomposed), (8, 8, 3))
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("name", ["dropout", "norm", "rrelu", "attention"])
 @pytest.mark.parametrize("decomposed", [False, True])
 def test_the_same_program_in_evaluation_mode_is_taken(tmp_path, name, decomposed):
