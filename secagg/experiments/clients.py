@@ -16,7 +16,7 @@ def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.in
     if dataset.parts is not None:
         if clients not in (None, len(dataset.parts)):
             raise BadInput(
-                f"{dataset.name} holds {len(dataset.parts)} tables, one client each", remedy="leave out --clients"
+                f"{dataset.name} holds {len(dataset.parts)} tables, one client each", remedy="leave out the number of clients"
             )
         return tuple(rows for _, rows in dataset.parts)
     wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS

@@ -88,11 +88,11 @@ class SimulationSettings:
         if self.adaptation is not None:
             self._check_adaptation(self.adaptation)
         if self.paper_noise and self.class_gate:
-            raise BadInput(f"the noise {self.noise} has no census", remedy="leave out --class-gate")
+            raise BadInput(f"the noise {self.noise} has no census", remedy="leave out the class gate")
         if self.paper_noise and (not self._sends_prototypes or math.isfinite(self.epsilon)):
             raise BadInput(
                 f"the noise {self.noise} belongs to prototypes and keeps no epsilon that one could ask for",
-                remedy="use it with --method prototypes, or mpft with one slot, and --epsilon inf",
+                remedy="use it with the method prototypes, or mpft with one slot, and epsilon inf",
             )
         if not self.epsilon > 0:
             raise BadInput(f"epsilon cannot be {self.epsilon}", remedy="give inf or a number above 0")
@@ -117,7 +117,7 @@ class SimulationSettings:
         if math.isfinite(self.epsilon) or self.paper_noise or not idle:
             return ()
         verb = "promise" if len(idle) > 1 else "promises"
-        return (f"{' and '.join(idle)} {verb} nothing without a finite epsilon: there is no noise",)
+        return (f"{' and '.join(idle)} {verb} nothing at epsilon inf: there is no noise",)
 
     @property
     def adaptation(self) -> Adaptation | None:
@@ -127,9 +127,9 @@ class SimulationSettings:
     def _check_adaptation(self, adaptation: Adaptation) -> None:
         """Raise BadInput for what could only be refused after the sum."""
         if self.refine:
-            raise BadInput("a refined head cannot be adapted", remedy="leave out --refine or --adapt")
+            raise BadInput("a refined head cannot be adapted", remedy="leave out refine or adapt")
         if self.leave_out is not None:
-            problem = "--adapt measures clients on each other's domains, --leave-out on one that none has"
+            problem = "adapt measures clients on each other's domains, leave_out on one that none has"
             raise BadInput(problem, remedy="leave out one of them")
         if adaptation.loss == "align" and not (
             self.method in PROTOTYPICAL or "personalise=1" in self.parameters.split()

@@ -206,9 +206,9 @@ def _set_up(
     radius, notes = _radius(features, settings)
     records = settings.max_records or 1 << max(0, (max(sizes) - 1).bit_length())
     if max(sizes) > records:
-        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise --max-records")
+        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
     if settings.max_records is None and settings.unit == Unit.SILO:
-        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes --max-records")
+        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
     dropouts = min(settings.dropouts, most_dropouts(len(sizes), settings.colluders))
     choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
     setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
