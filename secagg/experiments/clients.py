@@ -15,9 +15,8 @@ def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.in
     train, clients = dataset.train, settings.clients
     if dataset.parts is not None:
         if clients not in (None, len(dataset.parts)):
-            raise BadInput(
-                f"{dataset.name} holds {len(dataset.parts)} tables, one client each", remedy="leave out the number of clients"
-            )
+            problem = f"{dataset.name} holds {len(dataset.parts)} tables, one client each"
+            raise BadInput(problem, remedy="leave out the number of clients")
         return tuple(rows for _, rows in dataset.parts)
     wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
     return partition(train.labels, train.columns, settings.partition, wanted, settings.seed)

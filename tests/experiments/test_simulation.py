@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import secagg
+from secagg.data import Dataset, Origin, Records
 from secagg.errors import BadInput
 from secagg.experiments.arrays import dataset_of
 from secagg.experiments.settings import SimulationSettings
@@ -174,6 +176,23 @@ def test_an_outlier_that_takes_the_grid_is_said() -> None:
         settings = {"features": FEATURES, **far}
         notes = secagg.simulate(settings.pop("features"), LABELS, **settings).notes
         assert any("of the grid's 65536 steps long and mostly rounded off; remove" in note for note in notes)
+
+
+def test_a_flattened_map_is_said(tmp_path: Path) -> None:
+    """A backbone that ends in a map of numbers is used as it is, with a note in the run's report."""
+    import torch
+
+    path = tmp_path / "map.pt2"
+    torch.export.save(torch.export.export(torch.nn.Conv2d(1, 2, 3).eval(), (torch.rand(1, 1, 4, 4),)), path)
+    images = GENERATOR.uniform(size=(90, 4, 4))
+    records = Records(images, LABELS.astype(np.int64), {}, Origin.of("images", np.arange(1, 91)))
+    data = Dataset("images", "images", records, None, ("a", "b", "c"), None, 4.0, None)
+    run = simulate_dataset(data, SimulationSettings(backbone=str(path), clients=3))
+    assert run.federated is not None
+    assert run.federated.setup.plan.dimension == 8
+    assert any(
+        note.startswith("the backbone map.pt2 puts out a map of 2×2×2, taken as 8 features") for note in run.notes
+    )
 
 
 def test_absent_classes_are_said() -> None:
