@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
+from secagg.cli.console import JsonOption, QuietOption, Speaker
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
-from secagg.cli.simulate import refuse_idle_promise
+from secagg.cli.simulate import open_simulated
 from secagg.cli.sweep import values_of, with_lists
-from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.experiments import compare as experiments
 
@@ -48,13 +47,14 @@ def compare(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
-    refuse_idle_promise(grid)
-    warn_of_programs(speaker, grid.get("backbone", ()))
-    known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
-    data = open_dataset(dataset, label=label, schema=known, image_size=size)
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), grid.get("backbone", ()), label, schema, image_size)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, out, workers, progress)
     if not any(run.result for run in result.runs):
         raise BadInput(f"every run was refused: {result.runs[0].refusal}")
+    shown = "\n".join(result.table.notes)
+    for note in result.notes:
+        if note not in shown:
+            speaker.say(f"note: {note}")
     speaker.say(f"wrote results, tables and plots into {out}")
     speaker.result(result.to_json(), result.table.text())

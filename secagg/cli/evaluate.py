@@ -81,9 +81,7 @@ def verify(
     if failures:
         raise max(failures, key=lambda failure: failure.exit_code)
     if any(each.doubts for each in found if isinstance(each, Verified)):
-        speaker.say(
-            "to know more, bring the agreed plan (--plan), and all rounds' transcripts with their vectors"
-        )
+        speaker.say("to know more, bring the agreed plan (--plan), and all rounds' transcripts with their vectors")
         raise typer.Exit(INCONCLUSIVE)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,11 +31,9 @@ from secagg.cli.options import (
     SharesOption,
 )
 from secagg.data import Dataset, load_schema, open_dataset
-from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.plan import NoiseFrom
 
 ADAPTING = "adapting the head to each client's records"
 
@@ -91,10 +89,6 @@ def simulate(
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    refuse_idle_promise(
-        {"epsilon": [to_epsilon(epsilon)], "delta": [delta], "adjacency": [adjacency], "noise": [noise]}
-    )
-    data = open_simulated(speaker, dataset, to_epsilon(epsilon), label, schema, image_size)
     settings = SimulationSettings(
         method=method,
         parameters=parameters,
@@ -124,25 +118,13 @@ def simulate(
         colluders=colluders,
         seed=seed,
     )
-    warn_of_programs(speaker, [backbone])
+    data = open_simulated(speaker, dataset, settings.epsilon, [backbone], label, schema, image_size)
     if protection == "none":
         speaker.say("WARNING: --protection none: the server would see every client's vector")
     result = _simulated(speaker, data, settings)
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
-
-
-def refuse_idle_promise(grid: Mapping[str, Sequence[Any]]) -> None:
-    """Raise BadInput for a delta or an adjacency where no epsilon is finite: the sum would be exact without a word.
-
-    `grid`: the values of each setting. A paper's noise may take a delta without an epsilon.
-    """
-    if any(map(math.isfinite, grid.get("epsilon", ()))) or not set(grid.get("noise", ())) <= set(NoiseFrom):
-        return
-    for name in ("delta", "adjacency"):
-        if any(value is not None for value in grid.get(name, ())):
-            raise BadInput(f"--{name} promises nothing without a finite --epsilon", remedy="give one, or leave it out")
 
 
 def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
@@ -152,9 +134,19 @@ def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) ->
 
 
 def open_simulated(
-    speaker: Speaker, name: str, epsilon: float, label: str | None, schema: str | None, image_size: int | None
+    speaker: Speaker,
+    name: str,
+    epsilon: float,
+    backbones: Iterable[str | None],
+    label: str | None,
+    schema: str | None,
+    image_size: int | None,
 ) -> Dataset:
-    """The data of a simulation; with noise a bad record is no reason to refuse."""
+    """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse.
+
+    Backbones that are programs are said before anything is opened.
+    """
+    warn_of_programs(speaker, backbones)
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
     data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon), image_size=size)

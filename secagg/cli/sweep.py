@@ -5,20 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
+from secagg.cli.console import JsonOption, QuietOption, Speaker
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
-from secagg.cli.simulate import refuse_idle_promise, simulate
-from secagg.data import load_schema, open_dataset
+from secagg.cli.simulate import open_simulated, simulate
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
-from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.settings import SimulationSettings, kind_of
 
-TYPES = get_type_hints(SimulationSettings)
 DEFAULT = "default"
 
 
@@ -66,16 +63,15 @@ def sweep(
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
-    refuse_idle_promise(grid)
-    warn_of_programs(speaker, grid.get("backbone", ()))
-    known, size = load_schema(schema) if schema else None, (image_size,) if image_size else None
-    data = open_dataset(dataset, label=label, schema=known, image_size=size)
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), grid.get("backbone", ()), label, schema, image_size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress)
     for line in result.refusals[0 if result.series else 1 :]:
         speaker.say(f"refused: {line}")
     if not result.series:
         raise BadInput(f"every run was refused: {result.refusals[0]}")
+    for note in result.notes:
+        speaker.say(f"note: {note}")
     speaker.say(f"wrote results, tables and plot into {out}")
     speaker.result(result.to_json(), result.table.text())
 
@@ -85,7 +81,7 @@ def values_of(name: str, text: str) -> tuple[Any, ...]:
 
     A partition that is a number alone has the form of the one before it: dirichlet:0.05,0.1.
     """
-    kind = next(each for each in (*get_args(TYPES[name]), TYPES[name]) if each is not NoneType)
+    kind, _ = kind_of(name)
     default = getattr(SimulationSettings(), name)
     option = f"--{name.replace('_', '-')}"
     values: list[Any] = []

@@ -11,17 +11,12 @@ from secagg.experiments.settings import DEFAULT_CLIENTS, SimulationSettings
 
 
 def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
-    """Each client's training rows. Raises BadInput unless there are more clients than dropouts."""
+    """Each client's training rows. Raises BadInput for a number of clients that the data do not have."""
     train, clients = dataset.train, settings.clients
     if dataset.parts is not None:
         if clients not in (None, len(dataset.parts)):
-            raise BadInput(
-                f"{dataset.name} holds {len(dataset.parts)} tables, one client each", remedy="leave out --clients"
-            )
-        rows = tuple(rows for _, rows in dataset.parts)
-    else:
-        wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
-        rows = partition(train.labels, train.columns, settings.partition, wanted, settings.seed)
-    if settings.dropouts >= len(rows):
-        raise BadInput(f"{settings.dropouts} of {len(rows)} clients cannot drop out", remedy="lower --dropouts")
-    return rows
+            problem = f"{dataset.name} holds {len(dataset.parts)} tables, one client each"
+            raise BadInput(problem, remedy="leave out the number of clients")
+        return tuple(rows for _, rows in dataset.parts)
+    wanted = clients if settings.partition.startswith("column:") else clients or DEFAULT_CLIENTS
+    return partition(train.labels, train.columns, settings.partition, wanted, settings.seed)

@@ -21,7 +21,7 @@ from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, FEDERATED
 from secagg.experiments.comparison import Comparison
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.sweep import AXES, LEAVE_OUT, combinations, runs_of
+from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
 from secagg.experiments.tables import csv_of
 
 LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
@@ -59,7 +59,7 @@ def compare(
     contenders: Sequence[Contender],
     grid: Mapping[str, Sequence[Any]],
     seeds: int,
-    out: Path,
+    out: Path | str,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
@@ -70,14 +70,18 @@ def compare(
     (runs done, runs in all). Raises BadInput for a comparison that cannot be.
     """
     settings = _asked(dataset, contenders, grid, seeds)
+    out = Path(out)
     asked = runs_of(dataset, settings, out, workers, progress)
-    again = [run for run in asked if run.result is None and run.settings["protection"] != UNPROTECTED]
-    open_ones = [{**run.settings, "protection": UNPROTECTED} for run in again]
-    report = None if progress is None else lambda done, total: progress(len(asked) + done, len(asked) + total)
-    bare = runs_of(dataset, open_ones, out, workers, report) if again else ()
-    instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(again, bare, strict=True)}
-    runs = tuple(instead.get(id(run), run) for run in asked)
-    comparison = Comparison(dataset.name, str(settings[0]["protection"]), runs, _inapplicable(contenders, grid))
+    refused = [run for run in asked.runs if run.result is None and run.settings["protection"] != UNPROTECTED]
+    open_ones = [{**run.settings, "protection": UNPROTECTED} for run in refused]
+    done = len(asked.runs)
+    report = None if progress is None else lambda more, total: progress(done + more, done + total)
+    bare = runs_of(dataset, open_ones, out, workers, report) if refused else Ran((), 0, 0)
+    instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(refused, bare.runs, strict=True)}
+    runs = tuple(instead.get(id(run), run) for run in asked.runs)
+    ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
+    name, protection = dataset.name, str(settings[0]["protection"])
+    comparison = Comparison(name, protection, runs, _inapplicable(contenders, grid), ran.notes)
     if any(run.result for run in runs):  # refusals alone must not replace what was written before
         write(comparison, out)
     return comparison

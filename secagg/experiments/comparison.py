@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from secagg.experiments.summary import Run, student_interval
-from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, shown_accuracy
+from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, shown_accuracy
 from secagg.experiments.workers import plain
 from secagg.head.evaluation import clopper_pearson
 
@@ -80,13 +80,15 @@ class Row:
 class Comparison:
     """Every run of a comparison under the protection `asked`, in the order of its methods.
 
-    `inapplicable`: settings of secure sums that were asked for, and that its baselines do without.
+    `inapplicable`: settings of secure sums that were asked for, and that its baselines do without. `notes`: its own and
+    those of the runs, each once.
     """
 
     dataset: str
     asked: str
     runs: tuple[Run, ...]
     inapplicable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -140,7 +142,7 @@ class Comparison:
         if self.asked == "none":
             text += " Under protection none the server sees what every client sends."
         header = ("method", *(column.label for column in self.columns), *COSTS)
-        return Table(text, header, rows, (*marks.notes, *self._without()))
+        return Table(text, header, rows, (*marks.notes, *self._without(), *footnotes(self.runs)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""
@@ -169,7 +171,7 @@ class Comparison:
                 }
                 for row in self.rows
             ],
-            "notes": list(self.table.notes),
+            "notes": [*self.table.notes, *self.notes],
             "runs": [
                 {
                     "settings": plain(run.settings),

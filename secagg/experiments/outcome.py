@@ -43,7 +43,8 @@ class SimulationResult:
     `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
     handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
-    or the training of which `adapted` tells.
+    or the training of which `adapted` tells. `bad_records` of the training records count as zero, `bad_held_out` of the
+    held-out ones are not scored.
     """
 
     settings: SimulationSettings
@@ -62,11 +63,12 @@ class SimulationResult:
     server_seconds: float | None = None
     baseline_bytes: int | None = None
     adapted: AdaptedClients | None = None
+    bad_held_out: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file; null where a baseline has nothing."""
         s, test, reference = self.settings, self.evaluation, self.reference
-        return {
+        content = {
             "method": s.method,
             "dataset": self.dataset,
             "clients": self.clients,
@@ -92,6 +94,7 @@ class SimulationResult:
             "promise": self.promise,
             "head_sha256": head_digest(self.head) if self.head is not None else None,
             "bad_records": self.bad_records,
+            "bad_held_out": self.bad_held_out,
             **(_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),
             "client_seconds": self.client_seconds,
             "server_seconds": self.server_seconds,
@@ -99,8 +102,25 @@ class SimulationResult:
             "classes_left_out": self.federated.classes_left_out if self.federated else [],
             "notes": list(self.notes),
         }
+        return {**content, "not_private": self._not_private(content)}
+
+    def _not_private(self, content: Mapping[str, Any]) -> list[str]:
+        """The keys whose values come from records without noise, although there is a finite ε; it covers none of them.
+
+        Vectors are as long in bytes as the largest client is large, unless `max_records` says how large one may be.
+        """
+        if math.isinf(self.settings.epsilon):
+            return []
+        read_off = SIZES if self.settings.max_records is None else ()
+        return [name for name in (*WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
+WITHOUT_NOISE = (
+    *("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation"),
+    *("bad_records", "bad_held_out", "client_seconds", "server_seconds", "seconds", "notes"),
+)
+"""What is counted or timed on records as they are, held-out ones included."""
+SIZES = ("ring", "upload_bytes_per_client", "bytes_saved_by_grid")
 FEDERATED_KEYS = (
     "normalisation",
     "radius",

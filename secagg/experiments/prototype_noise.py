@@ -29,7 +29,7 @@ def noisy_contribution(setup: SessionSetup, records: LocalRecords, mechanism: Pa
         prototypes = mechanism.apply(sums[held] / counts[held][:, None] / unit)
         sums[held] = np.rint(prototypes * unit * counts[held][:, None]).astype(np.int64)
     if np.abs(sums).max(initial=0) > plan.max_records * plan.levels:
-        raise BadInput("noise of this size does not fit into the ring", remedy="give a larger --max-records")
+        raise BadInput("noise of this size does not fit into the ring", remedy="give a larger max_records")
     return setup.layout.flatten(tensors)
 
 

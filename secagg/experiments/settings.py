@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from methods import parameters_of
 from secagg.data.shift import LeftOut
@@ -15,20 +19,28 @@ from secagg.parties.planning import PlanChoices
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.paper_noise import PaperNoise, paper_noise
+from secagg.protection.masking.quorum import most_dropouts
 from secagg.statistics import Normalisation
 
 DEFAULT_CLIENTS = 5
+_TAKEN: Mapping[type, tuple[type, str]] = {
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+    str: (str, "a text"),
+}
+"""What may be given for a setting of each type, and its name."""
 
 
 @dataclass(frozen=True)
 class SimulationSettings:
     """Everything that `simulate` can vary; the names are those of the command line.
 
-    `parameters` are those of the method, "slots=16 keep=0.9" say. `clients` None: one per table of a folder, one per
-    value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`. `normalise`, `levels` and
-    `max_records` None: by rule. `adapt`, "align:1" say, is what each client trains after the sum. `seed` moves the
-    partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and noise are never
-    seeded.
+    `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
+    per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
+    `normalise`, `levels` and `max_records` None: by rule. `adapt`, "align:1" say, is what each client trains after the
+    sum. `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks
+    and noise are never seeded. Raises BadInput, naming the setting, for a value of another type and for what cannot
+    be or does not go together.
     """
 
     method: str = "fedcgs"
@@ -60,6 +72,8 @@ class SimulationSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            object.__setattr__(self, each.name, as_setting(each.name, getattr(self, each.name)))
         choices = {
             "adjacency": (self.adjacency, (None, *Adjacency)),
             "unit": (self.unit, tuple(Unit)),
@@ -74,11 +88,11 @@ class SimulationSettings:
         if self.adaptation is not None:
             self._check_adaptation(self.adaptation)
         if self.paper_noise and self.class_gate:
-            raise BadInput(f"the noise {self.noise} has no census", remedy="leave out --class-gate")
+            raise BadInput(f"the noise {self.noise} has no census", remedy="leave out the class gate")
         if self.paper_noise and (not self._sends_prototypes or math.isfinite(self.epsilon)):
             raise BadInput(
                 f"the noise {self.noise} belongs to prototypes and keeps no epsilon that one could ask for",
-                remedy="use it with --method prototypes, or mpft with one slot, and --epsilon inf",
+                remedy="use it with the method prototypes, or mpft with one slot, and epsilon inf",
             )
         if not self.epsilon > 0:
             raise BadInput(f"epsilon cannot be {self.epsilon}", remedy="give inf or a number above 0")
@@ -88,6 +102,22 @@ class SimulationSettings:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
+        if self.clients is not None and self.protection == "masked":
+            self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders))
+
+    def refuse_dropouts(self, clients: int, most: int) -> None:
+        """Raise BadInput where more clients are to vanish than the `most` whose absence a sum of `clients` survives."""
+        if self.dropouts > most:
+            raise BadInput(f"{clients} clients tolerate at most {most} dropouts", remedy="give fewer, or more clients")
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What was given and does nothing: δ and adjacency at ε = ∞, which scripts that loop over ε give."""
+        idle = [name for name in ("delta", "adjacency") if getattr(self, name) is not None]
+        if math.isfinite(self.epsilon) or self.paper_noise or not idle:
+            return ()
+        verb = "promise" if len(idle) > 1 else "promises"
+        return (f"{' and '.join(idle)} {verb} nothing at epsilon inf: there is no noise",)
 
     @property
     def adaptation(self) -> Adaptation | None:
@@ -97,9 +127,9 @@ class SimulationSettings:
     def _check_adaptation(self, adaptation: Adaptation) -> None:
         """Raise BadInput for what could only be refused after the sum."""
         if self.refine:
-            raise BadInput("a refined head cannot be adapted", remedy="leave out --refine or --adapt")
+            raise BadInput("a refined head cannot be adapted", remedy="leave out refine or adapt")
         if self.leave_out is not None:
-            problem = "--adapt measures clients on each other's domains, --leave-out on one that none has"
+            problem = "adapt measures clients on each other's domains, leave_out on one that none has"
             raise BadInput(problem, remedy="leave out one of them")
         if adaptation.loss == "align" and not (
             self.method in PROTOTYPICAL or "personalise=1" in self.parameters.split()
@@ -148,3 +178,32 @@ class SimulationSettings:
             dropouts=dropouts,
             result="members",
         )
+
+
+@cache
+def kind_of(name: str) -> tuple[type, bool]:
+    """The type of a setting, and whether it may be None. Raises BadInput for a name that is no setting."""
+    hints = get_type_hints(SimulationSettings)
+    if name not in hints:
+        raise BadInput(f"there is no setting {name!r}", remedy=f"choose among {', '.join(hints)}")
+    kinds = get_args(hints[name]) or (hints[name],)
+    return next(kind for kind in kinds if kind is not NoneType), NoneType in kinds
+
+
+def as_setting(name: str, value: Any) -> Any:
+    """The value as `SimulationSettings` holds it: of its type, numpy's numbers as Python's, parameters as text.
+
+    Raises BadInput, naming the setting, for a value of another type and a name that is no setting.
+    """
+    kind, optional = kind_of(name)
+    if value is None and optional:
+        return None
+    if name == "parameters" and isinstance(value, Mapping):
+        words = [f"{key}={each}" for key, each in value.items()]
+        if any(len(word.split()) != 1 for word in words):
+            raise BadInput(f"parameters cannot be {value!r}", remedy="give names and values without spaces")
+        return " ".join(words)
+    taken, wanted = _TAKEN[kind]
+    if isinstance(value, bool) or not isinstance(value, taken):
+        raise BadInput(f"{name} cannot be {value!r}", remedy=f"give {wanted}" + (" or None" if optional else ""))
+    return kind(value)

@@ -6,6 +6,7 @@ signed frames around the messages are missing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,19 +19,21 @@ from numpy.typing import NDArray
 from methods import method_named
 from methods.method import DOMAINS
 from secagg.crypto.signatures import SigningKey
-from secagg.data import Dataset, Origin, Records
+from secagg.data import Dataset
 from secagg.data.records import DOMAIN
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
+from secagg.experiments.arrays import dataset_of
 from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.in_memory import Measured
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
+from secagg.experiments.remarks import refuse_records, remarked
 from secagg.experiments.sessions import LEAVING, run_session
-from secagg.experiments.settings import SimulationSettings
-from secagg.features import radius_of, round_up
+from secagg.experiments.settings import SimulationSettings, as_setting
+from secagg.features import lengths_of, radius_of, round_up
 from secagg.head import LinearHead, evaluate
 from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
@@ -42,10 +45,12 @@ from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
-from secagg.statistics import Normalisation
+from secagg.statistics import Grid, Normalisation
 
 SECONDS = {"aggregator": 2, "key-holder": 1}
 """How many of a role there are in a simulation."""
+FEWEST_STEPS = 1 << 8
+"""Grid steps in the length of the median record below which a grid is said to be too coarse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +89,7 @@ def simulate_dataset(
     Raises BadInput, or SessionAborted below a threshold. `progress` is called while a backbone's program extracts
     features, `adapting` while clients adapt the head, one after another.
     """
+    refuse_records(dataset, settings)  # before features are extracted
     clock = Clock()
     features = Features.of(dataset, settings, progress)
     clock.lap("features")
@@ -94,8 +100,15 @@ def simulate_features(
     features: Features, settings: SimulationSettings, clock: Clock, adapting: Progress | None = None
 ) -> SimulationResult:
     """The same over features that were extracted before, as the settings say."""
-    if settings.method in BASELINES:
-        return run_baseline(features, settings, clock)
+    refuse_records(features.dataset, settings)
+    run = run_baseline if settings.method in BASELINES else partial(_federated, adapting=adapting)
+    return remarked(run(features, settings, clock), features)
+
+
+def _federated(
+    features: Features, settings: SimulationSettings, clock: Clock, adapting: Progress | None
+) -> SimulationResult:
+    """Every session of the plan, its head, and the head that the pooled records would give."""
     cast = Cast.of(features, settings)
     setup, members, notes = cast.setup, cast.members, cast.notes
     records = LocalRecords.pooled(list(members.values()))
@@ -144,34 +157,17 @@ def simulate(
     classes: Sequence[str] | None = None,
     **settings: Any,
 ) -> SimulationResult:
-    """Simulate a federation over feature vectors (n, d) with labels (n,) in 0…C−1.
+    """Simulate a federation over feature vectors (n, d) with labels (n,), numbers in 0…C−1 or names (`dataset_of`).
 
     Keyword arguments are the fields of `SimulationSettings`, with the command line's names and defaults.
     Raises BadInput, or SessionAborted below a threshold.
 
     >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
-    train = _records("features", features, labels)
-    test = None if test_features is None else _records("test_features", test_features, test_labels)
-    names = tuple(classes) if classes is not None else tuple(str(label) for label in range(int(train.labels.max()) + 1))
-    for records in filter(None, (train, test)):
-        if len(records) and int(records.labels.max()) >= len(names):
-            raise BadInput(f"a label is {int(records.labels.max())}, but there are {len(names)} classes")
-    dataset = Dataset("arrays", "features", train, test, names, schema=None, bound=None, parts=None)
-    try:
-        chosen = SimulationSettings(**settings)
-    except TypeError as error:
-        raise BadInput(f"unknown setting ({error})") from None
+    chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
+    tolerant = math.isfinite(chosen.epsilon)
+    dataset = dataset_of(features, labels, test_features, test_labels, classes, tolerant=tolerant)
     return simulate_dataset(dataset, chosen)
-
-
-def _records(name: str, inputs: NDArray[Any], labels: NDArray[Any] | None) -> Records:
-    inputs, given = np.asarray(inputs, dtype=np.float64), np.asarray(labels)
-    if inputs.ndim != 2 or given.shape != (len(inputs),) or not len(inputs) or given.dtype.kind not in "iu":
-        raise BadInput(f"{name} must be (n, d) with n ≥ 1 integer labels")
-    if given.min() < 0:
-        raise BadInput(f"{name}: labels count from 0")
-    return Records(inputs, given.astype(np.int64), {}, Origin.of(name, np.arange(1, len(inputs) + 1)))
 
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
@@ -182,7 +178,18 @@ def _radius(features: Features, settings: SimulationSettings) -> tuple[float | N
     if bound is not None and settings.centre == 0.0:
         return round_up(bound), []
     radius = radius_of(features.train, settings.centre)
-    return radius, [f"the radius {radius:g} is the pooled maximum; a real plan needs a public one (--radius)"]
+    return radius, [f"the radius {radius:g} is the pooled maximum; a real plan needs a public radius"]
+
+
+def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
+    """What to note of a grid on which most records are next to nothing: a few that are far longer take it up."""
+    if grid.is_normalised:
+        return []
+    median = float(np.median(lengths_of(features, grid.centre))) / grid.step
+    if median >= min(FEWEST_STEPS, grid.levels / FEWEST_STEPS):
+        return []
+    small = f"the median record is {median:.3g} of the grid's {grid.levels} steps long and mostly rounded off"
+    return [f"{small}; remove the records that are far longer than others, give a smaller radius, or normalise"]
 
 
 def _set_up(
@@ -199,12 +206,14 @@ def _set_up(
     radius, notes = _radius(features, settings)
     records = settings.max_records or 1 << max(0, (max(sizes) - 1).bit_length())
     if max(sizes) > records:
-        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise --max-records")
+        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
     if settings.max_records is None and settings.unit == Unit.SILO:
-        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes --max-records")
+        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
     dropouts = min(settings.dropouts, most_dropouts(len(sizes), settings.colluders))
     choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
-    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster), keys, notes
+    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    settings.refuse_dropouts(len(sizes), len(sizes) - setup.fewest)
+    return setup, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
 
 
 def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:

@@ -75,6 +75,11 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
     return tuple(series)
 
 
+def notes_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """What the runs' reports note, each once, in order."""
+    return tuple(dict.fromkeys(note for run in runs if run.result for note in run.result["notes"]))
+
+
 def is_baseline(result: Mapping[str, Any]) -> bool:
     """Whether a result is that of a baseline: there was no sum."""
     return result["aggregate_sha256"] is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -17,8 +17,9 @@ from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.plots import plot_accuracy
-from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.summary import Run, Series, described, summarise, varying
+from secagg.experiments.scratch import remove_leftovers
+from secagg.experiments.settings import SimulationSettings, as_setting
+from secagg.experiments.summary import Run, Series, described, notes_of, summarise, varying
 from secagg.experiments.tables import Table, accuracy_table, csv_of
 from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
 
@@ -28,11 +29,32 @@ LEAVE_OUT = "leave_out"
 
 
 @dataclass(frozen=True)
+class Ran:
+    """Runs in the order that was asked for.
+
+    `kept`: how many were there and were not repeated. `again`: how many were there, but made by other code or other
+    versions of libraries, and were made again.
+    """
+
+    runs: tuple[Run, ...]
+    kept: int
+    again: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken over, where anything was there; then what the runs' own reports note, each once."""
+        said = f"{self.kept} of {len(self.runs)} runs were there already"
+        said += f"; {self.again} made by other code or versions were made again" if self.again else ""
+        return (*([said] if self.kept or self.again else []), *notes_of(self.runs))
+
+
+@dataclass(frozen=True)
 class SweepResult:
-    """Every run of a sweep, in the order of the grid."""
+    """Every run of a sweep, in the order of the grid; `notes` are its own and those of the runs, each once."""
 
     dataset: str
     runs: tuple[Run, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -77,6 +99,7 @@ class SweepResult:
                 for series in self.series
                 for cell in series.cells
             ],
+            "notes": list(self.notes),
         }
 
     def write(self, out: Path) -> None:
@@ -98,24 +121,24 @@ def sweep(
     dataset: Dataset,
     grid: Mapping[str, Sequence[Any]],
     seeds: int,
-    out: Path,
+    out: Path | str,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepResult:
     """Simulate every combination of the grid with the seeds 0…seeds−1, and write the results into `out`.
 
     `grid`: fields of SimulationSettings, each with the values to try; the others keep their defaults. `workers`:
-    processes, by default one per core; they import the main module, so that a script needs `if __name__ == "__main__"`.
-    `progress` takes (runs done, runs in all). A combination that is refused is recorded and does not end the sweep.
+    processes, by default one per core. `progress` takes (runs done, runs in all). A combination that is refused is
+    recorded and does not end the sweep.
     Raises BadInput for a grid that cannot be, and for data without held-out records.
 
-    >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out=Path("out")).series  # doctest: +SKIP
+    >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out="out").series  # doctest: +SKIP
     """
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
-    runs = runs_of(dataset, combinations(grid, seeds), out, workers, progress)
-    result = SweepResult(dataset.name, runs)
+    ran = runs_of(dataset, combinations(grid, seeds), Path(out), workers, progress)
+    result = SweepResult(dataset.name, ran.runs, ran.notes)
     if result.series:  # refusals alone must not replace what an earlier sweep has written
-        result.write(out)
+        result.write(Path(out))
     return result
 
 
@@ -125,50 +148,67 @@ def runs_of(
     out: Path,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Run, ...]:
-    """One run for each of the settings, in their order; those that `out` holds are not repeated. Raises as `sweep`."""
+) -> Ran:
+    """One run for each of the settings, in their order; those that `out` holds are not repeated. Raises as `sweep`.
+
+    A run is taken over where data, settings, code and versions are the same. What a killed sweep has left of its
+    features goes first.
+    """
     if dataset.test is None or not len(dataset.test):
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
     folder, digest = out / "runs", data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
-    _refuse_others(folder, digest)
+    there = _questions(folder, digest)
+    remove_leftovers(out)
     folder.mkdir(parents=True, exist_ok=True)
     ended = {file.path: run for file in files if (run := file.read()) is not None}
     missing = [file for file in files if file.path not in ended]
+    again = {file.path for file in missing if json.dumps(file.question) in there}
+    kept = len(files) - len(missing)
     report = progress or (lambda done, total: None)
     report(len(ended), len(files))
     if missing:
         for file, run in run_all(dataset, missing, _processes(workers)):
             ended[file.path] = run
             report(len(ended), len(files))
-    return tuple(ended[file.path] for file in files)
+    return Ran(tuple(ended[file.path] for file in files), kept, len(again))
 
 
-def _refuse_others(folder: Path, data_sha256: str) -> None:
-    """Raise BadInput where a folder of runs holds one over other data: the tables beside it would be replaced."""
+def _questions(folder: Path, data_sha256: str) -> set[str]:
+    """What the runs in a folder answer, whatever made them.
+
+    Raises BadInput where one is over other data: the tables beside it would be replaced.
+    """
+    found = set()
     for path in folder.glob("*.json"):
         try:
-            other = json.loads(path.read_bytes())["data_sha256"]
+            content = json.loads(path.read_bytes())
+            question = {name: content[name] for name in ("data_sha256", "backbone_sha256", "settings")}
         except (ValueError, KeyError, TypeError):
             continue  # no run, which `RunFile` would not take for one either
-        if other != data_sha256:
+        if question["data_sha256"] != data_sha256:
             raise BadInput(f"{folder.parent} holds results over other data", remedy="give another --out")
+        found.add(json.dumps(question))
+    return found
 
 
 def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[str, Any], ...]:
     """The settings of every run: the product of the grid, each with the seeds 0…seeds−1.
 
-    Raises BadInput for a name that is no setting, an empty list, or no seed.
+    Raises BadInput for a name that is no setting, an empty list, a value of another type, or no seed.
     """
     for name, values in grid.items():
         if name not in AXES:
             raise BadInput(f"{name} cannot be swept", remedy=f"choose among {', '.join(AXES)}")
-        if not values:
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise BadInput(f"{name} has {values!r} to try", remedy="give a list")
+        if not len(values):
             raise BadInput(f"there is no value of {name} to try")
     if seeds < 1:
         raise BadInput(f"{seeds} seeds give no run", remedy="give at least 1")
     default = SimulationSettings()
-    lists = [tuple(dict.fromkeys(grid.get(name, (getattr(default, name),)))) for name in AXES]
+    given = {name: [as_setting(name, value) for value in grid[name]] for name in grid}
+    lists = [tuple(dict.fromkeys(given.get(name, (getattr(default, name),)))) for name in AXES]
     names = (*AXES, "seed")
     return tuple(dict(zip(names, values, strict=True)) for values in product(*lists, range(seeds)))
 

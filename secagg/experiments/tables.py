@@ -87,7 +87,14 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
         cells = {cell.epsilon: _shown(cell) for cell in each.cells}
         rows.append((each.label, *(cells.get(epsilon, "–") for epsilon in epsilons)))
     header = ("ε", *("∞" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in epsilons))
-    return Table(_caption(dataset, runs), header, tuple(rows))
+    return Table(_caption(dataset, runs), header, tuple(rows), footnotes(runs))
+
+
+def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
+    """What a table of accuracies must say below itself where an epsilon is finite."""
+    if not any(run.result and run.result["not_private"] for run in runs):
+        return ()
+    return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.",)
 
 
 def csv_of(runs: Sequence[Run]) -> str:
@@ -160,5 +167,6 @@ def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
         for name, found in (result["by_domain"] or {"domains": {}})["domains"].items():
             flat[f"accuracy_on_{name}"] = found["accuracy"]
         flat |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
-        flat["notes"] = "; ".join(result.get("notes", ()))
+        flat["not_private"] = " ".join(result["not_private"])
+        flat["notes"] = "; ".join(result["notes"])
     return flat

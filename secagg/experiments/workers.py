@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -14,11 +15,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 from secagg.data import Dataset
 from secagg.errors import BadInput, SecaggError
 from secagg.experiments.features import Clock, Features, map_of
+from secagg.experiments.provenance import made_by
+from secagg.experiments.scratch import owned_folder
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
@@ -50,11 +52,14 @@ class RunFile:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The settings, the digests of the data and of a backbone's files, and the version of this package."""
+        """What was asked, and what made the answer: code and versions."""
+        return {"version": 2, **self.question, "made_by": made_by()}
+
+    @cached_property
+    def question(self) -> dict[str, Any]:
+        """The settings, and the digests of the data and of a backbone's files."""
         programs = [Path(part) for part in (self.settings["backbone"] or "").split("+")]
         return {
-            "version": 1,
-            "secagg": version("secagg"),
             "data_sha256": self.data_sha256,
             "backbone_sha256": [sha256_of(program) for program in programs if program.is_file()],
             "settings": plain(self.settings),
@@ -109,11 +114,11 @@ def run_all(dataset: Dataset, files: Sequence[RunFile], workers: int) -> Iterato
     """Run what the files stand for in fresh processes of one thread each, and give each run as it ends.
 
     Features are extracted here, once for each backbone and expansion, and mapped into every process from a folder that
-    only the user can read; it stands beside the runs and goes when this ends (unless it is killed). Raises BadInput
-    when a process dies; what has ended is kept.
+    only the user can read; it stands beside the runs and goes when this ends (where it is killed, at the next start).
+    Raises BadInput when a process dies; what has ended is kept.
     """
-    with TemporaryDirectory(dir=files[0].folder.parent, prefix=".features-") as folder:
-        refused, extracted = _extract(dataset, files, Path(folder))
+    with owned_folder(files[0].folder.parent) as folder:
+        refused, extracted = _extract(dataset, files, folder)
         yield from refused
         ready = [file for file in files if _kind(file.settings) in extracted]
         if ready:
@@ -164,7 +169,8 @@ def _in_processes(files: Sequence[RunFile], workers: int, extracted: Extracted) 
         ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare, initargs=(extracted,)) as pool,
     ):
         try:
-            futures = {pool.submit(_run, file): file for file in files}
+            with _without_main():  # each submission may start a process
+                futures = {pool.submit(_run, file): file for file in files}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenProcessPool:
@@ -216,3 +222,18 @@ def _one_thread_each() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Have processes started meanwhile not run the main module again, which they do not need.
+
+    Started from there, a script without `if __name__ == "__main__"` would sweep in every worker, and one that was read
+    from standard input has no file to run.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

@@ -4,13 +4,14 @@ from secagg.features.backbone import Backbone
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.opening import backbone_digest, open_backbone, planned_name, programs_in
-from secagg.features.radius import radius_of, round_up
+from secagg.features.radius import lengths_of, radius_of, round_up
 
 __all__ = [
     "Backbone",
     "Expansion",
     "FeatureMap",
     "backbone_digest",
+    "lengths_of",
     "open_backbone",
     "planned_name",
     "programs_in",

@@ -36,6 +36,11 @@ class Backbone(Protocol):
         """Length d of a feature vector."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of its features; mostly nothing."""
+        ...
+
     def extract(self, inputs: NDArray[Any]) -> Features:
         """Map inputs (n, …) to features (n, d) float64."""
         ...
@@ -51,6 +56,7 @@ class Identity:
 
     dimension: int
     name: str = "features"
+    notes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -72,6 +78,7 @@ class Pixels:
 
     shape: tuple[int, ...]
     name: str = "pixels"
+    notes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -34,6 +34,11 @@ class Concatenation:
         """The sum of the parts' dimensions."""
         return sum(part.dimension for part in self.parts)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The parts', each once."""
+        return tuple(dict.fromkeys(note for part in self.parts for note in part.notes))
+
     def extract(self, inputs: NDArray[Any]) -> Features:
         """Map inputs (n, …) to features (n, d) float64; row i depends on record i alone."""
         return np.hstack([part.extract(inputs) for part in self.parts])

@@ -35,6 +35,11 @@ class FeatureMap:
         """Length d of a feature vector."""
         return self.backbone.dimension if self.expansion is None else self.expansion.size
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The backbone's."""
+        return self.backbone.notes
+
     def extract(self, inputs: NDArray[Any]) -> Features:
         """Map inputs (n, …) to features (n, d) float64; row i depends on record i alone."""
         features = self.backbone.extract(inputs)

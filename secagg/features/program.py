@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called with (records done, records in all)."""
+TRAINING = ("train", "training")
+"""What operators call the switch between training and evaluation."""
+EVALUATION = "call .eval() on the network before torch.export.export"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +47,7 @@ class Program:
     input_shape: tuple[int, ...]
     progress: Progress | None = None
     cache: FeatureCache | None = None
+    notes: tuple[str, ...] = ()
 
     def extract(self, inputs: NDArray[Any]) -> Features:
         """Map inputs (n, …) to features (n, d) float64. Raises BadInput when the program refuses them."""
@@ -54,7 +59,7 @@ class Program:
         features = np.empty((len(inputs), self.dimension))
         with one_thread():
             for index, record in enumerate(inputs):
-                features[index] = _run(self.module, _prepare(record, self.input_shape), self.name)
+                features[index] = _run(self.module, _prepare(record, self.input_shape), self.name).reshape(-1)
                 if self.progress is not None:
                     self.progress(index + 1, len(inputs))
         return features
@@ -87,8 +92,8 @@ class ProgramFile:
     def open(self, input_shape: tuple[int, ...], progress: Progress | None, cache: FeatureCache | None) -> Program:
         """Parse it for inputs of shape (…) per record; the caller trusts the digest.
 
-        Raises BadInput when it is no exported program, takes another batch size or shape, or does not put out
-        one vector per record.
+        Raises BadInput when it is no exported program, takes another batch size or shape, does not put out one
+        vector per record, or is one in training mode: a record's features would not be its own, or not always the same.
         """
         import torch
 
@@ -103,10 +108,33 @@ class ProgramFile:
             problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
             remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
             raise BadInput(f"the backbone {path} takes {problem}", remedy=remedy)
+        _refuse_training(path, program)
         shape = _matching_shape(path, input_shape, takes[1:])
+        probe = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape)
         with one_thread():
-            dimension = len(_run(module, np.zeros(shape, dtype=np.float32), path.name))
-        return Program(path.name, self.digest, dimension, module, shape, progress, cache)
+            once, again = (_run(module, probe, path.name) for _ in range(2))
+        if once.tobytes() != again.tobytes():
+            raise BadInput(f"the backbone {path} gives one record two different features", remedy=EVALUATION)
+        notes = () if once.ndim == 2 else (_flattened(path.name, once.shape[1:]),)
+        return Program(path.name, self.digest, once.size, module, shape, progress, cache, notes)
+
+
+def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:
+    """Raise BadInput where a layer works as in training: it draws at random, or looks at more than frozen numbers."""
+    import torch
+
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            found = node.normalized_arguments(module, normalize_to_only_use_kwargs=True)
+            for name, value in found.kwargs.items() if found is not None else ():
+                if (name in TRAINING and value is True) or (name == "dropout_p" and value):
+                    problem = f"the backbone {path} was exported in training mode ({node.target} has {name}={value})"
+                    raise BadInput(problem, remedy=EVALUATION)
+
+
+def _flattened(name: str, shape: tuple[int, ...]) -> str:
+    map_, features = "×".join(map(str, shape)), math.prod(shape)
+    return f"the backbone {name} puts out a map of {map_}, taken as {features} features; a mean over places has fewer"
 
 
 def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] | None:
@@ -144,6 +172,7 @@ def _prepare(record: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float32
 
 
 def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> Features:
+    """What the program puts out for one record, (1, …). Raises BadInput."""
     import torch
 
     try:
@@ -157,7 +186,7 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
         ) from error
     if vector.ndim < 2 or vector.shape[0] != 1:
         raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
-    return vector.reshape(-1)
+    return vector
 
 
 def first_line(error: Exception) -> str:

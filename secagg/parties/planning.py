@@ -232,7 +232,7 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
         raise BadInput(
             f"a class gate of {honest}, beyond {dropouts} dropouts and {colluders} colluders, lets no class of "
             f"{clients} clients pass",
-            remedy="lower --class-gate, --dropouts or --colluders",
+            remedy="lower the class gate, dropouts or colluders",
         )
     return canonical_json(method_named(choices.method, {**dict(choices.parameters), GATE: threshold}).parameters)
 
@@ -243,5 +243,5 @@ def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> flo
         return float(choices.radius)
     bound = features.bound(data.bound)
     if bound is None:
-        raise BadInput("these features have no public bound", remedy="give --radius, a length that no record exceeds")
+        raise BadInput("these features have no public bound", remedy="give a radius, a length that no record exceeds")
     return round_up(bound + abs(choices.centre) * math.sqrt(features.dimension))

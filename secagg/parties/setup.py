@@ -214,7 +214,7 @@ def _require_cohorts(plan: Plan) -> None:
     if domains_of(plan.method_parameters) and not hidden:
         raise BadInput(
             "without a class gate the sum of a class in a domain that one client has is its own prototype",
-            remedy="give --class-gate, and each domain at least that many clients, or a finite epsilon",
+            remedy="give a class gate, and each domain at least that many clients, or a finite epsilon",
         )
 
 

@@ -20,7 +20,8 @@ MAX_LEVELS = 1 << 26
 ROWS = 8192
 FLAT = 1e-9
 """A vector whose entries differ by less than this part of the largest has no direction."""
-REMEDY = "raise the public radius (--radius) or mend the record"
+MEND = "mend or remove the record"
+RAISE = f"raise the public radius, or {MEND}"
 
 
 class Normalisation(StrEnum):
@@ -142,8 +143,9 @@ def _refuse_unless(
     index = start + int(np.argmin(good))
     length = math.hypot(*(features[index] - grid.centre))
     problem = f"the feature vector has length {length:.6g}, above the public radius {grid.radius:.6g}"
+    remedy = RAISE
     if not math.isfinite(length):
-        problem = "the feature vector has NaN or infinite entries"
+        problem, remedy = "the feature vector has NaN or infinite entries", MEND
     if origin is None:
-        raise BadRecord("features", index + 1, problem, remedy=REMEDY)
-    raise origin.refusal(index, problem, REMEDY)
+        raise BadRecord("features", index + 1, problem, remedy=remedy)
+    raise origin.refusal(index, problem, remedy)

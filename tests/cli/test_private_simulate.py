@@ -150,12 +150,12 @@ def test_delta_and_adjacency_without_noise(
     secagg: Command, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     command: list[object], noise: list[object], given: list[object],
 ) -> None:  # fmt: skip
-    """Where no epsilon is finite, delta or adjacency is refused: a forgotten --epsilon gives no exact sum."""
+    """Where no epsilon is finite, delta or adjacency is accepted, as scripts that loop over ε give it, and remarked."""
     monkeypatch.chdir(tmp_path)
-    said = secagg(*command, "--quiet", "--dataset", own, *noise, *given)
-    assert said.code == 2
-    assert f"{given[0]} promises nothing without a finite --epsilon" in said.complaint
-    assert not (tmp_path / "out").exists()
+    seeds = [] if command == ["simulate"] else ["--seeds", 1, "--workers", 1]
+    said = secagg(*command, *seeds, "--dataset", own, *noise, *given)
+    assert said.code == 0
+    assert f"note: {str(given[0])[2:]} promises nothing at epsilon inf: there is no noise" in said.err
 
 
 def test_paper_noise_takes_a_delta_alone(secagg: Command, own: Path) -> None:
@@ -181,10 +181,13 @@ def test_paper_noise_states_no_epsilon(secagg: Command, own: Path) -> None:
 
 @pytest.mark.parametrize("bad", [(), (4,), (0, 17, 89)])
 def test_bad_records_are_counted_under_noise(secagg: Command, tmp_path: Path, bad: tuple[int, ...]) -> None:
-    """With noise NaN rows change neither exit code nor streams nor survivors; only the operator's count tells."""
-    content = simulated(secagg, "--dataset", write(tmp_path / "own.npz", bad), *PROMISE)
-    assert content["bad_records"] == len(bad)
-    assert content["survivors"] == 5
+    """With noise NaN rows change neither exit code nor survivors; the operator's count and a note tell."""
+    said = secagg("simulate", "--json", "-", "--dataset", write(tmp_path / "own.npz", bad), *PROMISE)
+    content = said.json
+    assert (said.code, content["survivors"], content["bad_records"], content["bad_held_out"]) == (0, 5, len(bad), 0)
+    note = f"{len(bad)} of 90 training records are bad and count as zero; 0 of 30 held-out records are bad"
+    assert any(note in each for each in content["notes"]) == (f"note: {note}" in said.err) == bool(bad)
+    assert {"bad_records", "bad_held_out", "accuracy", "accuracy_reference"} <= set(content["not_private"])
 
 
 @pytest.mark.parametrize("method", ["fedcgs", "dp-sgd"])

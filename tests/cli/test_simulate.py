@@ -117,12 +117,17 @@ def test_dropouts_give_the_survivors_sum(secagg: Command, seed: int) -> None:
     assert found["accuracy"] > 0.9
 
 
-def test_below_the_threshold(secagg: Command) -> None:
-    """Too many dropouts abort with exit code 5 and the reason in one line; nothing is printed as a result."""
-    said = secagg("simulate", "--quiet", "--json", "-", "--clients", 10, "--dropouts", 6)
-    assert said.code == 5
-    assert "session aborted: only" in said.complaint
-    assert "needed" in said.complaint
+@pytest.mark.parametrize("clients", [[], ["--clients", 10]], ids=["default", "10"])
+@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted", "none"])
+def test_too_many_dropouts(
+    secagg: Command, monkeypatch: pytest.MonkeyPatch, protection: str, clients: list[object]
+) -> None:
+    """More dropouts than a sum survives are a bad option, with what it does survive, before a session begins."""
+    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    said = secagg("simulate", "--quiet", "--json", "-", "--protection", protection, *clients, "--dropouts", 9)
+    assert said.code == 2
+    most = {("shared", 10): 8, ("shared", 5): 3}.get((protection, 10 if clients else 5), 4 if clients else 2)
+    assert f"{10 if clients else 5} clients tolerate at most {most} dropouts" in said.complaint
 
 
 def test_missing_protection_is_said(secagg: Command) -> None:

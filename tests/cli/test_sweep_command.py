@@ -47,7 +47,7 @@ def test_lists(secagg: Command, data: Path, tmp_path: Path) -> None:
     said = secagg("sweep", *arguments)
     assert said.code == 0, said
     assert "fedcgs, clients default" in said.out
-    assert "refused: fedcgs, clients 3, dropouts 4 at ε = inf: 4 of 3 clients cannot drop out" in said.err
+    assert "refused: fedcgs, clients 3, dropouts 4 at ε = inf: 3 clients tolerate at most 1 dropouts" in said.err
     rows = list(csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines()))
     assert [(row["clients"], row["dropouts"], row["seed"]) for row in rows if row["clients"] == "3"] == [
         ("3", "0", "0"), ("3", "0", "1"), ("3", "4", "0"), ("3", "4", "1")
@@ -136,6 +136,40 @@ def test_bad_option(secagg: Command, tmp_path: Path, arguments: list[str]) -> No
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("command", [["sweep"], ["compare", "--methods", "fedcgs"]], ids=lambda command: command[0])
+def test_bad_records_as_in_simulate(secagg: Command, tmp_path: Path, command: list[object]) -> None:
+    """Under noise bad rows count as zero in every command and are said; without noise every command names the row."""
+    features = np.random.default_rng(0).normal(size=(90, 4)) + np.arange(90)[:, None] % 3
+    features[[5, 50]] = np.nan
+    np.savez(tmp_path / "bad.npz", features=features, labels=np.arange(90) % 3)
+    promise = ["--epsilon", "4", "--delta", "1e-5", "--adjacency", "add-remove"]
+    kept = ["--seeds", 1, "--workers", 1, "--out", tmp_path / "out"]
+    said = secagg(*command, "--dataset", tmp_path / "bad.npz", *kept, *promise)
+    alone = secagg("simulate", "--dataset", tmp_path / "bad.npz", *promise, "--json", "-")
+    assert (said.code, alone.code) == (0, 0)
+    note = (
+        "note: 2 of 72 training records are bad and count as zero; 0 of 18 held-out records are bad and are not scored"
+    )
+    assert note in said.err
+    assert note in alone.err
+    assert "Not private: accuracies are counted on held-out records without noise" in said.out
+    for exact in (command, ["simulate"]):
+        said = secagg(*exact, "--quiet", "--dataset", tmp_path / "bad.npz", *(kept if exact == command else []))
+        assert said.code == 2
+        assert "bad.npz" in said.complaint
+        assert "row 6: a feature is NaN" in said.complaint
+
+
+def test_what_was_taken_over_is_said(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """Two commands may share a folder, and the one that asks for all of their runs repeats none, and says so."""
+    arguments = ["sweep", "--dataset", data, "--out", tmp_path / "out", "--seeds", 1, "--workers", 1]
+    for clients in (3, 4):
+        assert "were there" not in secagg(*arguments, "--clients", clients).err
+    said = secagg(*arguments, "--clients", "3,4,5")
+    assert said.code == 0
+    assert "note: 2 of 3 runs were there already\n" in said.err
+
+
 def worker_of(parent: int) -> int:
     """The process that works for a sweep."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
@@ -161,6 +195,7 @@ def test_interrupted_sweep_goes_on(secagg: Command, tmp_path: Path, end: str, co
         complaint = process.stderr.read()  # ends when no process of the sweep is left
     assert process.returncode == code
     assert "Traceback" not in complaint
+    assert len(list(tmp_path.glob(".features-*"))) == (end == "kill")
     assert ("a worker process died; the same command goes on" in complaint) == (end == "crash")
     before = {path: path.read_bytes() for path in tmp_path.glob("runs/*.json")}
     assert 2 <= len(before) < 6
@@ -168,3 +203,4 @@ def test_interrupted_sweep_goes_on(secagg: Command, tmp_path: Path, end: str, co
     after = {path: path.read_bytes() for path in tmp_path.glob("runs/*.json")}
     assert len(after) == 6
     assert before.items() <= after.items()
+    assert not list(tmp_path.glob(".features-*"))

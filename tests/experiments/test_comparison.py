@@ -48,6 +48,7 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
         "server_seconds": 12.5,
         "notes": ["everybody trusts the trainer"],
         "by_domain": None,
+        "not_private": ["accuracy"] if finite else [],
     }
     return Run(chosen, result, None, unprotected)
 
@@ -150,6 +151,7 @@ def test_epsilon_says_what_it_bounds() -> None:
         "4 (δ 1e-5, add-remove, record)²",
     ]
     assert table.notes[1] == f"² {OPENED_ONLY}"
+    assert table.notes[-1].startswith("Not private: accuracies are counted on held-out records")
 
 
 def test_some_seeds_refused() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import secagg
-from secagg.errors import BadInput, SessionAborted
+from secagg.errors import BadInput
 from secagg.parties import SessionSetup
 from secagg.privacy import Mechanism
 from tests.cli.test_simulate import KEYS
@@ -72,6 +72,9 @@ def test_json_is_the_contract(settings):
     assert f"(epsilon {EPSILON:g}, add-remove, {stated['unit']} level)" in content["promise"]
     assert re.fullmatch("[0-9a-f]{64}", content["aggregate_sha256"])
     assert content["notes"] == []
+    without_noise = {"accuracy", "accuracy_interval", "accuracy_reference", "bad_records", "seconds", "client_seconds"}
+    assert without_noise <= set(content["not_private"]) <= set(content)
+    assert ("ring" in content["not_private"]) == (settings.get("max_records") is None)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
 
 
@@ -214,10 +217,12 @@ def test_colluders_take_more_noise():
     assert careful.plan.noises[1].sigma / trusting.plan.noises[1].sigma == pytest.approx(math.sqrt(7 / 5), rel=1e-3)
 
 
-def test_too_many_dropouts_abort():
-    """More dropouts than the protocol bears abort; no sum with too little noise is opened."""
-    with pytest.raises(SessionAborted):
-        simulated(clients=10, dropouts=6)
+@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted", "none"])
+def test_too_many_dropouts_are_refused(monkeypatch, protection):
+    """More dropouts than the protocol bears are refused; no session with too little noise begins."""
+    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    with pytest.raises(BadInput, match="10 clients tolerate at most 4 dropouts"):
+        simulated(clients=10, dropouts=6, protection=protection)
 
 
 @pytest.mark.parametrize("noise", ["client", "aggregator"])
@@ -251,6 +256,9 @@ def test_delta_and_adjacency_are_accepted_without_noise(unit, adjacency):
     given = simulated(epsilon=math.inf, adjacency=adjacency, unit=unit)
     assert given.federated.result.aggregate_sha256 == plain.federated.result.aggregate_sha256
     content = given.to_json()
+    named = "delta and adjacency promise" if adjacency else "delta promises"
+    assert f"{named} nothing at epsilon inf: there is no noise" in content["notes"]
+    assert not any("promise nothing" in note for note in plain.notes)
     assert (content["epsilon"], content["delta"], content["adjacency"], content["unit"], content["noise"]) == (
         "inf",
         DELTA,
@@ -267,6 +275,9 @@ def test_bad_records_count_for_nothing():
     features[3, 2], features[40], features[41, 0] = np.nan, 1.0, np.inf
     run = simulated(features, noise="aggregator", epsilon=50.0)
     assert run.bad_records == run.to_json()["bad_records"] == 3
+    assert run.notes == (
+        "3 of 90 training records are bad and count as zero; 0 of 0 held-out records are bad and are not scored",
+    )
     setup = run.federated.setup
     kept = np.isin(np.arange(90), [3, 40, 41], invert=True)
     good = exact(setup, local(setup, FEATURES[kept], LABELS[kept]))
@@ -320,7 +331,7 @@ def test_prototypes_take_no_parameters(settings):
         ({"shares": "counts=0,class_sums=0.5,second_moment=0.5"}, ""),
         ({"shares": "counts=0.5,class_sums=0.5,second_moment=0.5"}, ""),
         ({"clients": 3, "colluders": 2}, ""),
-        ({"max_records": 10}, "raise --max-records|more than 10"),
+        ({"max_records": 10}, "more than 10; raise max_records"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )

@@ -94,10 +94,15 @@ def test_who_left_is_in_no_later_round(protection: str) -> None:
     assert len(digits(protection, clients=6, dropouts=1, seed=2, **NORMALISED).federated.result.members) == 5
 
 
-@pytest.mark.parametrize("protection", TOGETHER)
+@pytest.mark.parametrize("protection", PROTECTIONS)
 def test_too_few_uploads_abort(protection: str) -> None:
-    """When one client of four is left nothing is opened."""
+    """When one client of four is left nothing is opened, and settings that ask for it are refused beforehand."""
+    setup = promised(4, protection=protection, **EXACT, dropouts=1)
+    vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
     with pytest.raises(SessionAborted, match="at least"):
+        run_session(setup, identities(setup), vectors.__getitem__, dict.fromkeys((1, 2, 3), LEAVING[protection][0]))
+    most = 2 if protection == "shared" else 1
+    with pytest.raises(BadInput, match=f"4 clients tolerate at most {most} dropouts"):
         digits(protection, clients=4, dropouts=3)
 
 

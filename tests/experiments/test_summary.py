@@ -34,6 +34,7 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "delta": 1e-5,
         "adjacency": "add-remove",
         "unit": "record",
+        "not_private": [] if math.isinf(epsilon) else ["accuracy"],
     }
     return Run(chosen, result)
 
@@ -113,6 +114,9 @@ def test_table() -> None:
     assert table.rows[0][4] == f"84.00 ± {50 * (high - low):.2f}"
     assert "Student-t interval" in table.caption
     assert "(clients 5, partition iid, delta 1e-5, adjacency add-remove, unit record" in table.caption
+    (note,) = table.notes
+    assert note.startswith("Not private: accuracies are counted on held-out records without noise")
+    assert note in table.text()
 
 
 def test_table_of_one_seed() -> None:
@@ -121,6 +125,7 @@ def test_table_of_one_seed() -> None:
     assert table.rows == (("fedcgs", "80.00 (70.00–82.00)"),)
     assert "Clopper–Pearson" in table.caption
     assert "delta" not in table.caption
+    assert table.notes == ()
 
 
 def test_table_of_mixed_seeds() -> None:

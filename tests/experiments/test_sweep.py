@@ -3,6 +3,11 @@
 import csv
 import json
 import math
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +16,18 @@ import pytest
 
 from secagg.data import Dataset, Origin, Records
 from secagg.errors import BadInput
+from secagg.experiments.provenance import SOURCES, made_by, sources_sha256
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.sweep import SweepResult, combinations, sweep
 from secagg.experiments.workers import RunFile, data_sha256
 
+SCRIPT = """
+import secagg
+from secagg.data import open_dataset
+grid = {"clients": [3, 5]}
+print(len(secagg.sweep(open_dataset("small.npz"), grid, seeds=1, out="out", workers=1).runs), "runs")
+"""
 FILES = {"results.csv", "results.json", "table.md", "table.tex", "accuracy.png", "accuracy.svg"}
 
 
@@ -178,6 +190,126 @@ def test_another_question_is_another_file(tmp_path: Path) -> None:
     backbone.write_bytes(b"two")
     paths.append(RunFile(tmp_path, settings, "00").path)
     assert len(set(paths)) == 5
+
+
+def test_another_maker_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run by other code, or by another version of a library or of Python, is another run and is not taken over."""
+    settings = combinations({}, 1)[0]
+    file = RunFile(tmp_path, settings, "00")
+    run = file.write({"accuracy": 0.5})
+    assert RunFile(tmp_path, settings, "00").read() == run
+    assert made_by().keys() >= {"code_sha256", "python", "numpy", "torch"}
+    for name in made_by():
+        other = {**made_by(), name: "other"}
+        with monkeypatch.context() as patch:
+            patch.setattr("secagg.experiments.workers.made_by", lambda other=other: other)
+            assert RunFile(tmp_path, settings, "00").path != file.path
+            assert RunFile(tmp_path, settings, "00").read() is None
+
+
+def test_digest_of_sources(tmp_path: Path) -> None:
+    """One changed byte of any source, a new file and a moved line change the digest of the code; other files do not."""
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    (package / "one.py").write_text("a = 1\n")
+    (package / "inner" / "two.py").write_text("b = 2\n")
+    found = [sources_sha256(package)]
+    (package / "inner" / "two.pyc").write_text("c")
+    assert sources_sha256(package) == found[0]
+    for change in (
+        lambda: (package / "inner" / "two.py").write_text("b = 3\n"),
+        lambda: (package / "inner" / "three.py").write_text(""),
+        lambda: (package / "inner" / "two.py").rename(package / "two.py"),
+        lambda: (package / "one.py").write_text("a = 1\nb = 3\n") and (package / "two.py").write_text(""),
+    ):
+        change()
+        found.append(sources_sha256(package))
+    assert len(set(found)) == 5
+    assert made_by()["code_sha256"] == sources_sha256(*SOURCES)
+    assert {folder.name for folder in SOURCES} == {"secagg", "methods"}
+
+
+def test_runs_of_other_code_are_made_again(tmp_path: Path) -> None:
+    """What other code left in the folder is made again and not shown, what is the same is taken over; both are said."""
+    grid = {"clients": [3, 5], "radius": [8.0]}
+    first = sweep(dataset(), grid, 1, tmp_path, 1)
+    assert not any("were there" in note for note in first.notes)
+    old = sorted((tmp_path / "runs").iterdir())
+    content = json.loads(old[0].read_bytes())
+    content["made_by"]["code_sha256"] = "00"
+    content["result"]["accuracy"] = 0.0
+    old[0].write_text(json.dumps(content))
+    old[0].rename(tmp_path / "runs" / "of-other-code.json")
+    result = sweep(dataset(), grid, 1, tmp_path, 1)
+    assert result.notes[0] == "1 of 2 runs were there already; 1 made by other code or versions were made again"
+    assert [run.result["accuracy"] for run in result.runs] == [run.result["accuracy"] for run in first.runs]
+    assert json.loads((tmp_path / "results.json").read_text())["notes"] == list(result.notes)
+    assert sweep(dataset(), grid, 1, str(tmp_path), 1).notes[0] == "2 of 2 runs were there already"
+
+
+def test_edited_method_is_run_again(tmp_path: Path) -> None:
+    """A sweep after an edit of a method's source, by whoever imports it, shows what the new code gives."""
+    copy = tmp_path / "copy"
+    for folder in SOURCES:
+        shutil.copytree(folder, copy / folder.name, ignore=shutil.ignore_patterns("__pycache__", "generated"))
+    shutil.copytree(SOURCES[0] / "wire" / "generated", copy / "secagg" / "wire" / "generated")
+    script = [sys.executable, "-P", "-c", "from secagg.experiments.provenance import made_by; print(made_by())"]
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    before, same = (subprocess.check_output(script, env=environment, text=True) for _ in range(2))
+    source = copy / "methods" / "prototypes.py"
+    source.write_text(source.read_text().replace("-0.5", "-0.6"))
+    after = subprocess.check_output(script, env=environment, text=True)
+    assert before == same != after
+    assert made_by()["code_sha256"] in before
+
+
+@pytest.mark.parametrize("code", [SCRIPT, f"import os\n{SCRIPT}"], ids=["stdin", "file"])
+def test_needs_no_main_guard(tmp_path: Path, code: str) -> None:
+    """A script without a main guard, and one from standard input, sweeps as any other: no traceback, all runs."""
+    np.savez(tmp_path / "small.npz", features=dataset().train.inputs, labels=dataset().train.labels)
+    command, typed = [sys.executable, "-"], code
+    if code != SCRIPT:
+        (tmp_path / "script.py").write_text(code)
+        command, typed = [sys.executable, str(tmp_path / "script.py")], ""
+    environment = os.environ | {"PYTHONPATH": str(SOURCES[0].parent)}
+    done = subprocess.run(
+        command, input=typed, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "2 runs\n"
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({"clients": [10.0]}, "clients cannot be 10.0; give a whole number or None"),
+        ({"epsilon": ["1"]}, "epsilon cannot be '1'; give a number"),
+        ({"method": "fedcgs"}, "method has 'fedcgs' to try; give a list"),
+        ({"epsilon": 1.0}, "epsilon has 1.0 to try; give a list"),
+    ],
+    ids=str,
+)
+def test_values_of_other_types(grid: dict[str, Any], words: str, tmp_path: Path) -> None:
+    """A value of another type than its setting, or no list, is refused by name before anything is written."""
+    with pytest.raises(BadInput, match=words):
+        sweep(dataset(), grid, 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_records_alike_in_all_runs(tmp_path: Path) -> None:
+    """In a grid over ε the noisy runs count bad records as zero and say so, and the exact run is refused by row."""
+    marked = np.arange(60) == 7
+    data = replace(dataset(), train=dataset().train.discard(marked))
+    grid = {"epsilon": [8.0, math.inf], "delta": [1e-5], "adjacency": ["add-remove"]}
+    result = sweep(data, grid, 1, tmp_path, 1)
+    noisy, exact = result.runs
+    assert noisy.result is not None
+    assert (noisy.result["bad_records"], noisy.result["bad_held_out"]) == (1, 0)
+    assert any("1 of 60 training records are bad and count as zero" in note for note in result.notes)
+    assert exact.result is None
+    assert str(exact.refusal).startswith("made up, row 7: it cannot be used, and only noise lets a record be left out")
+    (row, _) = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
+    assert {"accuracy", "bad_records", "notes"} <= set(row["not_private"].split())
 
 
 def test_digest_of_data() -> None:

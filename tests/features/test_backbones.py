@@ -1,6 +1,7 @@
 """Backbones without a network, feature maps, and the radius."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, open_backbone, radius_of, round_up
+from secagg.features import Expansion, FeatureMap, lengths_of, open_backbone, radius_of, round_up
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 
@@ -86,7 +87,7 @@ def test_other_shape_is_refused():
 rows = arrays(np.float64, st.tuples(st.integers(1, 12), st.just(5)), elements=st.floats(-1e9, 1e9))
 
 
-@given(rows.filter(lambda features: np.linalg.norm(features, axis=1).max() > 0), st.integers(0, 2**32))
+@given(rows.filter(lambda features: np.linalg.norm(features, axis=1).max() > 2.0**-100), st.integers(0, 2**32))
 def test_radius_covers_every_record_in_any_order(features, seed):
     """The radius is no shorter than any record, hardly longer than the longest, and free of the order."""
     radius = radius_of(features)
@@ -105,6 +106,23 @@ def test_radius_needs_a_record(features):
     """Without one finite, non-zero record there is no radius."""
     with pytest.raises(BadInput, match="zero"):
         radius_of(features)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e31, 1e200, 1e300, 1e-31, 1e-200])
+def test_radius_that_a_head_cannot_undo(scale):
+    """Features whose head has no float32 weights are refused, without a warning of overflow, with their length."""
+    with pytest.raises(BadInput, match=re.escape(f"has the length {5 * scale:.3g}; scale the features")):
+        radius_of(np.array([[3.0, 4.0], [0.0, 1.0]]) * scale)
+
+
+@pytest.mark.filterwarnings("error")
+@given(rows, st.integers(-900, 900))
+def test_lengths_scale_exactly(features, exponent):
+    """A power of two times the records has that power times the lengths, far beyond where squares overflow."""
+    features = np.where(np.abs(features) < 1e-3, 0.0, features)
+    assert (lengths_of(np.ldexp(features, exponent)) == np.ldexp(lengths_of(features), exponent)).all()
+    assert (lengths_of(features) == np.linalg.norm(features, axis=1)).all()
 
 
 @given(st.floats(1e-300, 1e300))

@@ -173,3 +173,18 @@ def test_file_is_not_overwritten(network, tmp_path):
     assert (tmp_path / "net.pt2").read_text() == "mine"
     with pytest.raises(BadInput, match=r"write to .*net\.pt2"):
         export_network(network, tmp_path / "net.onnx")
+
+
+def test_what_stays_in_training_mode_is_not_written(tmp_path):
+    """A network that drops numbers in every mode is refused, and no file is left."""
+
+    class Stubborn(Small):
+        """Dropout that is always on."""
+
+        def maps(self, images):
+            """Maps with holes."""
+            return nn.functional.dropout(super().maps(images), 0.5)
+
+    with pytest.raises(BadInput, match="exported in training mode"):
+        export_network(Network(Stubborn(), MEAN, DEVIATION, 12, has_head=True), tmp_path / "net.pt2")
+    assert not (tmp_path / "net.pt2").exists()

@@ -88,3 +88,100 @@ def test_other_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no exported program") as refusal:
         open_backbone(str(tmp_path / "net.pt2"), (8, 8, 3))
     assert "\n" not in str(refusal.value)
+
+
+def saved(tmp_path, network, *, decomposed=False):
+    """A network exported as it stands, in whichever mode it is."""
+    import torch
+
+    exported = torch.export.export(network, (torch.rand(1, 3, 8, 8),))
+    path = tmp_path / "net.pt2"
+    torch.export.save(exported.run_decompositions() if decomposed else exported, path)
+    return str(path)
+
+
+def networks():
+    """Networks whose features are not a record's own in training mode, by what makes them so."""
+    import torch
+    from torch import nn
+
+    class Attention(nn.Module):
+        """Pixels that attend to each other."""
+
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(3, 1, dropout=0.2, batch_first=True)
+
+        def forward(self, images):
+            """(n, 3, h, w) → (n, 3)."""
+            tokens = images.flatten(2).transpose(1, 2)
+            return self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(dim=1)
+
+    class Functional(nn.Module):
+        """Dropout that does not know of modes."""
+
+        def forward(self, images):
+            """(n, 3, h, w) → (n, 3)."""
+            return torch.nn.functional.dropout(images, 0.5).mean(dim=(2, 3))
+
+    class Drawn(nn.Module):
+        """Noise in every mode."""
+
+        def forward(self, images):
+            """(n, 3, h, w) → (n, 3)."""
+            return (images + torch.rand_like(images)).mean(dim=(2, 3))
+
+    body = (nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    return {
+        "dropout": nn.Sequential(*body, nn.Dropout(0.5)),
+        "norm": nn.Sequential(body[0], nn.BatchNorm2d(4), *body[1:]),
+        "rrelu": nn.Sequential(*body, nn.RReLU()),
+        "attention": Attention(),
+        "functional": Functional(),
+        "drawn": Drawn(),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, of run_decompositions
+@pytest.mark.parametrize(
+    ("name", "decomposed", "words"),
+    [
+        ("dropout", False, r"exported in training mode \(aten.dropout.default has train=True\); call .eval\(\)"),
+        ("dropout", True, "training mode|two different features"),
+        ("norm", False, r"exported in training mode \(aten.batch_norm.default has training=True\); call .eval\(\)"),
+        ("norm", True, "exported in training mode .*batch_norm.* has training=True"),
+        ("rrelu", False, "exported in training mode .aten.rrelu.* has training=True"),
+        ("attention", False, "exported in training mode .*attention.* has dropout_p=0.2"),
+        ("functional", False, "exported in training mode .aten.dropout"),
+        ("drawn", False, "gives one record two different features; call .eval"),
+        ("drawn", True, "gives one record two different features; call .eval"),
+    ],
+)
+def test_program_in_training_mode_is_refused(tmp_path, name, decomposed, words):
+    """Whatever draws at random, or takes its statistics from a batch of one, is refused when the file is opened."""
+    with pytest.raises(BadInput, match=words):
+        open_backbone(saved(tmp_path, networks()[name].train(), decomposed=decomposed), (8, 8, 3))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", ["dropout", "norm", "rrelu", "attention"])
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_the_same_program_in_evaluation_mode_is_taken(tmp_path, name, decomposed):
+    """The same layers in evaluation mode are no fault, and their features are the same at every run."""
+    backbone = open_backbone(saved(tmp_path, networks()[name].eval(), decomposed=decomposed), (8, 8, 3))
+    assert (backbone.extract(COLOUR) == backbone.extract(COLOUR)).all()
+    assert backbone.notes == ()
+
+
+def test_a_map_is_flattened_and_said(tmp_path):
+    """A program that ends in a map gives its numbers row by row, with a note of its shape through every wrapper."""
+    import torch
+
+    network = torch.nn.Conv2d(3, 2, 3).eval()
+    path = saved(tmp_path, network)
+    backbone = open_backbone(path, (8, 8, 3))
+    maps = network(torch.from_numpy(COLOUR).permute(0, 3, 1, 2) / 255.0).detach().numpy()
+    assert np.allclose(backbone.extract(COLOUR), maps.reshape(5, 72), atol=1e-6)
+    (note,) = backbone.notes
+    assert note.startswith("the backbone net.pt2 puts out a map of 2×6×6, taken as 72 features")
+    assert FeatureMap(open_backbone(f"{path}+pixels+{path}", (8, 8, 3)), Expansion(4)).notes == (note,)

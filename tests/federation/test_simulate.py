@@ -11,7 +11,7 @@ import pytest
 
 import secagg
 from secagg.data import partition
-from secagg.errors import BadInput, SessionAborted
+from secagg.errors import BadInput
 from secagg.head import head_digest
 from secagg.parties import LocalRecords
 from secagg.parties.reference import pooled_result
@@ -71,9 +71,9 @@ def test_survivors_shares_are_in_the_sum() -> None:
     assert opened["class_sums"].sigma == pytest.approx(math.sqrt(8) * setup.plan.noises[1].sigma)
 
 
-def test_more_dropouts_than_calibrated_for_abort() -> None:
-    """When more leave than the plan tolerates, no sum is opened."""
-    with pytest.raises(SessionAborted):
+def test_more_dropouts_than_can_be_calibrated_for() -> None:
+    """When more are to leave than a plan can tolerate, nothing runs."""
+    with pytest.raises(BadInput, match="10 clients tolerate at most 4 dropouts"):
         simulated(**PROMISE, clients=10, dropouts=6)
 
 

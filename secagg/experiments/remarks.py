@@ -1,0 +1,73 @@
+"""What a run's report must say beside its numbers, and which records no run may take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from secagg.data import Dataset
+from secagg.data.records import BAD
+from secagg.errors import BadInput
+from secagg.experiments.features import Features
+from secagg.experiments.outcome import SimulationResult
+from secagg.experiments.settings import SimulationSettings
+from secagg.privacy import Unit
+
+MOST_CLASSES = 10_000
+"""Of a plan."""
+NAMED = 5
+"""Classes without a record that a note names."""
+
+
+def refuse_records(dataset: Dataset, settings: SimulationSettings) -> None:
+    """Raise BadRecord for a bad record where no noise hides that it was left out, BadInput for labels far apart.
+
+    With a finite ε a bad record counts as zero and no other record can tell: a refusal would tell of it.
+    """
+    for records in filter(None, (dataset.train, dataset.test)):
+        if math.isinf(settings.epsilon) and records.bad:
+            index = int(np.argmax(records.labels == BAD))
+            problem = "it cannot be used, and only noise lets a record be left out"
+            raise records.origin.refusal(index, problem, "mend or remove it, or give a finite epsilon")
+    if len(dataset.classes) > MOST_CLASSES:
+        found = len(np.unique(dataset.train.labels[dataset.train.labels != BAD]))
+        problem = f"labels that go up to {len(dataset.classes) - 1}, of which {found} occur, make too many classes"
+        raise BadInput(problem, remedy=f"number the classes from 0; {MOST_CLASSES} are the most")
+
+
+def remarked(run: SimulationResult, features: Features) -> SimulationResult:
+    """The run, whose report also says what was asked for in vain, and what to know of data, backbone and δ."""
+    dataset, settings = features.dataset, run.settings
+    held_out = dataset.test.bad if dataset.test is not None else 0
+    noted = (*run.notes, *settings.remarks, *features.map.notes, *_of_delta(run, len(dataset.train)))
+    noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset))
+    return replace(run, bad_held_out=held_out, notes=noted)
+
+
+def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:
+    """A δ of 1/n or more lets one unit in n be published outright."""
+    settings = run.settings
+    units, name = (run.clients, "clients") if settings.unit == Unit.SILO else (records, "records")
+    if math.isinf(settings.epsilon) or settings.delta is None or settings.delta * units < 1:
+        return ()
+    weak = f"delta {settings.delta:g} is not below 1 in {units} {name}"
+    return (f"{weak}: whoever publishes one of them outright, chosen at random, keeps such a promise too",)
+
+
+def _of_bad_records(train: int, held_out: int, dataset: Dataset) -> tuple[str, ...]:
+    if not train and not held_out:
+        return ()
+    tested = len(dataset.test) if dataset.test is not None else 0
+    trained = f"{train} of {len(dataset.train)} training records are bad and count as zero"
+    return (f"{trained}; {held_out} of {tested} held-out records are bad and are not scored",)
+
+
+def _of_classes(dataset: Dataset) -> tuple[str, ...]:
+    absent = np.setdiff1d(np.arange(len(dataset.classes)), dataset.train.labels)
+    if not len(absent):
+        return ()
+    named = ", ".join(dataset.classes[index] for index in absent[:NAMED]) + (", …" if len(absent) > NAMED else "")
+    hint = "; labels count from 0" if dataset.classes[0] == "0" and absent[0] == 0 else ""
+    return (f"{len(absent)} of {len(dataset.classes)} classes have no training record ({named}){hint}",)
