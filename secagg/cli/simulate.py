@@ -124,7 +124,6 @@ def simulate(
         colluders=colluders,
         seed=seed,
     )
-    warn_of_programs(speaker, [backbone])
     if protection == "none":
         speaker.say("WARNING: --protection none: the server would see every client's vector")
     result = _simulated(speaker, data, settings)
@@ -146,6 +145,7 @@ def refuse_idle_promise(grid: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
+    warn_of_programs(speaker, [settings.backbone])
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
         return simulate_dataset(data, settings, partial(told, "extracting features"), partial(told, ADAPTING))
