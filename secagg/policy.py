@@ -21,7 +21,7 @@ _NO_NAME = ("", ".", "..")
 def data_set(data_name: str) -> str:
     """Return the data set of a name: `heart/v2` and `heart/2024/clean` are versions of `heart`, and `Heart` is it.
 
-    However it is spelt: compatible characters are one (NFKC, then case folding, then NFKC again, Unicode 3.13), spaces
+    However it is spelt: compatible characters are one (NFKC, case folding, NFKC again: Unicode, section 3.13), spaces
     too, and what shows nothing does not count. "" where nothing is left, as no policy calls its data today
     (`check_data_name`), while ledgers may hold rows that older ones wrote.
     """

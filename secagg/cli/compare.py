@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
 from secagg.cli.simulate import open_simulated
 from secagg.cli.sweep import values_of, with_lists
@@ -47,7 +47,8 @@ def compare(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), grid.get("backbone", ()), label, schema, image_size)
+    warn_of_programs(speaker, grid.get("backbone", ()))
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, out, workers, progress)
     if not any(run.result for run in result.runs):

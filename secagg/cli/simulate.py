@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import partial
 from typing import Annotated
 
@@ -118,7 +117,7 @@ def simulate(
         colluders=colluders,
         seed=seed,
     )
-    data = open_simulated(speaker, dataset, settings.epsilon, [backbone], label, schema, image_size)
+    data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
     if protection == "none":
         speaker.say("WARNING: --protection none: the server would see every client's vector")
     result = _simulated(speaker, data, settings)
@@ -128,25 +127,16 @@ def simulate(
 
 
 def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
+    warn_of_programs(speaker, [settings.backbone])
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
         return simulate_dataset(data, settings, partial(told, "extracting features"), partial(told, ADAPTING))
 
 
 def open_simulated(
-    speaker: Speaker,
-    name: str,
-    epsilon: float,
-    backbones: Iterable[str | None],
-    label: str | None,
-    schema: str | None,
-    image_size: int | None,
+    speaker: Speaker, name: str, epsilon: float, label: str | None, schema: str | None, image_size: int | None
 ) -> Dataset:
-    """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse.
-
-    Backbones that are programs are said before anything is opened.
-    """
-    warn_of_programs(speaker, backbones)
+    """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse."""
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
     data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon), image_size=size)

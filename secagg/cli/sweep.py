@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
 from secagg.cli.simulate import open_simulated, simulate
 from secagg.errors import BadInput
@@ -63,7 +63,8 @@ def sweep(
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), grid.get("backbone", ()), label, schema, image_size)
+    warn_of_programs(speaker, grid.get("backbone", ()))
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress)
     for line in result.refusals[0 if result.series else 1 :]:

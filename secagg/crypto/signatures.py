@@ -10,6 +10,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from secagg.crypto.labels import labelled
 from secagg.randomness import RandomSource
 
+_PRIME = 2**255 - 19
+_OF_ORDER_8 = (
+    0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
+    0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD83D3D706A17C7,
+)
+_SMALL_ORDER = {0, 1, _PRIME - 1, *_OF_ORDER_8}
+"""The coordinate y of the eight points whose order divides 8, two of each but for 1 and −1."""
+
 
 @dataclass(frozen=True)
 class SigningKey:
@@ -39,9 +47,25 @@ class SigningKey:
 
 
 def is_signed(public: bytes, signature: bytes, label: str, *parts: bytes) -> bool:
-    """Whether `signature` is `public`'s over the labelled parts."""
+    """Whether `signature` is `public`'s over the labelled parts.
+
+    Refused whatever the library says: a key or a first half R that is not the one encoding of its point, or of small
+    order (as libsodium does). Verifiers disagree on these (Chalkias, Garillot & Nikolaenko 2020, "Taming the many
+    EdDSAs"), so that one signature could divide the members.
+    """
+    if not (_is_ordinary(public) and _is_ordinary(signature[:32])):
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, labelled(label, *parts))
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def _is_ordinary(point: bytes) -> bool:
+    """Whether 32 bytes encode y below the prime (RFC 8032, section 5.1.3), of a point that is not of small order.
+
+    Only points of small order have x = 0, where a sign bit would be a second encoding.
+    """
+    y = int.from_bytes(point, "little") & ((1 << 255) - 1)
+    return len(point) == 32 and y < _PRIME and y not in _SMALL_ORDER

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,10 @@ MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def open_arrays(path: Path, cut: Split, *, classes: Sequence[str] | None = None, tolerant: bool = False) -> Dataset:
+def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
     """Open an `.npz` data set; `cut` divides records that the file itself does not divide.
 
-    `classes` are those of a plan: the file's class names are found among them, and where it has none, labels count in
-    them. Raises BadInput for a layout this module does not describe, and for names that are none of `classes`;
-    BadRecord for a record unless `tolerant`.
+    Raises BadInput for a layout this module does not describe, BadRecord for a record unless `tolerant`.
     """
     arrays = _load(path)
     prefixes = [key.removesuffix("labels") for key in arrays if key.endswith("labels")]
@@ -48,7 +46,7 @@ def open_arrays(path: Path, cut: Split, *, classes: Sequence[str] | None = None,
     if len(shapes) != 1:
         raise BadInput(f"{path}: records have different shapes {sorted(shapes)}")
     train, test = _train_and_test(path, groups, cut)
-    found = Dataset(
+    return Dataset(
         name=path.name,
         kind="images" if name == "images" else "features",
         train=train,
@@ -57,8 +55,8 @@ def open_arrays(path: Path, cut: Split, *, classes: Sequence[str] | None = None,
         schema=None,
         bound=math.sqrt(math.prod(shapes.pop())) if name == "images" else None,
         parts=None,
+        is_named="classes" in arrays,
     )
-    return found.under(classes) if classes is not None and "classes" in arrays else found
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:

@@ -90,7 +90,8 @@ class Dataset:
 
     `bound` is a public L2 bound of one input after scaling (images: √d; tables: √columns, as every
     column's entries have norm ≤ 1), None for features. `parts` holds, for a folder of tables, each
-    file's name and the indices of its training records.
+    file's name and the indices of its training records. `is_named`: `classes` are the source's own
+    words, not numbers in their place.
     """
 
     name: str
@@ -101,12 +102,16 @@ class Dataset:
     schema: Schema | None
     bound: float | None
     parts: tuple[tuple[str, NDArray[np.int64]], ...] | None
+    is_named: bool = True
 
     def under(self, classes: Sequence[str]) -> Dataset:
-        """Return the same records with labels that count in `classes`, where each keeps the name of its class.
+        """Return the same records with labels that count in `classes`, a plan's, where each keeps its class's name.
 
-        Raises BadInput, whatever the records are, when the data set names a class that is none of these.
+        Labels of a source without names count in them already. Raises BadInput, whatever the records are, when the
+        source names a class that is none of these.
         """
+        if not self.is_named:
+            return replace(self, classes=tuple(classes))
         if unknown := [name for name in self.classes if name not in classes]:
             raise BadInput(
                 f"{self.name} names the classes {', '.join(unknown[:8])}, which are none of the plan's",

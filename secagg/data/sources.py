@@ -34,9 +34,8 @@ def open_dataset(
 ) -> Dataset:
     """Open `digits`, `breast-cancer`, `wine`, an `.npz` file, a table, a folder of tables (one client each) or images.
 
-    A folder of images is opened by `open_images`, which says what `image_size` means; nothing else takes it. `classes`
-    are a plan's: class names of the source are found among them, or it is refused; a schema has them already. `label`
-    names the label column of a table; `schema` says what its columns mean. Without a schema one is
+    A folder of images is opened by `open_images`, which says what `image_size` and `classes` mean; nothing else takes
+    them. `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
     derived from the pooled records, which only `simulate` may do. A source without a test part is split by
     `split_records`, a folder within each file or domain; without `split` all
     records are for training. Raises BadInput, or BadRecord with file, row and remedy.
@@ -52,10 +51,7 @@ def open_dataset(
     arrays = path.suffix.lower() == ".npz"
     if source in NAMES or arrays:
         _refuse_label(source, label, schema)
-        if arrays:
-            return open_arrays(path, cut, classes=classes, tolerant=tolerant)
-        found = open_named(source, cut)
-        return found.under(classes) if classes is not None else found
+        return open_arrays(path, cut, tolerant=tolerant) if arrays else open_named(source, cut)
     if path.is_dir():
         if files := _tables_in(path):
             return _open_tables(path, files, label, schema, cut, tolerant)

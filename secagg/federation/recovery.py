@@ -59,14 +59,13 @@ def open_ledger(state: Path) -> Ledger:
     Raises BadInput where a transcript beside it names a row that it lacks, as when the file is gone.
     """
     path = state / FILE_NAME
-    ledger = Ledger(state) if path.exists() else None
-    if lost := _lost(state, ledger):
-        problem = f"the ledger {path} lacks" if ledger is not None else f"there is no ledger {path}, but there are"
+    if lost := _lost(state):
+        problem = f"the ledger {path} lacks" if path.exists() else f"there is no ledger {path}, but there are"
         raise BadInput(
             f"{problem} releases that transcripts beside it name (in {lost[0].folder.name} for one)",
             remedy=f"bring it back from a backup, or write it again: secagg ledger recover --state {state}",
         )
-    return ledger if ledger is not None else Ledger(state)
+    return Ledger(state)
 
 
 def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
@@ -75,7 +74,7 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     Where they are not, every data set that transcripts or ledger name is charged with an exact sum. Raises BadInput
     where nothing is lost.
     """
-    lost = _lost(state, Ledger(state) if (state / FILE_NAME).exists() else None)
+    lost = _lost(state)
     if not lost:
         raise BadInput(f"no transcript in {state} names a release that its ledger lacks", remedy="use it as it is")
     ledger = Ledger(state)
@@ -91,11 +90,11 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
 
 def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Release]:
     """An exact sum about every data set, for each of its lost plans; a plan's digest stands for its session too."""
-    named = {data_set(each.data_name) for each in lost}
+    charged = {(data_set(each.data_name), each.plan): each.data_name for each in lost}
+    named = {key for key, _ in charged}
     others = {data_set(each.release.data_name): each.release.data_name for each in entries}
-    charged = [(each.data_name, each.plan) for each in lost]
-    charged += [(name, lost[0].plan) for key, name in others.items() if key not in named]
-    return [Release(name, plan, plan, Unit.RECORD, "", math.inf, 0.0, ()) for name, plan in dict.fromkeys(charged)]
+    charged |= {(key, lost[0].plan): name for key, name in others.items() if key not in named}
+    return [Release(name, plan, plan, Unit.RECORD, "", math.inf, 0.0, ()) for (_, plan), name in charged.items()]
 
 
 def _proven(entries: Sequence[Entry], known: Sequence[tuple[bytes, Release]]) -> list[Release] | None:
@@ -111,21 +110,24 @@ def _proven(entries: Sequence[Entry], known: Sequence[tuple[bytes, Release]]) ->
     return ordered
 
 
-def _lost(state: Path, ledger: Ledger | None) -> list[Charge]:
+def _lost(state: Path) -> list[Charge]:
     """The rows that transcripts name and the ledger, if there is one, does not have.
 
-    A session that the ledger has among its uploads is not looked into: its row was written before.
+    A session that the ledger has among its uploads is not looked into: its row was written before. The rows are read
+    last, as a row is written before a transcript names it: another client of this folder may be at work.
     """
-    uploads, entries = (ledger.uploads(), ledger.entries()) if ledger is not None else ((), ())
-    known = {folder_name(context) for context in uploads}
+    existing = _existing(state)
+    known = {folder_name(context) for context in existing.uploads()} if existing is not None else set()
+    paths = sorted(path for path in state.glob(f"*/{TRANSCRIPT}") if path.parent.name not in known)
+    found = [charge for path in paths for charge in _charges(path)]
+    existing = _existing(state)
+    entries = existing.entries() if existing is not None else ()
     rows = {(data_set(entry.release.data_name), entry.release.plan) for entry in entries}
-    found = (
-        charge
-        for path in sorted(state.glob(f"*/{TRANSCRIPT}"))
-        if path.parent.name not in known
-        for charge in _charges(path)
-    )
     return [charge for charge in found if (data_set(charge.data_name), charge.plan) not in rows]
+
+
+def _existing(state: Path) -> Ledger | None:
+    return Ledger(state) if (state / FILE_NAME).exists() else None
 
 
 def _charges(transcript: Path) -> Iterator[Charge]:

@@ -104,6 +104,7 @@ class Pipeline:
                 f"{source} holds {dataset.kind} of shape {records.inputs.shape[1:]}",
                 remedy=f"the plan asks for {self.data_kind} of shape {self.input_shape}",
             )
+        records = dataset.under(self.classes).train
         unknown = np.flatnonzero(records.labels >= len(self.classes))
         if tolerant:
             return records.discard(records.labels >= len(self.classes))

@@ -1,5 +1,7 @@
 """What holds for every key, secret and threshold."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -180,6 +182,20 @@ def test_derived_keys_depend_on_the_secret(secret: bytes, other: bytes) -> None:
     """Two secrets give one key only when they are equal."""
     same = derive(secret, bytes(32), "self mask") == derive(other, bytes(32), "self mask")
     assert same == (secret == other)
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 32, 1000, 1 << 20])
+def test_randomness_is_the_operating_systems(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Every byte is one that the system gave for this call: nothing is stretched from fewer, kept, or mixed in."""
+    urandom, given = os.urandom, []
+
+    def drawn(size: int) -> bytes:
+        given.append(urandom(size))
+        return given[-1]
+
+    monkeypatch.setattr(os, "urandom", drawn)
+    assert [OperatingSystem().bytes(count) for _ in range(3)] == given
+    assert [len(each) for each in given] == [count] * 3
 
 
 def test_sources_of_randomness() -> None:

@@ -144,6 +144,25 @@ def test_tampered_signatures_do_not_verify(case: dict) -> None:
     assert not is_signed(public, signature, case["label"], *parts_of(case))
 
 
+@pytest.mark.parametrize("case", load("signature_points")["cases"], ids=named)
+def test_points_on_which_verifiers_disagree_are_refused(case: dict) -> None:
+    """A key or a first half of a signature of small order, or in a second encoding, signs nothing."""
+    public, signature = bytes.fromhex(case["public"]), bytes.fromhex(case["signature"])
+    assert not is_signed(public, signature, case["label"], *parts_of(case))
+
+
+@pytest.mark.parametrize("y", [2**255 - 19, 2**255 - 18, 2**255 - 16, 2**255 - 1])
+def test_second_encodings_are_refused_wherever_they_stand(y: int) -> None:
+    """No coordinate from the prime on is taken, as a key or in a signature; every sign of it is refused."""
+    key = SigningKey.from_bytes(bytes(range(32)))
+    good = key.sign("frame", b"x")
+    assert is_signed(key.public, good, "frame", b"x")
+    for sign in (0, 1):
+        odd = (y | sign << 255).to_bytes(32, "little")
+        assert not is_signed(odd, good, "frame", b"x")
+        assert not is_signed(key.public, odd + good[32:], "frame", b"x")
+
+
 def test_seal_of_the_vector_opens_and_is_made() -> None:
     """Sealing gives the vector's ciphertext, and it opens again."""
     good = {name: bytes.fromhex(value) for name, value in SEALING["good"].items()}

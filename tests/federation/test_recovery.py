@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
+import secagg.federation.recovery
 from secagg.errors import BadInput, PlanRefused
 from secagg.federation import open_ledger, recover_ledger, session_folder
 from secagg.federation.recovery import release_of
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.parties import SessionSetup, begin_transcript
-from secagg.policy import Budget, Policy
+from secagg.policy import Budget, Policy, data_set
 from secagg.privacy import Adjacency
 from secagg.transcript import FILE_NAME as TRANSCRIPT
-from secagg.transcript import Journal
+from secagg.transcript import Journal, Record
 from secagg.wire import encode
 from tests.federation.rounds import Cast, Play
 from tests.plan.federation_files import small_plan, small_roster
@@ -140,6 +141,35 @@ def test_plan_that_is_not_read_any_more_counts_in_full(tmp_path: Path) -> None:
     (row,), proven = recover_ledger(tmp_path)
     assert (row.release.data_name, row.release.epsilon, proven) == ("old", math.inf, False)
     open_ledger(tmp_path)
+
+
+def test_one_data_set_under_two_spellings_is_charged_once(tmp_path: Path) -> None:
+    """A session that was charged under two spellings, as older versions took them, does not stop the recovery."""
+    setup = session(**NOISY)
+    journal = Journal(session_folder(tmp_path, setup) / TRANSCRIPT)
+    begin_transcript(journal, setup)
+    for number, name in enumerate(("heart", "./heart")):
+        policy = Policy.accepting(setup.plan, "NAME").to_toml().replace("NAME", name)
+        journal.append("policy", policy.encode())
+        journal.append("ledger", bytes([number]) * 32)
+    journal.close()
+    (row,), proven = recover_ledger(tmp_path)
+    assert (data_set(row.release.data_name), row.release.epsilon, proven) == ("heart", math.inf, False)
+    open_ledger(tmp_path)
+
+
+def test_client_at_work_beside_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row and its transcript that another client writes while this one looks around are not taken for a loss."""
+    at_work, read = [session(**NOISY)], secagg.federation.recovery.read_transcript
+    Journal(session_folder(tmp_path, at_work[0]) / TRANSCRIPT).close()
+
+    def reading(path: Path, **given: bool) -> list[Record]:
+        if at_work:
+            charge(tmp_path, at_work.pop())
+        return read(path, **given)
+
+    monkeypatch.setattr(secagg.federation.recovery, "read_transcript", reading)
+    assert len(open_ledger(tmp_path).entries()) == 1
 
 
 def test_session_that_never_charged_is_no_loss(tmp_path: Path) -> None:

@@ -1,17 +1,23 @@
 """Frames: signed, for one session, from one member to one other."""
 
+import hashlib
+import json
 from dataclasses import replace
 
 import pytest
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, ProtocolViolation
+from secagg.plan import Plan
 from secagg.protection.messages import Abort, Receipt
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, make_body, open_frame, payload_of, peek, sign_frame
+from secagg.wire import decode, encode, from_json
+from tests.vectors.files import load
 from tests.vectors.protobuf import canonical
 
+SIGNED = load("signed")
 KEYS = [SigningKey.generate(OperatingSystem()) for _ in range(3)]
 ROSTER = Roster.of(
     "frames",
@@ -115,3 +121,26 @@ def test_step_that_cannot_be_shown_is_no_frame(step: str) -> None:
             attempt()
         assert str(refusal.value).isascii()
         assert str(refusal.value).isprintable()
+
+
+def test_digests_of_plan_and_roster_are_frozen() -> None:
+    """The canonical bytes of a plan and a roster, and so their digests, are an independent writer's, for good."""
+    for case in SIGNED["hashed"]:
+        cls = {"Plan": Plan, "Roster": Roster}[case["message"]]
+        value = from_json(cls, json.dumps(case["value"]))
+        assert encode(value).hex() == case["bytes"]
+        assert value.digest.hex() == case["sha256"] == hashlib.sha256(bytes.fromhex(case["bytes"])).hexdigest()
+        assert decode(cls, bytes.fromhex(case["bytes"])) == value
+
+
+def test_signature_of_a_frame_is_frozen() -> None:
+    """Under a published key the vector's frame is made to the bit, and opens under the vector's roster and plan."""
+    key, frame = SigningKey.from_bytes(bytes.fromhex(SIGNED["private"])), bytes.fromhex(SIGNED["frame"]["bytes"])
+    roster, plan = (
+        decode(cls, bytes.fromhex(case["bytes"])) for cls, case in zip((Roster, Plan), SIGNED["hashed"], strict=True)
+    )
+    body = from_json(FrameBody, json.dumps(SIGNED["frame"]["body"]))
+    assert key.public.hex() == SIGNED["public"] == roster.identity(1).hex()
+    assert sign_frame(key, body) == frame
+    assert open_frame(frame, roster, plan.digest, 1, 0) == body
+    assert payload_of(body, Abort) == Abort("to be signed")

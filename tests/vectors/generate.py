@@ -14,8 +14,9 @@ from Crypto.Hash import SHA256
 from Crypto.Protocol.KDF import HKDF
 
 from tests.vectors import independent as reference
+from tests.vectors.edwards import signature_points
 from tests.vectors.protocol_cases import derivations, encryption
-from tests.vectors.wire_cases import wire
+from tests.vectors.wire_cases import signed, wire
 
 FOLDER = Path(__file__).parent / "v1"
 GENERATOR = "tests/vectors/generate.py"
@@ -205,10 +206,12 @@ VECTORS: dict[str, Callable[[], dict[str, Any]]] = {
     "shares": shares,
     "key_agreement": key_agreement,
     "signatures": signatures,
+    "signature_points": signature_points,
     "sealing": sealing,
     "derivations": derivations,
     "encryption": encryption,
     "wire": wire,
+    "signed": signed,
 }
 
 

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from tests.vectors import independent as reference
 from tests.vectors.protobuf import FIELDS, block, canonical, scalar, varint
 
 
@@ -276,3 +277,35 @@ def wire() -> dict[str, Any]:
     ]
     failing = [{"name": name, "message": message, "bytes": data.hex()} for name, message, data in refused]
     return {"source": "protos/secagg/v1, written by tests/vectors/protobuf.py", "cases": cases, "refused": failing}
+
+
+PUBLISHED_KEY = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
+"""Secret key of the first test of RFC 8032, section 7.1: anybody has it."""
+
+
+def signed() -> dict[str, Any]:
+    """A plan, a roster and a frame as whoever signs must write them: bytes, digests and signature, frozen."""
+    secret = bytes.fromhex(PUBLISHED_KEY)
+    identity = reference.ed25519_public(secret).hex()
+    roster = dict(values())["Roster"]
+    server, signer, *others = roster["members"]
+    roster = roster | {"members": [server, signer | {"identity": identity}, *others]}
+    plan = _noisy_plan() | {"roster": hashlib.sha256(canonical("Roster", roster)).hexdigest()}
+    digest = hashlib.sha256(canonical("Plan", plan)).hexdigest()
+    payload = canonical("Abort", {"reason": "to be signed"}).hex()
+    body = {"plan": digest, "sender": 1, "receiver": 0, "step": "Abort", "head": _hex("head"), "seen": _hex("seen")}
+    content = canonical("FrameBody", body | {"payload": payload})
+    signature = reference.ed25519_sign(secret, reference.labelled("frame", content))
+    frame = canonical("Frame", {"body": content.hex(), "signature": signature.hex()})
+    hashed = {"Roster": roster, "Plan": plan}
+    return {
+        "source": "protos/secagg/v1 and Ed25519 of pycryptodome, under the first key of RFC 8032, section 7.1",
+        "private": PUBLISHED_KEY,
+        "public": identity,
+        "hashed": [
+            {"message": name, "value": value, "bytes": canonical(name, value).hex(),
+             "sha256": hashlib.sha256(canonical(name, value)).hexdigest()}
+            for name, value in hashed.items()
+        ],
+        "frame": {"body": body | {"payload": payload}, "signature": signature.hex(), "bytes": frame.hex()},
+    }  # fmt: skip
