@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from enum import StrEnum
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
-from secagg.protection.encryption.parameters import HeParameters
 
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
@@ -63,6 +63,36 @@ class Provenance:
     has_doubts: bool
 
 
+class Encoding(StrEnum):
+    """How a vector becomes a ciphertext: as the client does it, or the library, which rounds; masks known or not."""
+
+    CLIENT = "client"
+    LIBRARY = "library"
+    LIBRARY_MASKED = "library, masks unknown"
+
+
+@dataclass(frozen=True, eq=False)
+class SplitSession:
+    """One encrypted session of two members, as its key holder sees it under some keys, modulo one prime.
+
+    `seen` are the summed ciphertexts under the key, masks taken off, (N,) by the key's name; `predicted` (N,) what that
+    would be but for noise, for each of two ways to split the sum; `truth` says which it was, 0 or 1.
+    """
+
+    prime: int
+    predicted: tuple[NDArray[np.uint64], NDArray[np.uint64]] = field(repr=False)
+    seen: Mapping[str, NDArray[np.uint64]] = field(repr=False)
+    truth: int
+
+
+class RemadeSessions(Protocol):
+    """Makes sessions anew."""
+
+    def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
+        """So many sessions in which the sum is split in the same of two ways."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Session:
     """One secure sum as its transcript shows it, or as it was simulated.
@@ -74,7 +104,7 @@ class Session:
     says which of the plan's sums this is, from 1; `role` whose transcript shows it, "" where everything is at hand.
     `round` is what was summed, which says in which of the `cells`, by name, a record is. `earlier` are the plan's sums
     before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
-    `ciphertexts` are the parameters of what is encrypted, None where nothing is.
+    `ciphertexts` makes sessions of two members anew, as a key holder sees them; None where nothing is encrypted.
     """
 
     plan: Plan
@@ -96,7 +126,7 @@ class Session:
     transcript_sha256: str = ""
     provenance: Provenance | None = None
     earlier: tuple[Session, ...] = field(default=(), repr=False)
-    ciphertexts: HeParameters | None = None
+    ciphertexts: RemadeSessions | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,11 +23,13 @@ from threat_models.active import PROBES, run_probe
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, play
 from threat_models.adversary import adversary_named
-from threat_models.attacks.splits import as_released, told
+from threat_models.attacks.splits import told
 from threat_models.attacks.uploads import MASKED_UPLOADS
 from threat_models.estimation import audit_release, planned_release, second_opinion, worst_canary
 from threat_models.evidence import read_session
+from threat_models.evidence.splits import SplitSessions
 from threat_models.findings import Verdict
+from threat_models.session import Encoding
 from threat_models.views import view_of
 
 PASSED, FLAGGED, INVALID, UNCLEAR = 0, 1, 3, 4
@@ -104,7 +106,7 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
 
 def splits(folder: Path) -> int:
     """Two splits of one sum as a key holder sees them whose key leaves no noise."""
-    found = told(as_released, for_capacity(1000, 5), 128, 1)["key without noise"]
+    found = told([SplitSessions(for_capacity(1000, 5), 128).series(Encoding.CLIENT, 4)])["key without noise"]
     return FLAGGED if found.differing else PASSED
 
 

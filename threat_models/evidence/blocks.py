@@ -11,8 +11,6 @@ from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.parties import SessionSetup
 from secagg.privacy import OpenedNoise
-from secagg.protection.encryption.binding import EncryptedContext
-from secagg.protection.encryption.parameters import HeParameters
 from threat_models.session import Blocks, Records, Session
 
 GENERIC = {"slot_counts": "counts", "slot_sums": "class_sums"}
@@ -35,12 +33,6 @@ def noise_of(setup: SessionSetup, members: int) -> Mapping[str, OpenedNoise] | N
     if noise is None:
         return None
     return {GENERIC.get(name, name): each.of_record for name, each in noise.items()}
-
-
-def ciphertexts_of(setup: SessionSetup) -> HeParameters | None:
-    """The parameters of a session's ciphertexts; None where nothing is encrypted."""
-    context = setup.context
-    return context.parameters if isinstance(context, EncryptedContext) else None
 
 
 def cell_names(setup: SessionSetup) -> tuple[str, ...]:

@@ -27,7 +27,8 @@ from secagg.plan import Plan
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from threat_models.attacks.likelihood import total as summed
-from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, ciphertexts_of, counted, noise_of, placed
+from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, counted, noise_of, placed
+from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import Blocks, Knowledge, Message, Records, Session, joined
 
 CANDIDATES = 1000

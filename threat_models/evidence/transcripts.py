@@ -22,8 +22,9 @@ from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
-from threat_models.evidence.blocks import blocks_of, cell_names, ciphertexts_of, counted, noise_of, placed
+from threat_models.evidence.blocks import blocks_of, cell_names, counted, noise_of, placed
 from threat_models.evidence.simulation import records_of
+from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, joined
 
 EVERYONE = "everyone"

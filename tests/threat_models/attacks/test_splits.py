@@ -12,16 +12,24 @@ from secagg.protection.encryption.parameters import DATA, DEGREE, SPECIAL, HePar
 from tests.threat_models.attacks.audited import rehearsed
 from threat_models.adversary import adversary_named
 from threat_models.attacks import splits
-from threat_models.attacks.splits import ROUNDS, SPLIT_OF_SUM, Scene, Tape, as_released, as_rounded, phase, told
+from threat_models.attacks.splits import ROUNDS, SPLIT_OF_SUM, Told
 from threat_models.audit import examine
+from threat_models.evidence import splits as remade
 from threat_models.evidence.simulation import rehearse
+from threat_models.evidence.splits import Scene, SplitSessions, Tape, as_released, phase
 from threat_models.findings import Verdict
 from threat_models.report.meanings import leading
+from threat_models.session import Encoding
 from threat_models.views import view_of
 
 SMALL = for_capacity(1000, 5)
 MALICIOUS = ("key without noise", "key of secret 1")
 KEYS = ("honest key", *MALICIOUS)
+
+
+def told(encoding, parameters, tries, rounds):
+    """What is told of so many series of sessions."""
+    return splits.told([SplitSessions(parameters, 128).series(encoding, rounds) for _ in range(tries)])
 
 
 def parameters_of(primes):
@@ -30,26 +38,19 @@ def parameters_of(primes):
     return next(each for each in sizes if each.always_decrypts)
 
 
-@pytest.fixture
-def four_rounds(monkeypatch):
-    """Short series."""
-    monkeypatch.setattr(splits, "ROUNDS", 4)
-
-
 @pytest.mark.parametrize("primes", DATA)
-def test_the_clients_encoding_gives_every_key_a_coin(primes, four_rounds):
+def test_the_clients_encoding_gives_every_key_a_coin(primes):
     """In every set of primes no coefficient depends on the split, so that each guess is a coin, over rounds too."""
-    parameters = parameters_of(primes)
-    found = told(as_released, parameters, 128, 1)
+    found = told(Encoding.CLIENT, parameters_of(primes), 1, 4)
     assert tuple(found) == KEYS
     for each in found.values():
-        assert each == splits.Told(2, 1 / 2, 1, 0, 4 * DEGREE)
+        assert each == Told(2, 1 / 2, 1, 4, 0, 4 * DEGREE)
 
 
 @pytest.mark.parametrize("primes", [DATA[0], DATA[5]])
-def test_the_librarys_encoding_is_told_without_noise(primes, four_rounds):
+def test_the_librarys_encoding_is_told_without_noise(primes):
     """Rounded encryptions tell every split to keys that leave no noise, in one session."""
-    found = told(as_rounded, parameters_of(primes), 128, 1)
+    found = told(Encoding.LIBRARY, parameters_of(primes), 1, 4)
     assert {found[name].sessions for name in MALICIOUS} == {4}
     assert {found[name].series for name in MALICIOUS} == {1}
     assert found["honest key"].differing > DEGREE
@@ -57,29 +58,29 @@ def test_the_librarys_encoding_is_told_without_noise(primes, four_rounds):
 
 def test_the_librarys_encoding_is_told_by_an_honest_key():
     """Of 64 sessions more than half are told in spite of the noise (false failure below 10⁻¹⁰ at 86 %)."""
-    assert told(as_rounded, SMALL, 128, 4)["honest key"].sessions > 2 * ROUNDS
+    assert told(Encoding.LIBRARY, SMALL, 4, 16)["honest key"].sessions > 32
 
 
 def test_without_the_masks_the_librarys_encoding_is_not_told():
     """Whoever has not the seeds predicts nothing: 32 sessions give no certainty (false failure 2⁻³²)."""
-    assert told(as_rounded, SMALL, 128, 2, knows_masks=False)["key without noise"].sessions < 2 * ROUNDS
+    assert told(Encoding.LIBRARY_MASKED, SMALL, 2, 16)["key without noise"].sessions < 32
 
 
-def test_an_entry_that_is_reduced_before_it_is_scaled_is_told(monkeypatch, four_rounds):
-    """A client that takes its vector modulo t first, which opens to the same sum, is found out by every key."""
+def test_an_entry_that_is_reduced_before_it_is_scaled_is_told(monkeypatch):
+    """A client that takes its vector modulo t first, which opens to the same sum, is found out by malicious keys."""
 
     def reduced(parameters, integers):
         return masks.scaled(parameters, integers & ((1 << parameters.plain_bits) - 1))
 
     monkeypatch.setattr(client, "scaled", reduced)
-    found = told(as_released, SMALL, 128, 1)
+    found = told(Encoding.CLIENT, SMALL, 1, 4)
     assert {found[name].sessions for name in MALICIOUS} == {4}
     assert found["honest key"].differing > 0
 
 
 def test_both_splits_have_one_sum_and_fit():
     """The two splits of a session have the same sum, other vectors, and stay within the plan's capacity."""
-    one, other = splits._splits(1000, DEGREE, np.random.default_rng(0))
+    one, other = remade._splits(1000, DEGREE, np.random.default_rng(0))
     assert (one[1] + one[2] == other[1] + other[2]).all()
     assert max(int(np.abs(vector).max()) for split in (one, other) for vector in split.values()) == 1000
     assert (one[2] != other[2]).all()
@@ -123,7 +124,8 @@ def test_a_tape_plays_the_same_again_and_then_new_bytes():
 
 def results(right, tried=splits.SERIES, differing=0):
     """Made-up results of every key: the part of splits told right, in sessions and in series."""
-    of = splits.Told(ROUNDS * tried * right, tried * right, tried, differing, ROUNDS * tried * DEGREE)
+    rounds = ROUNDS * tried
+    of = Told(rounds * right, tried * right, tried, rounds, differing, rounds * DEGREE)
     return dict.fromkeys(KEYS, of)
 
 
@@ -177,9 +179,9 @@ CIPHERTEXTS = 34
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("encode", [as_released, as_rounded])
+@pytest.mark.parametrize("encoding", [Encoding.CLIENT, Encoding.LIBRARY])
 @pytest.mark.parametrize("rounds", [1, 16])
-def test_who_holds_a_vector_in_a_sum_of_full_length(encode, rounds, monkeypatch):
+def test_who_holds_a_vector_in_a_sum_of_full_length(encoding, rounds, monkeypatch):
     """In sums of 34 ciphertexts the library's encoding gives away who of two members holds a vector, the client's not.
 
     Entries are below 2^22, of 2^28. To keys without noise in one session, to an honest key over 16 rounds (false
@@ -191,10 +193,9 @@ def test_who_holds_a_vector_in_a_sum_of_full_length(encode, rounds, monkeypatch)
         first, second, held = coins.integers(-(1 << 22), 1 << 22, (3, entries))
         return {1: first + held, 2: second}, {1: first, 2: second + held}
 
-    monkeypatch.setattr(splits, "_splits", ordinary)
-    monkeypatch.setattr(splits, "ROUNDS", rounds * CIPHERTEXTS)
-    tries = 16 // rounds + 1
-    found = told(encode, parameters, 128, tries)
+    monkeypatch.setattr(remade, "_splits", ordinary)
+    tries, is_told = 16 // rounds + 1, encoding is Encoding.LIBRARY
+    found = told(encoding, parameters, tries, rounds * CIPHERTEXTS)
     surely = KEYS if rounds > 1 else MALICIOUS
-    assert {found[name].series for name in surely} == {tries if encode is as_rounded else tries / 2}
-    assert (found["honest key"].differing > 0) == (encode is as_rounded)
+    assert {found[name].series for name in surely} == {tries if is_told else tries / 2}
+    assert (found["honest key"].differing > 0) == is_told
