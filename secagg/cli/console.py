@@ -2,7 +2,8 @@
 
 Results go to stdout, everything else to stderr. An error is one line, "secagg: …", with its remedy; no traceback
 unless --debug. `--json -` prints only JSON to stdout. Exit codes: 0 pass, 1 gate failed, 2 usage or bad input,
-3 transcript invalid, 4 inconclusive, 5 session aborted, 70 internal error.
+3 transcript invalid, 4 inconclusive, 5 session aborted for good, 70 internal error, 75 not now (run the same command
+again), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
 from secagg.head import Evaluation, LinearHead, load_safetensors
 
@@ -44,7 +46,9 @@ class Speaker:
         self._quiet = quiet
         self._stderr = Console(stderr=True, highlight=False, soft_wrap=True)
         logging.basicConfig(
-            level=logging.ERROR if quiet else logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr
+            level=logging.ERROR if quiet else logging.INFO,
+            format="%(name)s: %(message)s",
+            handlers=[CalmHandler(sys.stderr)],
         )
 
     def say(self, text: str) -> None:

@@ -41,6 +41,8 @@ _WORDS = (
 app = typer.Typer(
     name="secagg",
     help="Build a classifier head from many members' records; the server learns only their sum.",
+    epilog="Exit codes: 0 done, 1 the gate fails, 2 bad input, 3 transcript invalid, 4 inconclusive, 5 session aborted "
+    "for good, 70 internal error, 75 not now (run the same command again), 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

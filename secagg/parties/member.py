@@ -4,10 +4,14 @@ A client, an aggregator and a key holder differ in their states alone. The order
 is in the transcript; the next state and the frames that answer are remembered (bytes that go with them before); the
 answer is in the transcript; then, and only then, it leaves. A restart therefore sends the same bytes again, and never
 others; and what the server said first at a step is what counts.
+
+Only what the server signed for this session ends it, or what this party itself finds wrong in that. Anything else that
+comes instead of an answer is a hiccup of whoever carried it: it is asked again, and at last NotNow, with all kept.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from secagg.encoding import Integers
-from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.parties.memory import Memory, write_synced
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
@@ -27,6 +31,8 @@ from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, op
 
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
+_AGAIN_SECONDS = 0.5
+_LEAVING_SECONDS = 10.0
 
 
 class Connection(Protocol):
@@ -105,7 +111,7 @@ class MemberSession:
         """Carry the session to its outcome; `others` are the connections to second parties that take uploads.
 
         None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
-        without one (for ever), ServerAway when it may go on later.
+        without one (for ever), NotNow when it may go on later.
         """
         try:
             outcome = self._outcome or await self._steps({**(others or {}), SERVER_INDEX: server})
@@ -117,8 +123,6 @@ class MemberSession:
             self._forget()
             await self._acknowledge(server, outcome)
             return outcome
-        except ServerAway:
-            raise
         except (ProtocolViolation, MalformedMessage) as error:
             await self._leave(server, error)
             raise SessionAborted(f"this party leaves: {error}") from None
@@ -224,16 +228,47 @@ class MemberSession:
             if not self._vector_file.exists():
                 raise SessionAborted("the protected bytes are lost and no others are ever made; it has dropped out")
             part = self._deliveries(announcement)[body.receiver]
-            reply = await connection.upload(frame, self._vector_file, part.start, part.size)
-            if body.receiver != SERVER_INDEX:
-                self._take_receipt(state, body.receiver, reply)
 
-    def _take_receipt(self, state: Any, sender: int, reply: bytes) -> None:
-        """Keep what a second party signs for an upload. Raises ProtocolViolation for what is no receipt."""
-        body = open_frame(reply, self._setup.roster, self._context.plan, sender, self._me.member)
+            async def upload() -> bytes:
+                return await connection.upload(frame, self._vector_file, part.start, part.size)
+
+            if body.receiver == SERVER_INDEX:
+                await upload()
+            else:
+                await self._take_receipt(state, body.receiver, upload)
+
+    async def _take_receipt(self, state: Any, sender: int, upload: Callable[[], Awaitable[bytes]]) -> None:
+        """Keep what a second party signs for an upload. Raises ProtocolViolation for what is no receipt for it."""
+        reply, body = await self._signed(sender, (state.receipt,), upload)
         state.check_receipt(self._context, payload_of(body, state.receipt))
         self._journal.append("received", reply)
         self._receipts.add(sender)
+
+    async def _signed(
+        self, sender: int, expected: tuple[type, ...], ask: Callable[[], Awaitable[bytes]]
+    ) -> tuple[bytes, FrameBody]:
+        """A party's own word: a frame that it signed for this one in this session, of a step that is awaited.
+
+        Asks until there is one. Raises ServerAway when there is none for too long.
+        """
+        clock, steps = asyncio.get_running_loop().time, [each.__name__ for each in expected]
+        failing_since: float | None = None
+        while True:
+            answer = await ask()
+            try:
+                body = open_frame(answer, self._setup.roster, self._context.plan, sender, self._me.member)
+                if body.step in steps:
+                    return answer, body
+                problem = f"sends a {body.step} while {steps[0]} is awaited"
+            except (MalformedMessage, ProtocolViolation) as error:
+                problem = str(error)
+            name, patience = self._setup.roster.name(sender), self._setup.patience
+            if failing_since is None:
+                failing_since = clock()
+                self._hooks.progress(f"{name}: {problem}; asking again for up to {patience:.0f} s")
+            if clock() > failing_since + patience:
+                raise ServerAway(patience, name, problem)
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
         """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
@@ -243,12 +278,19 @@ class MemberSession:
         self._hooks.progress(f"waiting for the server's {expected.__name__}" if waits else "asking for the outcome")
         plan = self._setup.plan
         seconds = 2.0 * (plan.join_seconds + plan.step_seconds) + _GRACE_SECONDS if waits else 0.0
-        data = await connection.fetch(self._context.plan, expected.__name__, seconds)
-        if not data:
+
+        async def ask() -> bytes:
+            data = await connection.fetch(self._context.plan, expected.__name__, seconds)
+            if not data:
+                raise _NothingYet
+            return data
+
+        try:
+            data, body = await self._signed(SERVER_INDEX, (expected, Abort), ask)
+        except _NothingYet:
             if waits:
-                raise SessionAborted(f"the server did not finish the step {expected.__name__} within {seconds:.0f} s")
+                raise NotNow(f"the server did not finish the step {expected.__name__} in {seconds:.0f} s") from None
             return None
-        body = self._open_servers(data)
         if body.step != Abort.__name__:
             payload_of(body, expected)
         self._journal.append("received", data)
@@ -257,7 +299,7 @@ class MemberSession:
 
     async def _explained(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
         """The end of the session, with the name of whoever signed a receipt for this upload and then left it out."""
-        if not isinstance(state, ReceiptState) or isinstance(error, ServerAway):
+        if not isinstance(state, ReceiptState):
             return error
         with contextlib.suppress(SecaggError):
             data = await connection.fetch(self._context.plan, state.evidence.__name__, 0.0)
@@ -301,11 +343,12 @@ class MemberSession:
             self._journal.append("sent", self._acknowledgement)
         expected_head = self._journal.head
         try:
-            receipt = await connection.submit(self._acknowledgement)
-        except SessionAborted as error:
-            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.reason}")
+            receipt, body = await self._signed(
+                SERVER_INDEX, (Receipt,), lambda: connection.submit(self._acknowledgement)
+            )
+        except ServerAway as error:
+            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
             return
-        body = self._open_servers(receipt)
         payload_of(body, Receipt)
         if body.seen != expected_head:
             raise ProtocolViolation(
@@ -317,10 +360,11 @@ class MemberSession:
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
         """Say why, if the server still listens, and never come back to this session."""
         self._end(error)
-        with contextlib.suppress(SecaggError):
+        with contextlib.suppress(SecaggError, TimeoutError):
             (frame,) = self._sign(Abort(str(error)[:2000]))
             self._journal.append("sent", frame)
-            await connection.submit(frame)
+            async with asyncio.timeout(_LEAVING_SECONDS):
+                await connection.submit(frame)
 
     def _end(self, error: SecaggError) -> None:
         reason = error.reason if isinstance(error, SessionAborted) else str(error)
@@ -333,6 +377,10 @@ class MemberSession:
 
     def _open_servers(self, data: bytes) -> FrameBody:
         return open_frame(data, self._setup.roster, self._context.plan, SERVER_INDEX, self._me.member)
+
+
+class _NothingYet(Exception):
+    """The server has no frame of the step."""
 
 
 def _script(setup: SessionSetup, me: LocalParty) -> Script:

@@ -11,7 +11,7 @@ from secagg.errors import BadInput, TranscriptInvalid
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import read_vector
-from secagg.protection.messages import Outcome, Receipt
+from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.protection.sharing.binding import receipt_is_signed
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import ShareManifest, ShareReceipt
@@ -34,7 +34,7 @@ class MemberVerifier:
         self._folder = folder
         self._me = own[0] if own else SERVER_INDEX
         self._server_heads = {NOT_SEEN}
-        self._own_head = b""
+        self._own_heads: list[bytes] = []
         self._said: dict[str, str] = {}
         self._receipts: list[str] = []
         self._uploads = 0
@@ -66,7 +66,7 @@ class MemberVerifier:
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
         if body.receiver == SERVER_INDEX:
             require(body.seen in self._server_heads, record, "has seen another transcript of the server")
-            self._own_head = chain(body.head, "sent", record.content)
+            self._own_heads.append(chain(body.head, "sent", record.content))
 
     def _check_received(self, record: Record) -> None:
         body = peek(record.content)
@@ -81,7 +81,8 @@ class MemberVerifier:
 
     def _check_servers(self, record: Record, body: FrameBody) -> None:
         self._server_heads.add(chain(body.head, "sent", record.content))
-        require(body.seen in (NOT_SEEN, self._own_head), record, "the server has seen another transcript")
+        own = self._own_heads if body.step == Abort.__name__ else self._own_heads[-1:]  # it says what came too late
+        require(body.seen in (NOT_SEEN, *own), record, "the server has seen another transcript")
         self._is_countersigned = body.step == Receipt.__name__
         if body.step == Outcome.__name__:
             outcome = payload_of(body, Outcome)

@@ -151,7 +151,8 @@ class _ServerVerifier:
         elif body.step == Receipt.__name__:
             require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
         elif body.step == Abort.__name__:
-            require(self._aborted is not None, record, "announces an abort that was not decided")
+            left_out = body.receiver != EVERYONE and self._protocol.is_left_out(body.receiver)
+            require(left_out or self._aborted is not None, record, "announces an abort that was not decided")
         else:
             self._check_due(record, body)
 

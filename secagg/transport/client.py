@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Self, TypeVar
 
 import grpc
 
-from secagg.errors import BadInput, ServerAway, SessionAborted
+from secagg.errors import ServerAway
 from secagg.roster import SERVER_INDEX
 from secagg.transport.credentials import Credentials
 from secagg.transport.limits import (
@@ -20,33 +21,28 @@ from secagg.transport.limits import (
     KEEPALIVE,
     MAX_FRAME_BYTES,
     POLL_SECONDS,
+    RECONNECT,
     RETRY_SECONDS,
     UPLOAD_SECONDS,
 )
 from secagg.wire import rpc
 
 T = TypeVar("T")
-_AWAY = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,  # its disk is full: somebody may free it
-    grpc.StatusCode.UNKNOWN,  # it failed without meaning to refuse
-    grpc.StatusCode.INTERNAL,
-)
+_log = logging.getLogger("secagg.link")
 
 
 class Link:
     """A member's connection to the server, or to another `peer` of the roster. An asynchronous context manager.
 
-    Every call is idempotent at the peer, so a lost connection is answered by the same call again, for at most
-    `patience` seconds without a sign of life. Raises ServerAway then, SessionAborted when the server refuses.
+    Every call is idempotent at the peer, so whatever fails is answered by the same call again, for `patience` seconds
+    from the first failure on. No status of gRPC means more than another: nobody has signed it, and it may be that of a
+    peer that is being restarted, that runs another plan, or that is not the peer at all. Raises ServerAway in the end.
     """
 
     def __init__(self, credentials: Credentials, address: str, patience: float, peer: int = SERVER_INDEX) -> None:
         name = credentials.roster.name(peer)
         self._peer = "the server" if peer == SERVER_INDEX else name
-        options = [*KEEPALIVE, ("grpc.ssl_target_name_override", name)]
+        options = [*KEEPALIVE, *RECONNECT, ("grpc.ssl_target_name_override", name)]
         self._channel = grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
         self._stub = rpc.SessionStub(self._channel)
         self._patience = patience
@@ -60,13 +56,13 @@ class Link:
     async def submit(self, frame: bytes) -> bytes:
         """Send a frame; return the frame that answers it, or nothing."""
         request = rpc.SubmitRequest(frame=frame)
-        reply: rpc.SubmitReply = await self._persist(lambda: self._stub.Submit(request, timeout=CALL_SECONDS))
+        reply: rpc.SubmitReply = await self._persist(lambda: _read(self._stub.Submit(request, timeout=CALL_SECONDS)))
         return reply.frame
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
         """Send a frame and the bytes of a file that it announces; return the frame that answers it, or nothing."""
         reply: rpc.SubmitReply = await self._persist(
-            lambda: self._stub.Upload(_parts(frame, vector, start, size), timeout=UPLOAD_SECONDS)
+            lambda: _read(self._stub.Upload(_parts(frame, vector, start, size), timeout=UPLOAD_SECONDS))
         )
         return reply.frame
 
@@ -86,24 +82,47 @@ class Link:
     async def _receive(self, request: rpc.FetchRequest) -> bytes:
         frame = bytearray()
         async for chunk in self._stub.Fetch(request, timeout=POLL_SECONDS + CALL_SECONDS):
-            frame += chunk.data
+            frame += _readable(chunk).data
             if len(frame) > MAX_FRAME_BYTES:
-                raise SessionAborted(f"{self._peer} sends more than {MAX_FRAME_BYTES} bytes in one frame")
+                raise _Unusable(f"more than {MAX_FRAME_BYTES} bytes in one frame")
         return bytes(frame)
 
     async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
-        deadline = time.monotonic() + self._patience
+        failing_since, told = None, ""
         while True:
             try:
                 return await call()
             except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                    raise BadInput(f"{self._peer} refuses this member: {error.details()}") from None
-                if error.code() not in _AWAY:
-                    raise SessionAborted(f"{self._peer} refused: {error.details()}") from None
-                if time.monotonic() > deadline:
-                    raise ServerAway(self._patience, self._peer) from None
+                said = _on_one_line(error.details() or error.code().name)
+            except _Unusable as error:
+                said = str(error)
+            failing_since = failing_since or time.monotonic()
+            if time.monotonic() > failing_since + self._patience:
+                raise ServerAway(self._patience, self._peer, said)
+            if said != told:
+                _log.warning("%s: %s; asking again for up to %.0f s", self._peer, said, self._patience)
+                told = said
             await asyncio.sleep(RETRY_SECONDS)
+
+
+class _Unusable(Exception):
+    """An answer that cannot be one."""
+
+
+async def _read(call: Awaitable[T | None]) -> T:
+    return _readable(await call)
+
+
+def _readable(answer: T | None) -> T:
+    """The answer itself; gRPC has None for bytes that do not parse."""
+    if answer is None:
+        raise _Unusable("an answer that cannot be read")
+    return answer
+
+
+def _on_one_line(text: str) -> str:
+    """What somebody on the other side said, fit for a log and an error."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))[:300]
 
 
 async def _parts(frame: bytes, vector: Path, start: int, size: int) -> AsyncIterator[rpc.UploadPart]:

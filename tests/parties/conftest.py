@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from secagg.parties import SessionSetup
 from tests.parties.federation import Federation
 from tests.parties.stage import Stage, make_stage
 
@@ -37,3 +38,10 @@ def over(finished: Stage, tmp_path: Path) -> Stage:
     """A copy of the finished session, to be damaged."""
     shutil.copytree(finished.folder, tmp_path / "copy")
     return replace(finished, folder=tmp_path / "copy")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask again soon, and not for long: in memory nobody is away for a while."""
+    monkeypatch.setattr("secagg.parties.member._AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(SessionSetup, "patience", 0.05)
