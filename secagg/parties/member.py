@@ -15,11 +15,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from secagg.encoding import Integers
 from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.parties.hearing import Hearing
 from secagg.parties.memory import Memory, write_synced
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
@@ -31,12 +33,14 @@ from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, op
 
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
-_AGAIN_SECONDS = 0.5
 _LEAVING_SECONDS = 10.0
 
 
 class Connection(Protocol):
-    """What a session needs of a connection (`transport.Link` has it)."""
+    """What a session needs of a connection (`transport.Link` has it). `patience`: seconds to go on asking in vain."""
+
+    @property
+    def patience(self) -> float: ...
 
     async def submit(self, frame: bytes) -> bytes:
         """Send a frame; return the frame that answers it, or nothing."""
@@ -86,6 +90,7 @@ class MemberSession:
         self._vector_file = folder / VECTOR_FILE
         self._journal = journal
         self._hooks = hooks
+        self._hearing = Hearing(setup, me.member, hooks.progress)
         self._stays = stays
         self._memory = Memory(folder, self._script.states, me.randomness)
         self._server_head = NOT_SEEN
@@ -229,46 +234,14 @@ class MemberSession:
                 raise SessionAborted("the protected bytes are lost and no others are ever made; it has dropped out")
             part = self._deliveries(announcement)[body.receiver]
 
-            async def upload() -> bytes:
-                return await connection.upload(frame, self._vector_file, part.start, part.size)
-
+            upload = partial(connection.upload, frame, self._vector_file, part.start, part.size)
             if body.receiver == SERVER_INDEX:
                 await upload()
             else:
-                await self._take_receipt(state, body.receiver, upload)
-
-    async def _take_receipt(self, state: Any, sender: int, upload: Callable[[], Awaitable[bytes]]) -> None:
-        """Keep what a second party signs for an upload. Raises ProtocolViolation for what is no receipt for it."""
-        reply, body = await self._signed(sender, (state.receipt,), upload)
-        state.check_receipt(self._context, payload_of(body, state.receipt))
-        self._journal.append("received", reply)
-        self._receipts.add(sender)
-
-    async def _signed(
-        self, sender: int, expected: tuple[type, ...], ask: Callable[[], Awaitable[bytes]]
-    ) -> tuple[bytes, FrameBody]:
-        """A party's own word: a frame that it signed for this one in this session, of a step that is awaited.
-
-        Asks until there is one. Raises ServerAway when there is none for too long.
-        """
-        clock, steps = asyncio.get_running_loop().time, [each.__name__ for each in expected]
-        failing_since: float | None = None
-        while True:
-            answer = await ask()
-            try:
-                body = open_frame(answer, self._setup.roster, self._context.plan, sender, self._me.member)
-                if body.step in steps:
-                    return answer, body
-                problem = f"sends a {body.step} while {steps[0]} is awaited"
-            except (MalformedMessage, ProtocolViolation) as error:
-                problem = str(error)
-            name, patience = self._setup.roster.name(sender), self._setup.patience
-            if failing_since is None:
-                failing_since = clock()
-                self._hooks.progress(f"{name}: {problem}; asking again for up to {patience:.0f} s")
-            if clock() > failing_since + patience:
-                raise ServerAway(patience, name, problem)
-            await asyncio.sleep(_AGAIN_SECONDS)
+                reply, answer = await self._hearing.word(body.receiver, (state.receipt,), upload, connection.patience)
+                state.check_receipt(self._context, payload_of(answer, state.receipt))
+                self._journal.append("received", reply)
+                self._receipts.add(body.receiver)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
         """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
@@ -286,7 +259,7 @@ class MemberSession:
             return data
 
         try:
-            data, body = await self._signed(SERVER_INDEX, (expected, Abort), ask)
+            data, body = await self._hearing.word(SERVER_INDEX, (expected, Abort), ask, connection.patience)
         except _NothingYet:
             if waits:
                 raise NotNow(f"the server did not finish the step {expected.__name__} in {seconds:.0f} s") from None
@@ -343,9 +316,8 @@ class MemberSession:
             self._journal.append("sent", self._acknowledgement)
         expected_head = self._journal.head
         try:
-            receipt, body = await self._signed(
-                SERVER_INDEX, (Receipt,), lambda: connection.submit(self._acknowledgement)
-            )
+            ask = partial(connection.submit, self._acknowledgement)
+            receipt, body = await self._hearing.word(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
             self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
             return

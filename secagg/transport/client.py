@@ -45,7 +45,7 @@ class Link:
         options = [*KEEPALIVE, *RECONNECT, ("grpc.ssl_target_name_override", name)]
         self._channel = grpc.aio.secure_channel(address, credentials.for_channel(), options=options)
         self._stub = rpc.SessionStub(self._channel)
-        self._patience = patience
+        self.patience = patience
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,10 +97,10 @@ class Link:
             except _Unusable as error:
                 said = str(error)
             failing_since = failing_since or time.monotonic()
-            if time.monotonic() > failing_since + self._patience:
-                raise ServerAway(self._patience, self._peer, said)
+            if time.monotonic() > failing_since + self.patience:
+                raise ServerAway(self.patience, self._peer, said)
             if said != told:
-                _log.warning("%s: %s; asking again for up to %.0f s", self._peer, said, self._patience)
+                _log.warning("%s: %s; asking again for up to %.0f s", self._peer, said, self.patience)
                 told = said
             await asyncio.sleep(RETRY_SECONDS)
 

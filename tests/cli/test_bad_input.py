@@ -155,8 +155,12 @@ def silent() -> Iterator[str]:
 
 
 def test_unreachable_server(secagg: Command, federation: Path, silent: str) -> None:
-    """A server that is not there is named with its address."""
-    assert f"cannot reach the server at {silent}" in refused(secagg, federation, server=silent)
+    """A server that is not there is named with its address, and the same command may be run again."""
+    said = secagg(*client(federation, server=silent))
+    assert said.code == 75
+    assert f"cannot reach the server at {silent}" in said.complaint
+    assert said.complaint.endswith("run the same command again to go on")
+    assert nothing_sent(federation / "alice" / "state")
 
 
 @pytest.mark.parametrize("address", ["coordinator", "host:port", ""])

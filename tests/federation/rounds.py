@@ -204,6 +204,8 @@ class Gone(Exception):
 class Wire:
     """One party's connection to the server, or to an aggregator."""
 
+    patience = 0.05
+
     def __init__(self, play: Play, member: int, receiver: int = SERVER_INDEX) -> None:
         self._play = play
         self._member = member

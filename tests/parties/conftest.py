@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from secagg.parties import SessionSetup
 from tests.parties.federation import Federation
 from tests.parties.stage import Stage, make_stage
 
@@ -42,6 +41,5 @@ def over(finished: Stage, tmp_path: Path) -> Stage:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask again soon, and not for long: in memory nobody is away for a while."""
-    monkeypatch.setattr("secagg.parties.member._AGAIN_SECONDS", 0.01)
-    monkeypatch.setattr(SessionSetup, "patience", 0.05)
+    """Ask again soon."""
+    monkeypatch.setattr("secagg.parties.hearing._AGAIN_SECONDS", 0.01)

@@ -322,6 +322,8 @@ class Left(Exception):
 class Wire:
     """One party's connection to the server or an aggregator, in memory; what goes over it the federation keeps."""
 
+    patience = 0.05
+
     def __init__(
         self, federation: Federation, member: int, leaves: str | None = None, receiver: int = SERVER_INDEX
     ) -> None:
