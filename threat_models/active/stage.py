@@ -19,7 +19,7 @@ from threat_models.active.consortium import Consortium
 
 PATIENCE = 60.0
 """Seconds after which a party that neither ends nor refuses is given up."""
-LINK_PATIENCE = 2.0
+LINK_PATIENCE = 1.0
 """Seconds for which a party goes on asking a server that says nothing valid."""
 LISTEN = "127.0.0.1:0"
 
