@@ -37,10 +37,12 @@ _LEAVING_SECONDS = 10.0
 
 
 class Connection(Protocol):
-    """What a session needs of a connection (`transport.Link` has it). `patience`: seconds to go on asking in vain."""
+    """What a session needs of a connection (`transport.Link` has it)."""
 
     @property
-    def patience(self) -> float: ...
+    def patience(self) -> float:
+        """For how many seconds to go on asking in vain."""
+        ...
 
     async def submit(self, frame: bytes) -> bytes:
         """Send a frame; return the frame that answers it, or nothing."""
