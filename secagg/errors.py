@@ -107,12 +107,28 @@ class SessionAborted(SecaggError):
         super().__init__(f"session aborted: {reason}")
 
 
-class ServerAway(SessionAborted):
-    """The server (or another `peer`) cannot be reached for now; running the same command again may go on."""
+class NotNow(SecaggError):
+    """It cannot be done at present; nothing is lost, and running the same command again may go on."""
 
-    def __init__(self, seconds: float, peer: str = "the server", reason: str = "") -> None:
-        away = f"{peer} has been away for {seconds:.0f} s" + (f" ({reason})" if reason else "")
-        super().__init__(f"{away}; run the same command again to go on")
+    exit_code = 75
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{problem}; run the same command again to go on")
+
+
+class ServerAway(NotNow):
+    """The server (or another `peer`) has not given a valid answer for so many seconds.
+
+    `said` is what came instead: nobody signed it, so it ends nothing.
+    """
+
+    def __init__(self, seconds: float, peer: str = "the server", said: str = "") -> None:
+        self.said = said
+        for_long = f"for {seconds:.0f} s"
+        super().__init__(
+            f"{peer} has given no valid answer {for_long} ({said})" if said else f"{peer} has been away {for_long}"
+        )
 
 
 class TranscriptInvalid(SecaggError):

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
 from secagg.features import backbone_digest, programs_in
 from secagg.head import Evaluation, LinearHead, load_safetensors
@@ -57,7 +58,7 @@ class Speaker:
         self._json_to = json_to
         self._quiet = quiet
         self._stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-        handler = logging.StreamHandler(sys.stderr)
+        handler = CalmHandler(sys.stderr)
         handler.addFilter(LogLines())
         level = logging.ERROR if quiet else logging.INFO
         logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[handler])

@@ -19,6 +19,7 @@ from secagg.parties import LocalRecords, SessionSetup, read_records
 from secagg.parties.explanation import explain
 from secagg.parties.memory import write_synced
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
+from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import NoiseFrom, read_plan
 from secagg.policy import Policy, read_policy
 from secagg.protection import LocalParty
@@ -65,7 +66,8 @@ async def _serve(federation: FederationServer, credentials: Credentials, listen:
     try:
         return await federation.run()
     except SessionAborted:
-        await asyncio.sleep(_FAREWELL_SECONDS)  # the members ask once more and are told why
+        await federation.farewell()
+        await asyncio.sleep(_FAREWELL_SECONDS)  # who was told last has the answer, and who just comes is told too
         raise
     finally:
         await endpoint.stop(grace=1.0)
@@ -121,7 +123,7 @@ def client(
         list[str] | None, typer.Option("--aggregator", help="NAME=HOST:PORT of an aggregator; one for each (shared).")
     ] = None,
     stay: Annotated[bool, typer.Option("--stay", help="Wait for the outcome (shared, encrypted).")] = False,
-    wait: WaitOption = 10.0,
+    wait: WaitOption = LEAST_PATIENCE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
@@ -180,7 +182,7 @@ def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
 async def _take_part(
     federation: FederationClient, credentials: Credentials, server: str, aggregators: dict[int, str]
 ) -> list[tuple[SessionSetup, Outcome]]:
-    patience = float(federation.setup.plan.step_seconds)
+    patience = federation.setup.patience
     async with AsyncExitStack() as links:
         link = await links.enter_async_context(Link(credentials, server, patience))
         others = {

@@ -16,6 +16,7 @@ from secagg.federation import FederationSecond, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import SessionSetup
 from secagg.parties.memory import write_synced
+from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import read_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -32,7 +33,7 @@ def aggregator(
     state: StateOption,
     tls: TlsOption,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on for clients; port 0 takes a free one.")],
-    wait: WaitOption = 10.0,
+    wait: WaitOption = LEAST_PATIENCE,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -45,7 +46,7 @@ def key_holder(
     server: ServerOption,
     state: StateOption,
     tls: TlsOption,
-    wait: WaitOption = 10.0,
+    wait: WaitOption = LEAST_PATIENCE,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -84,7 +85,7 @@ async def _run(
         write_synced(folder / "address", address.encode())
         speaker.say(f"listening on {address}")
     try:
-        async with Link(credentials, server, float(federation.setup.plan.step_seconds)) as link:
+        async with Link(credentials, server, federation.setup.patience) as link:
             return await federation.run(link)
     finally:
         if endpoint is not None:

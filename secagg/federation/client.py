@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.errors import BadInput, ServerAway, SessionAborted
+from secagg.errors import BadInput, SessionAborted
 from secagg.federation.recovery import release_of
 from secagg.federation.storage import session_folder
 from secagg.ledger import Ledger, Release
@@ -79,7 +79,7 @@ class FederationClient:
 
     def _counted(self, setup: SessionSetup, error: SessionAborted) -> SessionAborted:
         """The session's end, and that the ledger counts it where a vector may have left: nothing is ever refunded."""
-        if isinstance(error, ServerAway) or not self.ledger.has_uploaded(setup.context.plan):
+        if not self.ledger.has_uploaded(setup.context.plan):
             return error
         return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
 

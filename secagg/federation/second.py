@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from secagg.errors import BadInput, ProtocolViolation, SessionAborted
+from secagg.errors import NotNow, ProtocolViolation, SessionAborted
 from secagg.federation.storage import session_folder
 from secagg.parties import (
     AggregatorWork,
@@ -69,7 +69,7 @@ class FederationSecond:
         """Hand a client's share to the session that its frame names."""
         session = peek(frame).plan
         if session not in self._uploads:
-            raise BadInput("this aggregator does not take uploads of this session yet", remedy="try again")
+            raise NotNow("this aggregator does not take uploads of this session yet")
         return await self._uploads[session].upload(member, frame, parts)
 
     async def submit(self, member: int, frame: bytes) -> bytes:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import ProtocolViolation
+from secagg.errors import MalformedMessage
 from secagg.federation.storage import session_folder
 from secagg.parties import ServerSession, SessionSetup, SumResult, following_setup, note_plan, write_result
+from secagg.parties.server import other_session
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, peek
 
@@ -84,9 +85,16 @@ class FederationServer:
         """Close the transcripts."""
         self._open_files.close()
 
+    async def farewell(self) -> None:
+        """After an abort: stay until everybody who took part has been told, as long as members go on asking."""
+        last = self.stages[-1]
+        await last.session.farewell(last.setup.patience)
+
     def _named(self, plan: bytes) -> ServerSession:
+        if not plan:
+            raise MalformedMessage("request", "it names no session")
         if plan not in self._stages:
-            raise ProtocolViolation("client", "asks about another session or plan")
+            raise other_session(self.stages[-1].setup, plan)
         return self._stages[plan].session
 
     def _begin(self, setup: SessionSetup, members: tuple[int, ...] | None = None) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import BadInput, ProtocolViolation, SessionAborted
-from secagg.parties.memory import write_synced
+from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
+from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, read_vector
 from secagg.plan import NoiseFrom
@@ -28,8 +27,6 @@ from secagg.protection.sharing.context import SharedContext, sealed_bytes
 from secagg.protection.sharing.messages import SetPledges, ShareManifest, ShareReceipt
 from secagg.transcript import Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 
-CLOSING_FILE = "closing"
-"""Holds the time (seconds of the system's clock) at which an aggregator stops taking uploads."""
 _log = logging.getLogger("secagg.aggregator")
 _SAID = (ShareReceipt.__name__, SetPledges.__name__)
 
@@ -71,8 +68,8 @@ class AggregatorWork:
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take a client's share; return the frame with its receipt, the same each time.
 
-        Raises ProtocolViolation or MalformedMessage for a bad upload, BadInput while the uploads have not begun,
-        SessionAborted once they are closed.
+        Raises ProtocolViolation or MalformedMessage for a bad upload, NotNow for one that is too slow or while uploads
+        have not begun, SessionAborted once they are closed.
         """
         body = open_frame(frame, self._setup.roster, self._context.plan, member, self._me.member)
         manifest: ShareManifest = payload_of(body, ShareManifest)
@@ -84,8 +81,9 @@ class AggregatorWork:
         size, digest = sealed_bytes(self._context, self._number), manifest.digests[self._number - 1]
         self._open_for_uploads()
         async with self._staging.receive(member, name, size, digest, parts) as part:
+            sealed = await asyncio.to_thread(part.read_bytes)
             # Nothing is awaited from here on: another upload or the close cannot come between.
-            following = self._open_for_uploads().accept(self._context, self._me, manifest, part.read_bytes())
+            following = self._open_for_uploads().accept(self._context, self._me, manifest, sealed)
             if member not in self._receipts:
                 self._staging.keep(member, part)
                 self._journal.append("received", frame)
@@ -100,7 +98,7 @@ class AggregatorWork:
         if self._is_closed:
             raise SessionAborted("this aggregator has closed its collection: the upload comes too late")
         if self._collecting is None:
-            raise BadInput("this aggregator does not take uploads of this session yet", remedy="try again")
+            raise NotNow("this aggregator does not take uploads of this session yet")
         return self._collecting
 
     def _answer(self, member: int, frame: bytes, receipt: ShareReceipt) -> bytes:
@@ -115,17 +113,17 @@ class AggregatorWork:
         state = self._relive(state)
         self._collecting = state
         self._look()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._complete.wait(), self._seconds_left())
+        slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
+        deadline = Deadline(self._folder, Collecting.__name__, self._setup.join_seconds, slack)
+        while not self._complete.is_set():
+            left = deadline.left(self._staging.longest_wait)
+            if left <= 0:
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._complete.wait(), min(left, LOOK_SECONDS))
         closing, self._collecting, self._is_closed = self._collecting, None, True
+        self._staging.end_all()
         return closing.close(self._context, self._me)
-
-    def _seconds_left(self) -> float:
-        """Until the collection closes: a restart does not begin the plan's time anew."""
-        file, whole = self._folder / CLOSING_FILE, float(self._setup.join_seconds)
-        if not file.exists():
-            write_synced(file, str(time.time() + whole).encode())
-        return min(whole, max(0.0, float(file.read_text(encoding="ascii")) - time.time()))
 
     def _relive(self, state: Collecting) -> Collecting:
         """Take in the uploads that the transcript holds; one whose receipt it lacks is given it now."""

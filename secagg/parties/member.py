@@ -4,18 +4,24 @@ A client, an aggregator and a key holder differ in their states alone. The order
 is in the transcript; the next state and the frames that answer are remembered (bytes that go with them before); the
 answer is in the transcript; then, and only then, it leaves. A restart therefore sends the same bytes again, and never
 others; and what the server said first at a step is what counts.
+
+Only what the server signed for this session ends it, or what this party itself finds wrong in that. Anything else that
+comes instead of an answer is a hiccup of whoever carried it: it is asked again, and at last NotNow, with all kept.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from secagg.encoding import Integers
-from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.parties.hearing import Hearing
 from secagg.parties.memory import Memory, write_synced
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
@@ -27,10 +33,16 @@ from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, op
 
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
+_LEAVING_SECONDS = 10.0
 
 
 class Connection(Protocol):
     """What a session needs of a connection (`transport.Link` has it)."""
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds to go on asking in vain."""
+        ...
 
     async def submit(self, frame: bytes) -> bytes:
         """Send a frame; return the frame that answers it, or nothing."""
@@ -80,6 +92,7 @@ class MemberSession:
         self._vector_file = folder / VECTOR_FILE
         self._journal = journal
         self._hooks = hooks
+        self._hearing = Hearing(setup, me.member, hooks.progress)
         self._stays = stays
         self._memory = Memory(folder, self._script.states, me.randomness)
         self._server_head = NOT_SEEN
@@ -105,7 +118,7 @@ class MemberSession:
         """Carry the session to its outcome; `others` are the connections to second parties that take uploads.
 
         None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
-        without one (for ever), ServerAway when it may go on later.
+        without one (for ever), NotNow when it may go on later.
         """
         try:
             outcome = self._outcome or await self._steps({**(others or {}), SERVER_INDEX: server})
@@ -117,8 +130,6 @@ class MemberSession:
             self._forget()
             await self._acknowledge(server, outcome)
             return outcome
-        except ServerAway:
-            raise
         except (ProtocolViolation, MalformedMessage) as error:
             await self._leave(server, error)
             raise SessionAborted(f"this party leaves: {error}") from None
@@ -224,16 +235,15 @@ class MemberSession:
             if not self._vector_file.exists():
                 raise SessionAborted("the protected bytes are lost and no others are ever made; it has dropped out")
             part = self._deliveries(announcement)[body.receiver]
-            reply = await connection.upload(frame, self._vector_file, part.start, part.size)
-            if body.receiver != SERVER_INDEX:
-                self._take_receipt(state, body.receiver, reply)
 
-    def _take_receipt(self, state: Any, sender: int, reply: bytes) -> None:
-        """Keep what a second party signs for an upload. Raises ProtocolViolation for what is no receipt."""
-        body = open_frame(reply, self._setup.roster, self._context.plan, sender, self._me.member)
-        state.check_receipt(self._context, payload_of(body, state.receipt))
-        self._journal.append("received", reply)
-        self._receipts.add(sender)
+            upload = partial(connection.upload, frame, self._vector_file, part.start, part.size)
+            if body.receiver == SERVER_INDEX:
+                await upload()
+            else:
+                reply, answer = await self._hearing.word(body.receiver, (state.receipt,), upload, connection.patience)
+                state.check_receipt(self._context, payload_of(answer, state.receipt))
+                self._journal.append("received", reply)
+                self._receipts.add(body.receiver)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
         """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
@@ -243,12 +253,19 @@ class MemberSession:
         self._hooks.progress(f"waiting for the server's {expected.__name__}" if waits else "asking for the outcome")
         plan = self._setup.plan
         seconds = 2.0 * (plan.join_seconds + plan.step_seconds) + _GRACE_SECONDS if waits else 0.0
-        data = await connection.fetch(self._context.plan, expected.__name__, seconds)
-        if not data:
+
+        async def ask() -> bytes:
+            data = await connection.fetch(self._context.plan, expected.__name__, seconds)
+            if not data:
+                raise _NothingYet
+            return data
+
+        try:
+            data, body = await self._hearing.word(SERVER_INDEX, (expected, Abort), ask, connection.patience)
+        except _NothingYet:
             if waits:
-                raise SessionAborted(f"the server did not finish the step {expected.__name__} within {seconds:.0f} s")
+                raise NotNow(f"the server did not finish the step {expected.__name__} in {seconds:.0f} s") from None
             return None
-        body = self._open_servers(data)
         if body.step != Abort.__name__:
             payload_of(body, expected)
         self._journal.append("received", data)
@@ -257,7 +274,7 @@ class MemberSession:
 
     async def _explained(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
         """The end of the session, with the name of whoever signed a receipt for this upload and then left it out."""
-        if not isinstance(state, ReceiptState) or isinstance(error, ServerAway):
+        if not isinstance(state, ReceiptState):
             return error
         with contextlib.suppress(SecaggError):
             data = await connection.fetch(self._context.plan, state.evidence.__name__, 0.0)
@@ -301,11 +318,11 @@ class MemberSession:
             self._journal.append("sent", self._acknowledgement)
         expected_head = self._journal.head
         try:
-            receipt = await connection.submit(self._acknowledgement)
-        except SessionAborted as error:
-            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.reason}")
+            ask = partial(connection.submit, self._acknowledgement)
+            receipt, body = await self._hearing.word(SERVER_INDEX, (Receipt,), ask, connection.patience)
+        except ServerAway as error:
+            self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
             return
-        body = self._open_servers(receipt)
         payload_of(body, Receipt)
         if body.seen != expected_head:
             raise ProtocolViolation(
@@ -317,10 +334,11 @@ class MemberSession:
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
         """Say why, if the server still listens, and never come back to this session."""
         self._end(error)
-        with contextlib.suppress(SecaggError):
+        with contextlib.suppress(SecaggError, TimeoutError):
             (frame,) = self._sign(Abort(str(error)[:2000]))
             self._journal.append("sent", frame)
-            await connection.submit(frame)
+            async with asyncio.timeout(_LEAVING_SECONDS):
+                await connection.submit(frame)
 
     def _end(self, error: SecaggError) -> None:
         reason = error.reason if isinstance(error, SessionAborted) else str(error)
@@ -333,6 +351,10 @@ class MemberSession:
 
     def _open_servers(self, data: bytes) -> FrameBody:
         return open_frame(data, self._setup.roster, self._context.plan, SERVER_INDEX, self._me.member)
+
+
+class _NothingYet(Exception):
+    """The server has no frame of the step."""
 
 
 def _script(setup: SessionSetup, me: LocalParty) -> Script:

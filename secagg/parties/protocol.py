@@ -72,6 +72,17 @@ class ServerProtocol:
         heard = {member for member, step in self._taken if step in (self.awaits, Abort.__name__)}
         return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
+    @property
+    def present(self) -> frozenset[int]:
+        """Who has taken part and has not left."""
+        return frozenset(self.client_heads) - frozenset(self._reasons)
+
+    def is_left_out(self, member: int) -> bool:
+        """Whether the session goes on without a client: what it was told last, or others were, is not for it."""
+        clients = set(self._setup.context.clients)
+        told = [who for who in self.recipients.values() if who & clients]
+        return member in clients and bool(told) and member not in told[-1]
+
     def open(self, member: int, frame: bytes) -> FrameBody:
         """Check a member's frame. Raises MalformedMessage or ProtocolViolation."""
         body = open_frame(frame, self._setup.roster, self._setup.context.plan, member, SERVER_INDEX)

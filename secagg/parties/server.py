@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SessionAborted
+from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, open_sum
 from secagg.parties.setup import SessionSetup
@@ -37,13 +38,16 @@ from secagg.transcript import (
 )
 
 _log = logging.getLogger("secagg.server")
+_SHORT = 1 << 13
+"""Bytes of a frame that is checked at once: longer ones hold many signatures."""
 Finish = Callable[[SumResult], Outcome]
 
 
 class ServerSession:
     """One session, as the endpoint's coordinator. `finish` turns the opened sum into files and the outcome.
 
-    `gone` are the names of clients that an earlier round left behind: they are not waited for.
+    `gone` are the names of clients that an earlier round left behind: they are not waited for. Whoever changes the
+    protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class ServerSession:
         self._outbox: dict[str, dict[int, bytes]] = {}
         self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._told: set[int] = set()
         self._steps_seconds: dict[str, float] = {}
         begin_transcript(journal, setup)
         for record in journal.records():
@@ -99,7 +105,8 @@ class ServerSession:
         while self._protocol.outcome is None:
             begun, name = clock(), self._protocol.awaits
             if self._protocol.failure is not None:
-                self._abort(self._protocol.failure)
+                async with self._turn:
+                    self._abort(self._protocol.failure)
             elif sum_to_declare := self._protocol.sum_to_declare:
                 name = "adding up"
                 await self._declare(sum_to_declare)
@@ -108,21 +115,45 @@ class ServerSession:
                 await self._open_sum(ready)
             else:
                 await self._until_complete()
-                self._close_step()
+                async with self._turn:
+                    self._close_step()
             self._steps_seconds[name] = clock() - begun
         self._publish()
         return self._protocol.outcome
 
+    async def farewell(self, seconds: float) -> None:
+        """Wait until everybody who took part has been told that the session is over, for so many seconds at most."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + seconds
+        while (remaining := deadline - clock()) > 0:
+            async with self._turn:
+                changed = self._changed
+                if self._protocol.present <= self._told:
+                    return
+            await self._change_within(changed, remaining)
+
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Take one frame; an Acknowledgement is answered with a receipt."""
-        body = self._protocol.open(member, frame)
-        if self._protocol.vectors is not None and body.step == self._protocol.awaits:
-            raise MalformedMessage(body.step, "this message comes with its vector")
-        self._take(member, frame, body)
-        return self._receipt(member) if body.step == Acknowledgement.__name__ else b""
+        """Take one frame; an Acknowledgement is answered with a receipt.
+
+        A caller that hangs up does not stop this half way.
+        """
+        return await asyncio.shield(self._submit(member, frame))
+
+    async def _submit(self, member: int, frame: bytes) -> bytes:
+        async with self._turn:
+            body = self._protocol.open(member, frame)
+            if self._protocol.vectors is not None and body.step == self._protocol.awaits:
+                raise MalformedMessage(body.step, "this message comes with its vector")
+            if self._protocol.is_wanted(member, frame, body):
+                if len(frame) > _SHORT:
+                    await asyncio.to_thread(self._protocol.take, member, frame, body)
+                else:
+                    self._protocol.take(member, frame, body)
+                self._record(member, frame, body)
+            return self._receipt(member) if body.step == Acknowledgement.__name__ else b""
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Stage a vector, then take the frame that announced it; nothing answers it."""
+        """Stage a vector, then take the frame that announced it; nothing answers it. Raises NotNow for a slow one."""
         body = self._protocol.open(member, frame)
         if not self._protocol.is_wanted(member, frame, body):
             return b""
@@ -132,36 +163,47 @@ class ServerSession:
         header = payload_of(body, step.awaits)
         if header.length != step.vector_bytes:
             raise ProtocolViolation(name, f"announces {header.length} bytes, not {step.vector_bytes}")
-        async with self._staging.receive(member, name, header.length, header.digest, parts) as part:
-            # Nothing is awaited from here on: another upload or a closed step cannot come between.
+        receiving = self._staging.receive(member, name, header.length, header.digest, parts)
+        async with receiving as part, self._turn:  # another upload or a closed step cannot come between
             if self._protocol.is_wanted(member, frame, body):
-                step.inspect(member, part.read_bytes())
+                await asyncio.to_thread(lambda: step.inspect(member, part.read_bytes()))
                 self._staging.keep(member, part)
-                self._take(member, frame, body)
+                self._protocol.take(member, frame, body)
+                self._record(member, frame, body)
         return b""
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
-        """The frame of `step` for `member`, as soon as it is due."""
+        """The frame of `step` for `member`, as soon as it is due; the end of the session, where it has come."""
         if plan != self._setup.context.plan:
-            raise ProtocolViolation(self._setup.roster.name(member), "asks about another session or plan")
+            raise other_session(self._setup, plan)
         deadline = asyncio.get_running_loop().time() + patience
         while True:
-            if Abort.__name__ in self._outbox:
-                return self._outbox[Abort.__name__][EVERYONE]
+            changed = self._changed
+            if abort := self._outbox.get(Abort.__name__, {}).get(EVERYONE):
+                self._told.add(member)
+                self._wake()
+                return abort
             if step in self._protocol.recipients:
                 if member not in self._protocol.recipients[step]:
-                    raise SessionAborted(f"{self._setup.roster.name(member)} answered too late for the step {step}")
+                    return await self._leave_out(member, step)
                 frames = self._outbox.get(step, {})
                 if frame := frames.get(member) or frames.get(EVERYONE):
                     return frame
             remaining = deadline - asyncio.get_running_loop().time()
-            if remaining <= 0 or not await self._change_within(remaining):
+            if remaining <= 0 or not await self._change_within(changed, remaining):
                 return None
 
-    def _take(self, member: int, frame: bytes, body: FrameBody) -> None:
-        if not self._protocol.is_wanted(member, frame, body):
-            return
-        self._protocol.take(member, frame, body)
+    async def _leave_out(self, member: int, step: str) -> bytes:
+        """The signed word that a client answered too late; the same each time."""
+        name = self._setup.roster.name(member)
+        if not self._protocol.is_left_out(member):
+            raise ProtocolViolation(name, f"asks for the {step}, which is for others")
+        async with self._turn:
+            known = self._outbox.get(Abort.__name__, {}).get(member)
+            return known or self._send(member, Abort(f"{name} answered too late for the step {step}"))
+
+    def _record(self, member: int, frame: bytes, body: FrameBody) -> None:
+        """Write down a frame that the protocol has taken."""
         self._write("received", frame)
         name = self._setup.roster.name(member)
         if body.step == Abort.__name__:
@@ -181,12 +223,13 @@ class ServerSession:
             _log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))
         self._write("closed", step.encode())
         self._protocol.close()
+        self._staging.end_all()
         self._publish()
 
     def _abort(self, reason: str) -> NoReturn:
         """Tell everyone that the session is over; after a restart, again."""
         self._write("aborted", reason.encode())
-        if Abort.__name__ not in self._outbox:
+        if EVERYONE not in self._outbox.get(Abort.__name__, {}):
             self._send(EVERYONE, Abort(reason[:2000]))
         self._wake()
         raise SessionAborted(reason)
@@ -200,8 +243,10 @@ class ServerSession:
                 ready.add(member, read_vector(self._folder, name, member, digest))
             return ready.request(self._identity)
 
-        self._protocol.declare(await asyncio.to_thread(work))
-        self._publish()
+        request = await asyncio.to_thread(work)
+        async with self._turn:
+            self._protocol.declare(request)
+            self._publish()
 
     async def _open_sum(self, ready: SumToOpen) -> None:
         """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
@@ -210,10 +255,13 @@ class ServerSession:
             return self._finish(open_sum(self._setup, ready, self._folder, self._protocol.uploads))
 
         try:
-            self._protocol.conclude(await asyncio.to_thread(work))
+            outcome = await asyncio.to_thread(work)
         except SessionAborted as error:
             self._protocol.failure = error.reason
-        self._publish()
+            return
+        async with self._turn:
+            self._protocol.conclude(outcome)
+            self._publish()
 
     def _publish(self) -> None:
         """Sign and record every due frame that is not recorded yet: one to everyone when all say the same."""
@@ -271,21 +319,24 @@ class ServerSession:
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._protocol.seconds_to_wait
-        self._publish()
-        while not self._protocol.is_complete and set(self._protocol.waiting_for) - self._gone:
-            remaining = deadline - loop.time()
-            if remaining <= 0:
+        protocol = self._protocol
+        async with self._turn:
+            self._publish()
+            deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, self._setup.plan.step_seconds)
+        while True:
+            async with self._turn:
+                changed = self._changed
+                if protocol.is_complete or not set(protocol.waiting_for) - self._gone:
+                    return
+            if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 return
-            await self._change_within(remaining)
+            await self._change_within(changed, min(left, LOOK_SECONDS))
             if self._disk_failure is not None:
                 raise self._disk_failure
 
-    async def _change_within(self, seconds: float) -> bool:
-        event = self._changed
+    async def _change_within(self, changed: asyncio.Event, seconds: float) -> bool:
         try:
-            await asyncio.wait_for(event.wait(), seconds)
+            await asyncio.wait_for(changed.wait(), seconds)
         except TimeoutError:
             return False
         return True
@@ -293,3 +344,9 @@ class ServerSession:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def other_session(setup: SessionSetup, asked: bytes) -> NotNow:
+    """What a party is told that asks about a session which is not this one."""
+    own, asked_hex = setup.context.plan.hex()[:16], asked.hex()[:16]
+    return NotNow(f"it runs the session {own}…, and was asked about {asked_hex}…: another plan, or another server")

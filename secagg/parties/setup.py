@@ -21,6 +21,8 @@ from secagg.roster import SERVER_INDEX, Roster
 
 MAX_RELEASE = 40 << 20
 """Bytes of one opened sum that members are shown between rounds: with the broadcast it fits into one frame."""
+LEAST_PATIENCE = 60.0
+"""Seconds: whoever looks after a server has it running again by then."""
 FINE_LEVELS = 1 << 16
 """R_q where no noise hides the rounding."""
 
@@ -145,6 +147,11 @@ class SessionSetup:
         """How long parties may take to come: at first in their own time; in later rounds too where they may leave."""
         waits = not self.openings or self.protection.speaks_once
         return self.plan.join_seconds if waits else self.plan.step_seconds
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds a party goes on asking another one that is away or makes no sense."""
+        return max(LEAST_PATIENCE, float(self.plan.step_seconds))
 
     @property
     def bytes_saved_by_grid(self) -> int:

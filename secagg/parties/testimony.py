@@ -52,7 +52,7 @@ class MemberVerifier:
         self.outcome: Outcome | None = None
         self.signers: set[int] = set()
         self._server_heads = {NOT_SEEN}
-        self._own_head = b""
+        self._own_heads: list[bytes] = []
         self._said: dict[str, str] = {}
         self._receipts: list[str] = []
         self._uploads = 0
@@ -115,7 +115,7 @@ class MemberVerifier:
         require(body.receiver in receivers, record, f"the {body.step} is for somebody who gets none")
         if body.receiver == SERVER_INDEX:
             require(body.seen in self._server_heads, record, "has seen another transcript of the server")
-            self._own_head = chain(body.head, "sent", record.content)
+            self._own_heads.append(chain(body.head, "sent", record.content))
 
     def _check_received(self, record: Record) -> None:
         peeked = peek(record.content)
@@ -140,8 +140,9 @@ class MemberVerifier:
 
     def _check_servers(self, record: Record, body: FrameBody) -> None:
         self._server_heads.add(chain(body.head, "sent", record.content))
-        require(body.seen in (NOT_SEEN, self._own_head), record, "the server has seen another transcript")
-        self._is_countersigned = body.step == Receipt.__name__ and body.seen == self._own_head
+        own = self._own_heads if body.step == Abort.__name__ else self._own_heads[-1:]  # it says what came too late
+        require(body.seen in (NOT_SEEN, *own), record, "the server has seen another transcript")
+        self._is_countersigned = body.step == Receipt.__name__ and body.seen in own
         if body.step == Outcome.__name__:
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")

@@ -306,12 +306,19 @@ class _ServerVerifier:
         elif body.step == Receipt.__name__:
             require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
         elif body.step == Abort.__name__:
-            told = (body.receiver, payload_of(body, Abort).reason)
-            decided = (EVERYONE, (self._aborted or "")[:2000])
-            require(self._aborted is not None and told == decided, record, "announces an abort that was not decided")
-            self._has_announced_end = True
+            self._check_end(record, body)
         else:
             self._check_due(record, body)
+
+    def _check_end(self, record: Record, body: FrameBody) -> None:
+        """The end is told to everyone with the reason that was decided, or to one client that the session left out."""
+        if body.receiver != EVERYONE:
+            is_left_out = self._protocol.is_left_out(body.receiver)
+            require(is_left_out, record, "tells a client that it came too late, which the session goes on with")
+            return
+        is_decided = self._aborted is not None and payload_of(body, Abort).reason == self._aborted[:2000]
+        require(is_decided, record, "announces an abort that was not decided")
+        self._has_announced_end = True
 
     def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
         """The sum that was shown to the key holder is recomputed from the uploads."""

@@ -1,5 +1,10 @@
 """Mutual TLS 1.3 over gRPC: carries bytes between members and knows who they are."""
 
+import os
+
+# Before gRPC is imported: anyone can cause lines of its own, and they name nobody.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 from secagg.transport.client import Link
 from secagg.transport.credentials import Credentials, read_credentials
 from secagg.transport.greeting import greet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -11,7 +12,8 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from secagg.errors import BadInput, ServerAway, SessionAborted
+from secagg.errors import BadInput, NotNow, ServerAway
+from secagg.printable import escaped
 from secagg.roster import SERVER_INDEX
 from secagg.transport.credentials import Credentials
 from secagg.transport.greeting import greet
@@ -21,20 +23,14 @@ from secagg.transport.limits import (
     KEEPALIVE,
     MAX_FRAME_BYTES,
     POLL_SECONDS,
+    RECONNECT,
     RETRY_SECONDS,
     UPLOAD_SECONDS,
 )
 from secagg.wire import rpc
 
 T = TypeVar("T")
-_AWAY = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,  # its disk is full: somebody may free it
-    grpc.StatusCode.UNKNOWN,  # it failed without meaning to refuse
-    grpc.StatusCode.INTERNAL,
-)
+_log = logging.getLogger("secagg.link")
 
 
 class Link:
@@ -43,8 +39,10 @@ class Link:
     A channel trusts nothing but the certificate that the peer showed in a handshake just before, for the key that the
     roster pins: whatever the authority certifies besides, nobody else can be at its other end.
 
-    Every call is idempotent at the peer, so a lost connection is answered by a new channel and the same call again, for
-    at most `patience` seconds without a sign of life. Raises ServerAway then, SessionAborted when the server refuses.
+    Every call is idempotent at the peer, so whatever fails is answered by the same call again, for `patience` seconds
+    from the first failure on, and a lost connection by a new channel. No status of gRPC means more than another: nobody
+    has signed it, and it may be that of a peer that is being restarted or that runs another plan. Raises ServerAway in
+    the end.
     """
 
     def __init__(self, credentials: Credentials, address: str, patience: float, peer: int = SERVER_INDEX) -> None:
@@ -54,7 +52,7 @@ class Link:
         self._credentials = credentials
         self._address = address
         self._channel: grpc.aio.Channel | None = None
-        self._patience = patience
+        self.patience = patience
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,13 +63,13 @@ class Link:
     async def submit(self, frame: bytes) -> bytes:
         """Send a frame; return the frame that answers it, or nothing."""
         request = rpc.SubmitRequest(frame=frame)
-        reply: rpc.SubmitReply = await self._persist(lambda stub: stub.Submit(request, timeout=CALL_SECONDS))
+        reply: rpc.SubmitReply = await self._persist(lambda stub: _read(stub.Submit(request, timeout=CALL_SECONDS)))
         return reply.frame
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
         """Send a frame and the bytes of a file that it announces; return the frame that answers it, or nothing."""
         reply: rpc.SubmitReply = await self._persist(
-            lambda stub: stub.Upload(_parts(frame, vector, start, size), timeout=UPLOAD_SECONDS)
+            lambda stub: _read(stub.Upload(_parts(frame, vector, start, size), timeout=UPLOAD_SECONDS))
         )
         return reply.frame
 
@@ -91,16 +89,16 @@ class Link:
     async def _receive(self, request: rpc.FetchRequest, stub: Any) -> bytes:
         frame = bytearray()
         async for chunk in stub.Fetch(request, timeout=POLL_SECONDS + CALL_SECONDS):
-            frame += chunk.data
+            frame += _readable(chunk).data
             if len(frame) > MAX_FRAME_BYTES:
-                raise SessionAborted(f"{self._peer} sends more than {MAX_FRAME_BYTES} bytes in one frame")
+                raise _Unusable(f"more than {MAX_FRAME_BYTES} bytes in one frame")
         return bytes(frame)
 
     async def _opened(self) -> grpc.aio.Channel:
-        """The channel to the peer. Raises BadInput while there is none behind the key that the roster pins."""
+        """The channel to the peer. Raises BadInput or NotNow while nobody with the pinned key is there."""
         if self._channel is None:
             certificate = await asyncio.to_thread(self._greet)
-            options = [*KEEPALIVE, ("grpc.ssl_target_name_override", self._name)]
+            options = [*KEEPALIVE, *RECONNECT, ("grpc.ssl_target_name_override", self._name)]
             tls = self._credentials.for_channel(certificate)
             self._channel = grpc.aio.secure_channel(self._address, tls, options=options)
         return self._channel
@@ -111,23 +109,45 @@ class Link:
             await channel.close()
 
     async def _persist(self, call: Callable[[Any], Awaitable[T]]) -> T:
-        deadline = time.monotonic() + self._patience
+        failing_since, told = None, ""
         while True:
-            reason = ""
             try:
                 return await call(rpc.SessionStub(await self._opened()))
-            except BadInput as error:  # nobody whom the roster pins is there: that may pass
-                reason = error.problem
+            except (BadInput, NotNow) as error:  # not the peer that the roster pins, or not yet
+                said = error.problem
             except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                    raise BadInput(f"{self._peer} refuses this member: {error.details()}") from None
-                if error.code() not in _AWAY:
-                    raise SessionAborted(f"{self._peer} refused: {error.details()}") from None
+                said = _on_one_line(error.details() or error.code().name)
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
                     await self._hang_up()
-            if time.monotonic() > deadline:
-                raise ServerAway(self._patience, self._peer, reason)
+            except _Unusable as error:
+                said = str(error)
+            failing_since = failing_since or time.monotonic()
+            if time.monotonic() > failing_since + self.patience:
+                raise ServerAway(self.patience, self._peer, said)
+            if said != told:
+                _log.warning("%s: %s; asking again for up to %.0f s", self._peer, said, self.patience)
+                told = said
             await asyncio.sleep(RETRY_SECONDS)
+
+
+class _Unusable(Exception):
+    """An answer that cannot be one."""
+
+
+async def _read(call: Awaitable[T | None]) -> T:
+    return _readable(await call)
+
+
+def _readable(answer: T | None) -> T:
+    """The answer itself; gRPC has None for bytes that do not parse."""
+    if answer is None:
+        raise _Unusable("an answer that cannot be read")
+    return answer
+
+
+def _on_one_line(text: str) -> str:
+    """What somebody on the other side said, fit for a log and an error."""
+    return escaped(" ".join(text.split()))[:300]
 
 
 async def _parts(frame: bytes, vector: Path, start: int, size: int) -> AsyncIterator[rpc.UploadPart]:

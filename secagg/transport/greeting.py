@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
 import time
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, NotNow, why
 from secagg.roster import SERVER_INDEX
 from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
 from secagg.transport.limits import RETRY_SECONDS
 
 _TIMEOUT = 5.0
+_log = logging.getLogger("secagg.link")
 
 
 def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVER_INDEX) -> bytes:
@@ -24,8 +26,9 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
     A connection that closes without a word is tried once more, whatever `wait` is: a refusal looks like that, and
     so does a server that is just being killed.
 
-    Raises BadInput: not an address, unreachable, no TLS 1.3, a certificate that is expired, of another authority, of
-    another member than the one called or for another key than the roster pins, or this member's certificate refused.
+    Raises NotNow when nobody is there; BadInput: not an address, no TLS 1.3, a certificate that is expired, of another
+    authority, of another member than the one called or for another key than the roster pins, or this member's
+    certificate refused.
     """
     name = credentials.roster.name(peer)
     called = "the server" if peer == SERVER_INDEX else name
@@ -33,7 +36,7 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise BadInput(f"{address!r} is no server address", remedy="write HOST:PORT")
     deadline = time.monotonic() + wait
-    closed = False
+    closed = said = False
     while True:
         try:
             certificate, is_accepted = _handshake(credentials, host.strip("[]"), int(port), name)
@@ -54,9 +57,10 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
         except OSError as error:
             closed = False
             if time.monotonic() >= deadline:
-                raise BadInput(
-                    f"cannot reach {called} at {address} ({error.strerror or error})", remedy="is it running?"
-                ) from None
+                raise NotNow(f"cannot reach {called} at {address} ({why(error)}): is it running?") from None
+            if not said:
+                _log.warning("cannot reach %s at %s yet; trying for up to %.0f s", called, address, wait)
+                said = True
         time.sleep(RETRY_SECONDS)
 
 

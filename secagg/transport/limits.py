@@ -7,11 +7,18 @@ MAX_FRAME_BYTES = 64 << 20
 MAX_MESSAGE_BYTES = 4 << 20  # the largest Dealing, of 4,096 holders, has 1.1 MiB
 POLL_SECONDS = 15.0  # how long the server keeps a Fetch open before it says "not yet"
 CALL_SECONDS = 60.0
+SILENT_SECONDS = 10.0  # an upload that does not begin by then is ended
 CALLS_PER_MEMBER = 4
-UPLOADS_AT_A_TIME = 4  # the others wait: each costs receive buffers of some MiB
-UPLOAD_SECONDS = 3600.0
+REFUSALS_AT_ONCE = 20  # what a member may be refused before its calls are no longer looked at …
+REFUSAL_SECONDS = 4.0  # … but for one in so many seconds: a check of it may take the server a tenth of a second
+UPLOAD_SECONDS = 86_400.0  # the server ends an upload much sooner: with its step
 RETRY_SECONDS = 0.5
+HANDSHAKE_SECONDS = 10.0  # a connection whose TLS handshake is not complete by then is closed
 
+RECONNECT = [  # soon again: gRPC waits for up to two minutes by itself, longer than a server is away
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
 KEEPALIVE = [
     ("grpc.http2.lookahead_bytes", CHUNK_BYTES),
     ("grpc.http2.bdp_probe", 0),  # do not widen receive windows: memory would grow with the number of uploads

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+import resource
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
+from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SecaggError
 from secagg.roster import SERVER_INDEX
 from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
 from secagg.transport.limits import (
-    CALL_SECONDS,
     CALLS_PER_MEMBER,
     CHUNK_BYTES,
+    HANDSHAKE_SECONDS,
     KEEPALIVE,
     POLL_SECONDS,
-    UPLOADS_AT_A_TIME,
+    REFUSAL_SECONDS,
+    REFUSALS_AT_ONCE,
+    RETRY_SECONDS,
+    SILENT_SECONDS,
 )
 from secagg.wire import rpc
 
 _log = logging.getLogger("secagg.server")
+_SERVICE = "secagg.v1.Session"
 
 
 class Coordinator(Protocol):
@@ -44,16 +52,27 @@ class Coordinator(Protocol):
         ...
 
 
-class Endpoint(rpc.SessionServicer):
+class Endpoint:
     """Translates calls. Every refusal reaches the caller as a status with one line, and the log with its name."""
 
     def __init__(self, credentials: Credentials, coordinator: Coordinator) -> None:
         self._roster = credentials.roster
         self._coordinator = coordinator
-        self._uploads = asyncio.Semaphore(UPLOADS_AT_A_TIME)
         self._uploading: set[int] = set()
         self._me = credentials.index
         self._slots = [asyncio.Semaphore(CALLS_PER_MEMBER) for _ in credentials.roster.members]
+        self._credit = [_Credit() for _ in credentials.roster.members]
+
+    def handlers(self) -> dict[str, Any]:
+        """The service's methods. A request that does not parse is an empty one: its sender is refused by name."""
+        answer = rpc.SubmitReply.SerializeToString
+        return {
+            "Submit": grpc.unary_unary_rpc_method_handler(self.Submit, _parsing(rpc.SubmitRequest), answer),
+            "Upload": grpc.stream_unary_rpc_method_handler(self.Upload, _parsing(rpc.UploadPart), answer),
+            "Fetch": grpc.unary_stream_rpc_method_handler(
+                self.Fetch, _parsing(rpc.FetchRequest), rpc.Chunk.SerializeToString
+            ),
+        }
 
     async def Submit(self, request: rpc.SubmitRequest, context: Any) -> rpc.SubmitReply:
         """One frame."""
@@ -72,9 +91,8 @@ class Endpoint(rpc.SessionServicer):
     async def _upload(self, member: int, parts: AsyncIterator[rpc.UploadPart]) -> bytes:
         self._uploading.add(member)
         try:
-            first = await _within(parts)
-            async with self._uploads:
-                return await self._coordinator.upload(member, first.frame if first is not None else b"", _data(parts))
+            first = await _first(parts)
+            return await self._coordinator.upload(member, first.frame if first is not None else b"", _data(parts))
         finally:
             self._uploading.discard(member)
 
@@ -112,20 +130,46 @@ class Endpoint(rpc.SessionServicer):
         if self._slots[member].locked():
             work.close()
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CALLS_PER_MEMBER} calls at a time")
-        try:
-            async with self._slots[member]:
+        async with self._slots[member]:
+            if not self._credit[member].is_left():
+                work.close()
+                await asyncio.sleep(RETRY_SECONDS)
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many refused messages; ask again later")
+            try:
                 return await work
-        except (ProtocolViolation, MalformedMessage) as error:
-            _log.warning("refused %s: %s", self._roster.name(member), error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except BadInput as error:
-            _log.error("%s", error)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this cannot be stored now")
-        except SecaggError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except Exception:  # noqa: BLE001 (whatever it is, the caller learns only that it was not refused)
-            _log.exception("a call of %s failed", self._roster.name(member))
-            await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its operator's log says why")
+            except (ProtocolViolation, MalformedMessage) as error:
+                self._credit[member].spend()
+                _log.warning("refused %s: %s", self._roster.name(member), error)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            except NotNow as error:
+                _log.info("%s has to come again: %s", self._roster.name(member), error.problem)
+                await context.abort(grpc.StatusCode.UNAVAILABLE, error.problem)
+            except BadInput as error:
+                _log.error("%s", error)
+                problem = "its disk is full, or does not take what it is given; its operator has to see to that"
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
+            except SecaggError as error:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            except Exception:  # noqa: BLE001 (whatever it is, the caller learns only that it was not refused)
+                _log.exception("a call of %s failed", self._roster.name(member))
+                await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its operator's log says why")
+
+
+class _Credit:
+    """How many refused messages one member has left: some at once, then one in a while."""
+
+    def __init__(self) -> None:
+        self._left = float(REFUSALS_AT_ONCE)
+        self._counted = time.monotonic()
+
+    def is_left(self) -> bool:
+        now = time.monotonic()
+        self._left = min(REFUSALS_AT_ONCE, self._left + (now - self._counted) / REFUSAL_SECONDS)
+        self._counted = now
+        return self._left >= 1
+
+    def spend(self) -> None:
+        self._left -= 1
 
 
 class Health(health_aio.HealthServicer):
@@ -136,19 +180,36 @@ class Health(health_aio.HealthServicer):
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
 
 
+def _parsing(message: Any) -> Callable[[bytes], Any]:
+    def parse(data: bytes) -> Any:
+        try:
+            return message.FromString(data)
+        except DecodeError:
+            return message()
+
+    return parse
+
+
+async def _first(parts: AsyncIterator[rpc.UploadPart]) -> rpc.UploadPart | None:
+    """The part with the frame. Raises NotNow when the caller is silent for too long."""
+    try:
+        return await asyncio.wait_for(anext(parts, None), SILENT_SECONDS)
+    except TimeoutError:
+        raise NotNow(f"nothing came for {SILENT_SECONDS:.0f} s") from None
+
+
 async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
-    while (part := await _within(parts)) is not None:
+    async for part in parts:
         if part.WhichOneof("part") != "data" or not 0 < len(part.data) <= CHUNK_BYTES:
             raise MalformedMessage("UploadPart", f"only data of 1 to {CHUNK_BYTES} bytes may follow the frame")
         yield part.data
 
 
-async def _within(parts: AsyncIterator[rpc.UploadPart]) -> rpc.UploadPart | None:
-    """The next part, None after the last. Raises MalformedMessage when the caller is silent for too long."""
-    try:
-        return await asyncio.wait_for(anext(parts, None), CALL_SECONDS)
-    except TimeoutError:
-        raise MalformedMessage("UploadPart", f"nothing came for {CALL_SECONDS:.0f} s") from None
+def _allow_many_files() -> None:
+    """Let this process have as many connections and files as it may: the usual soft limit is a thousand."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def serve(credentials: Credentials, coordinator: Coordinator, listen: str) -> tuple[grpc.aio.Server, str]:
@@ -156,9 +217,15 @@ async def serve(credentials: Credentials, coordinator: Coordinator, listen: str)
     host, _, wanted = listen.rpartition(":")
     if not host or not wanted.isdigit() or int(wanted) > 65_535:
         raise BadInput(f"{listen!r} is no address to listen on", remedy="write HOST:PORT")
-    options = [*KEEPALIVE, ("grpc.so_reuseport", 0)]  # a port that another process has is refused, not shared
+    _allow_many_files()
+    options = [
+        *KEEPALIVE,
+        ("grpc.so_reuseport", 0),  # a port that another process has is refused, not shared
+        ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
+    ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=16 * len(credentials.roster.members) + 16)
-    rpc.add_SessionServicer_to_server(Endpoint(credentials, coordinator), server)
+    handlers = Endpoint(credentials, coordinator).handlers()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
     health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     await health.set("", health_pb2.HealthCheckResponse.SERVING)

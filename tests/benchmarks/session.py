@@ -122,6 +122,8 @@ class _Stage:
 class _Wire:
     """One client's connection: stops its clock while others work, and counts what it sends."""
 
+    patience = 0.0
+
     def __init__(self, stage: _Stage, member: int) -> None:
         self._stage, self._member = stage, member
         self._step = ""

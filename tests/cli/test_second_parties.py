@@ -92,10 +92,10 @@ def test_another_role_is_refused(secagg: Command, consortium: Path, role: str, n
 def test_second_party_that_finds_no_server_says_so(
     secagg: Command, consortium: Path, protection: str, role: str
 ) -> None:
-    """Without a server a second party exits with 2 and one line."""
+    """Without a server a second party exits with 75 and one line."""
     planned(consortium, protection)
     said = run_second(secagg, consortium, role, SECONDS[role][0])
-    assert said.code == 2
+    assert said.code == 75
     assert "cannot reach the server" in said.complaint
 
 

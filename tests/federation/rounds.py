@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, SecaggError, ServerAway, SessionAborted
+from secagg.errors import NotNow, SecaggError, ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
 from secagg.parties import LocalRecords, SessionSetup
@@ -176,7 +176,7 @@ class Play:
         return (await second.run(Wire(self, member)))[-1]
 
     async def call(self, make: Callable[[FederationServer], Awaitable[T]]) -> T:
-        """Ask the server as the transport would: again when it was away, and refusals end the session."""
+        """Ask the server as the transport would: again when it was away; a refusal ends nothing."""
         while True:
             server = self.server
             if server is None:
@@ -190,7 +190,7 @@ class Play:
                 if not call.cancelled():
                     raise
             except SecaggError as error:
-                raise SessionAborted(f"the server refused: {error}") from None
+                raise ServerAway(0, said=str(error)) from None
             finally:
                 self._calls.discard(call)
                 if self._is_due():
@@ -203,6 +203,8 @@ class Gone(Exception):
 
 class Wire:
     """One party's connection to the server, or to an aggregator."""
+
+    patience = 0.05
 
     def __init__(self, play: Play, member: int, receiver: int = SERVER_INDEX) -> None:
         self._play = play
@@ -230,10 +232,10 @@ class Wire:
         while True:
             try:
                 return await self._play.seconds[self._receiver].upload(self._member, frame, _parts(content))
-            except BadInput:
+            except NotNow:
                 await asyncio.sleep(0.001)
             except SecaggError as error:
-                raise SessionAborted(f"the aggregator refused: {error}") from None
+                raise ServerAway(0, said=str(error)) from None
 
     async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""

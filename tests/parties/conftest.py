@@ -37,3 +37,9 @@ def over(finished: Stage, tmp_path: Path) -> Stage:
     """A copy of the finished session, to be damaged."""
     shutil.copytree(finished.folder, tmp_path / "copy")
     return replace(finished, folder=tmp_path / "copy")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask again soon."""
+    monkeypatch.setattr("secagg.parties.hearing._AGAIN_SECONDS", 0.01)

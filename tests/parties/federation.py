@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.encoding import Integers
-from secagg.errors import BadInput, SecaggError, ServerAway, SessionAborted
+from secagg.errors import NotNow, SecaggError, ServerAway
 from secagg.parties import (
     AggregatorWork,
     Hooks,
@@ -84,7 +84,7 @@ class Host:
                 self.is_over = True
 
     async def call(self, make: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Ask the party as the transport would: again when it died, and refusals end the session."""
+        """Ask the party as the transport would: again when it died; a refusal ends nothing, and is not waited out."""
         while True:
             while self.session is None and not self._federation.is_stopped and not self.is_gone:
                 if self.is_over:
@@ -103,12 +103,12 @@ class Host:
             except asyncio.CancelledError:
                 if not call.cancelled():
                     raise
-            except BadInput:
+            except NotNow as error:
                 if self._member == SERVER_INDEX or self.is_over:
-                    raise ServerAway(0) from None
+                    raise ServerAway(0, said=error.problem) from None
                 await asyncio.sleep(0.001)  # an aggregator whose collection has not begun is asked again
             except SecaggError as error:
-                raise SessionAborted(f"the server refused: {error}") from None
+                raise ServerAway(0, said=str(error)) from None
             finally:
                 self._calls.discard(call)
 
@@ -321,6 +321,8 @@ class Left(Exception):
 
 class Wire:
     """One party's connection to the server or an aggregator, in memory; what goes over it the federation keeps."""
+
+    patience = 0.05
 
     def __init__(
         self, federation: Federation, member: int, leaves: str | None = None, receiver: int = SERVER_INDEX

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,8 +53,8 @@ class Processes:
         """A party's transcript."""
         return self.session(name) / FILE_NAME
 
-    def start(self, name: str, *more: str) -> None:
-        """Start a member's process, or start it again; `more` are options."""
+    def command(self, name: str, *more: str) -> list[str]:
+        """The words of a member's command; `more` are options."""
         home = self.folder / name
         arguments = ["--plan", self.folder / "plan.json", "--state", home / "state", "--tls", home, *more]
         role = self.roster.role(self.roster.index(name))
@@ -66,16 +67,23 @@ class Processes:
             arguments += [word for each in self.aggregators.items() for word in ("--aggregator", "=".join(each))]
         if role == "aggregator":
             arguments += ["--listen", self.aggregators.get(name, "127.0.0.1:0")]
-        with (home / "said.txt").open("ab") as said:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "secagg", role, *map(str, arguments)], stdout=said, stderr=said, umask=0
-            )
-        if name == SERVER and self.address.endswith(":0"):
-            self.address = self._listens(name)
-        if role == "aggregator" and name not in self.aggregators:
-            self.aggregators[name] = self._listens(name)
+        return [role, *map(str, arguments)]
 
-    def _listens(self, name: str) -> str:
+    def start(self, name: str, *more: str) -> None:
+        """Start a member's process, or start it again; `more` are options."""
+        with (self.folder / name / "said.txt").open("ab") as said:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "secagg", *self.command(name, *more)], stdout=said, stderr=said, umask=0
+            )
+        role = self.roster.role(self.roster.index(name))
+        if name == SERVER and self.address.endswith(":0"):
+            self.address = self.listens(name)
+        if role == "aggregator" and name not in self.aggregators:
+            self.aggregators[name] = self.listens(name)
+
+    def listens(self, name: str) -> str:
+        """Where a party listens, once it does."""
+
         def is_there() -> bool:
             return (self.session(name) / "address").exists()
 
@@ -114,10 +122,11 @@ class Processes:
         """What all processes said."""
         return "\n".join(f"{name}: {(self.folder / name / 'said.txt').read_text()}" for name in self.running)
 
-    def expected(self) -> Integers:
-        """The exact sum of all members' records."""
+    def expected(self, names: Iterable[str] | None = None) -> Integers:
+        """The exact sum of these members' records; of all members' by default."""
         setup = SessionSetup.of(self.plan, self.roster)
-        records = [read_records(setup, str(self.folder / name / "records.npz")) for name in self.names]
+        names = self.names if names is None else names
+        records = [read_records(setup, str(self.folder / name / "records.npz")) for name in names]
         return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()) for each in records], axis=0))
 
     def opened(self) -> Integers:
@@ -138,24 +147,7 @@ def processes(folder: Path, dimension: int = 40, protection: str = "masked") -> 
 
     Nobody runs yet, all are gone at the end.
     """
-    names, role = ("a", "b", "c"), protection_named(protection).second_role
-    roles = {SERVER: "server", **dict.fromkeys(names, "client"), **dict.fromkeys(SECONDS.get(role, ()), role)}
-    create_authority(folder / "ca", "processes")
-    roster = issue(folder / "ca", [create_request(folder / name, name, each) for name, each in roles.items()])
-    for name in roles:
-        shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
-    data = PublicData("features", (dimension,), ("no", "yes"), None, None)
-    choices = PlanChoices(
-        radius=1.0, max_records=64, dropouts=0, protection=protection, join_seconds=60, step_seconds=60
-    )
-    plan = make_plan(data, roster, choices, OperatingSystem())
-    write_plan(plan, folder / "plan.json")
-    for number, name in enumerate(names):
-        generator = np.random.default_rng(number)
-        features = generator.uniform(-0.9, 0.9, size=(30, dimension)) / np.sqrt(dimension)
-        np.savez(folder / name / "records.npz", features=features, labels=np.arange(30) % 2)
-        (folder / name / "policy.toml").write_text(Policy.accepting(plan, name).to_toml())
-    cast = Processes(folder, names, roster, plan)
+    cast = enrolled(folder, ("a", "b", "c"), dimension, protection)
     try:
         yield cast
     finally:
@@ -163,3 +155,25 @@ def processes(folder: Path, dimension: int = 40, protection: str = "masked") -> 
             if process.poll() is None:
                 process.kill()
             process.wait()
+
+
+def enrolled(folder: Path, names: tuple[str, ...], dimension: int, protection: str, **choices: Any) -> Processes:
+    """The folders of a federation of these clients, with keys, plan, policies and data."""
+    role = protection_named(protection).second_role
+    roles = {SERVER: "server", **dict.fromkeys(names, "client"), **dict.fromkeys(SECONDS.get(role, ()), role)}
+    create_authority(folder / "ca", "processes")
+    roster = issue(folder / "ca", [create_request(folder / name, name, each) for name, each in roles.items()])
+    for name in roles:
+        shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
+    data = PublicData("features", (dimension,), ("no", "yes"), None, None)
+    fixed: dict[str, Any] = {"dropouts": 0, "join_seconds": 60, "step_seconds": 60, **choices}
+    plan = make_plan(
+        data, roster, PlanChoices(radius=1.0, max_records=64, protection=protection, **fixed), OperatingSystem()
+    )
+    write_plan(plan, folder / "plan.json")
+    for number, name in enumerate(names):
+        generator = np.random.default_rng(number)
+        features = generator.uniform(-0.9, 0.9, size=(30, dimension)) / np.sqrt(dimension)
+        np.savez(folder / name / "records.npz", features=features, labels=np.arange(30) % 2)
+        (folder / name / "policy.toml").write_text(Policy.accepting(plan, name).to_toml())
+    return Processes(folder, names, roster, plan)

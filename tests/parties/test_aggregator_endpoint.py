@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SessionAborted
 from secagg.federation import FederationSecond
 from secagg.parties import AggregatorWork
 from secagg.protection.sharing.client import begin_client
@@ -232,10 +232,10 @@ async def test_uploads_before_the_start_are_asked_to_come_again(tmp_path: Path) 
     frame = sign_frame(stage.keys[ME], body)
     with closing(FusedJournal(stage.transcript(FIRST), Fuse())) as journal:
         work = federation.new_work(FIRST, journal)
-        with pytest.raises(BadInput, match="not take uploads of this session yet"):
+        with pytest.raises(NotNow, match="not take uploads of this session yet"):
             await work.upload(ME, frame, parts_of(b""))
     second = FederationSecond(stage.setup, federation.me(FIRST), tmp_path / "state", lambda text: None)
-    with pytest.raises(BadInput, match="not take uploads of this session yet"):
+    with pytest.raises(NotNow, match="not take uploads of this session yet"):
         await second.upload(ME, frame, parts_of(b""))
     with pytest.raises(ProtocolViolation, match="client-2"):
         await second.submit(ME, frame)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, ServerAway, SessionAborted
 from secagg.parties import ServerSession
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, UploadHeader
 from secagg.transcript import NOT_SEEN, Journal, make_body, peek, read_transcript, sign_frame
@@ -192,7 +192,8 @@ async def test_upload_of_another_length_is_refused(tmp_path: Path) -> None:
     stage.vectors[3] = stage.vectors[3][:-1]
     ending = await Federation(stage).run()
     assert ending.server.members == (1, 2, 4)
-    assert isinstance(ending.clients[3], SessionAborted)
+    assert isinstance(ending.clients[3], ServerAway)
+    assert "announces 52 bytes" in ending.clients[3].said
     assert isinstance(ending.clients[1], Outcome)
 
 
@@ -205,10 +206,12 @@ async def test_upload_without_a_frame_is_refused(fresh: Any) -> None:
 
 
 async def test_questions_about_another_plan_are_refused(fresh: Any) -> None:
-    """Whoever asks for a step of another plan is told so."""
-    _, server = fresh
-    with pytest.raises(ProtocolViolation, match="another session or plan"):
-        await server.fetch(1, bytes(32), "Directory", 0.0)
+    """Whoever asks for a step of another plan is told so, with the digests of both, and may ask again."""
+    stage, server = fresh
+    with pytest.raises(NotNow, match="another plan, or another server") as refusal:
+        await server.fetch(1, bytes([7]) * 32, "Directory", 0.0)
+    assert stage.setup.plan.digest.hex()[:16] in refusal.value.problem
+    assert "0707070707070707" in refusal.value.problem
 
 
 async def test_nothing_is_due_before_its_time(fresh: Any) -> None:

@@ -1,4 +1,4 @@
-"""A server that breaks the protocol around the frames: every client refuses, leaves, and never answers again."""
+"""A server that breaks the protocol in what it signs: clients leave for good. What it did not sign ends nothing."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from secagg.errors import SessionAborted
+from secagg.errors import ServerAway, SessionAborted
+from secagg.parties.verification import verify_transcript
 from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Outcome
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
@@ -79,47 +80,104 @@ async def leaves_for(stage: Stage, lie: Callable[[bytes], bytes]) -> str:
     return reason
 
 
-@pytest.mark.parametrize("step", [*SERVER_STEPS, "Receipt"])
-async def test_frame_signed_by_another_is_refused(tmp_path: Path, step: str) -> None:
-    """A frame of the server that a client signed is refused at every step."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    reason = await leaves_for(stage, at(step, lambda body: sign_frame(stage.keys[1], body)))
-    assert "not signed by its identity" in reason
+def first(times: int, lie: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """A lie that gives way to the truth after so many tellings."""
+    told: list[bytes] = []
+
+    def tell(frame: bytes) -> bytes:
+        said = lie(frame)
+        if said == frame or len(told) == times:
+            return frame
+        told.append(said)
+        return said
+
+    return tell
+
+
+async def outlasts(stage: Stage, lie: Callable[[bytes], bytes]) -> None:
+    """Run a session in which ME hears a lie twice and then the truth; check that nothing came of the lie."""
+    heard: list[bytes] = []
+
+    def tell(frame: bytes) -> bytes:
+        if (said := lie(frame)) != frame:
+            heard.append(said)
+        return said
+
+    federation = Lied(stage, first(2, tell))
+    ending = await federation.run()
+    assert len(heard) >= 2
+    assert ending.server.members == (1, 2, 3, 4)
+    assert ending.clients[ME] == ending.server
+    assert [key for key, frames in federation.sent.items() if len(frames) != 1] == []
+    assert {record.content for record in read_transcript(stage.transcript(ME))}.isdisjoint(heard)
+    assert "aggregate_sha256" in verify_transcript(stage.transcript(ME))
 
 
 @pytest.mark.parametrize("step", [*SERVER_STEPS, "Receipt"])
-async def test_frame_of_an_earlier_session_is_refused(tmp_path: Path, step: str) -> None:
-    """The frames of an earlier session of the same members are refused at every step."""
-    first = make_stage(tmp_path, clients=4, dropouts=1)
-    await Federation(first).run()
-    records = read_transcript(first.transcript(ME))
+async def test_frame_signed_by_another_is_not_heard(tmp_path: Path, step: str) -> None:
+    """A frame of the server that a client signed is asked for again at every step, and the session goes on."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(stage, at(step, lambda body: sign_frame(stage.keys[1], body)))
+
+
+@pytest.mark.parametrize("step", [*SERVER_STEPS, "Receipt"])
+async def test_frame_of_an_earlier_session_is_not_heard(tmp_path: Path, step: str) -> None:
+    """The frames of an earlier session of the same members say nothing at any step."""
+    earlier = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await Federation(earlier).run()
+    records = read_transcript(earlier.transcript(ME))
     old = {peek(record.content).step: record.content for record in records if record.kind == "received"}
-    reason = await leaves_for(first.again(), at(step, lambda body: old[body.step]))
-    assert "another session or plan" in reason
+    await outlasts(earlier.again(), at(step, lambda body: old[body.step]))
 
 
 @pytest.mark.parametrize("step", SERVER_STEPS)
-async def test_frame_for_another_member_is_refused(tmp_path: Path, step: str) -> None:
-    """A frame that the server addressed to another client is refused."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    reason = await leaves_for(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, receiver=1))))
-    assert "addressed to another member" in reason
+async def test_frame_for_another_member_is_not_heard(tmp_path: Path, step: str) -> None:
+    """A frame that the server addressed to another client says nothing to this one."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, receiver=1))))
 
 
 @pytest.mark.parametrize("step", SERVER_STEPS)
-async def test_message_of_another_step_is_refused(tmp_path: Path, step: str) -> None:
-    """The server cannot answer one step with the message of another."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    reason = await leaves_for(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, step="Receipt"))))
-    assert f"{step} is awaited" in reason
+async def test_message_of_another_step_is_not_heard(tmp_path: Path, step: str) -> None:
+    """A message of another step, which anyone who carries frames can replay, is no answer to this one."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, step="Receipt"))))
 
 
 @pytest.mark.parametrize("step", SERVER_STEPS)
-async def test_bytes_that_are_no_frame_are_refused(tmp_path: Path, step: str) -> None:
-    """Bytes that do not parse end the session of whoever hears them, and are not in its transcript."""
+@pytest.mark.parametrize("bytes_", [b"\xff\xff\xff", b"\0"], ids=["garbage", "a zero"])
+async def test_bytes_that_are_no_frame_are_not_heard(tmp_path: Path, step: str, bytes_: bytes) -> None:
+    """Bytes that do not parse are nobody's word."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(stage, at(step, lambda body: bytes_))
+
+
+@pytest.mark.parametrize("step", SERVER_STEPS)
+async def test_lies_without_end_keep_the_session(tmp_path: Path, step: str) -> None:
+    """A member that hears nothing signed gives up for now, with its state kept, and goes on when the truth comes."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    lying = Lied(stage, at(step, lambda body: sign_frame(stage.keys[1], body)))
+
+    class Giving(Federation):
+        async def client(self, member: int, leaves: str | None = None) -> Any:
+            if member == ME:
+                lying.hosts = self.hosts
+                with pytest.raises(ServerAway, match="not signed by its identity"):
+                    await lying.client(ME)
+                assert all(record.kind != "aborted" for record in read_transcript(stage.transcript(ME)))
+            return await super().client(member, leaves)
+
+    ending = await Giving(stage).run()
+    assert ending.server.members == (1, 2, 3, 4)
+    assert ending.clients[ME] == ending.server
+
+
+@pytest.mark.parametrize("step", SERVER_STEPS)
+async def test_nonsense_that_the_server_signed_ends_the_session(tmp_path: Path, step: str) -> None:
+    """What the server did sign for this step, and cannot be, makes a client leave for good."""
     stage = make_stage(tmp_path, clients=4, dropouts=1)
-    assert "malformed" in await leaves_for(stage, at(step, lambda body: b"\xff\xff\xff"))
-    assert all(record.content != b"\xff\xff\xff" for record in read_transcript(stage.transcript(ME)))
+    lie = at(step, lambda body: sign_frame(stage.keys[0], replace(body, payload=b"\xff\xff\xff")))
+    assert "malformed" in await leaves_for(stage, lie)
 
 
 async def test_receipt_for_another_transcript_is_refused(tmp_path: Path) -> None:
@@ -175,7 +233,7 @@ async def test_second_survivor_set_after_a_restart_is_refused(tmp_path: Path) ->
 
     with FusedJournal(stage.transcript(ME), Fuse()) as journal:
         again = Federation(stage)
-        with pytest.raises(SessionAborted, match="Quorum is awaited"):
+        with pytest.raises(ServerAway, match="Quorum is awaited"):
             await again.new_client(ME, journal).run(Second(again, ME))
     assert {frame for frame in heard if peek(frame).step == "Endorsement"} == federation.sent[ME, "Endorsement"]
 

@@ -121,12 +121,17 @@ async def test_second_party_that_never_comes_is_named(tmp_path: Path, protection
 
 
 async def test_member_that_comes_too_late_is_told(tmp_path: Path) -> None:
-    """A client that comes when the aggregators have closed learns that it was too late, and is in no sum."""
+    """A client that comes when the aggregators have closed is told by the server, signed, and is in no sum."""
     stage = make_stage(tmp_path, clients=4, protection="shared", dropouts=1)
+    check_sum(stage, await Federation(stage).run(absent=(2,)), (1, 3, 4))
     federation = Federation(stage)
-    check_sum(stage, await federation.run(absent=(2,)), (1, 3, 4))
-    with pytest.raises(SessionAborted, match="too late"):
+    for member in (SERVER, *stage.setup.context.seconds):
+        await federation.hosts[member].live()
+    with pytest.raises(SessionAborted, match="client-2 answered too late"):
         await federation.client(2)
+    federation.close()
+    assert "too late" in verify_transcript(stage.transcript(2))["session"]
+    assert verify_transcript(stage.transcript(SERVER))["members"] == ["client-1", "client-3", "client-4"]
 
 
 @pytest.mark.parametrize(("protection", "seconds"), TOGETHER)

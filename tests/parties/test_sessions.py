@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg.errors import SessionAborted
+from secagg.errors import SessionAborted, TranscriptInvalid
 from secagg.parties.verification import verify_transcript
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import Abort, Outcome
+from secagg.transcript import peek, read_transcript
 from tests.parties.federation import Federation, Left
 from tests.parties.stage import Stage, make_stage
 
@@ -85,14 +86,58 @@ async def test_member_that_never_joins_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_member_that_comes_too_late_is_told(tmp_path: Path) -> None:
-    """A client that joins after the session is over learns that it was too late, and nothing of its vector leaves."""
+    """A client that joins after the session is over has the server's signed word for it, the same each time.
+
+    Nothing of its vector leaves, and both transcripts verify with that word.
+    """
     stage = make_stage(tmp_path, clients=4, dropouts=1)
-    federation = Federation(stage)
-    ending = await federation.run(absent=(2,))
+    ending = await Federation(stage).run(absent=(2,))
     assert ending.server.members == (1, 3, 4)
-    with pytest.raises(SessionAborted, match="too late"):
+    federation = Federation(stage)
+    await federation.serve()
+    with pytest.raises(SessionAborted, match="client-2 answered too late for the step Directory"):
         await federation.client(2)
+    federation.close()
     assert not federation.uploaded[2, 0]
+    words = [peek(record.content) for record in read_transcript(stage.transcript(2)) if record.kind == "received"]
+    assert [(word.step, word.sender, word.receiver) for word in words] == [("Abort", 0, 2)]
+    assert "too late" in verify_transcript(stage.transcript(2))["session"]
+    assert verify_transcript(stage.transcript(0))["members"] == ["client-1", "client-3", "client-4"]
+    again = Federation(stage)
+    await again.serve()
+    before = stage.transcript(0).read_bytes()
+    frame = await again.call(2, lambda server: server.fetch(2, stage.setup.context.plan, "Directory", 0.0))
+    assert peek(frame) == words[0]
+    assert stage.transcript(0).read_bytes() == before
+    again.close()
+
+
+@pytest.mark.parametrize("step", STEPS[1:3])
+async def test_member_that_misses_a_step_is_told(tmp_path: Path, step: str) -> None:
+    """A client that joined, vanished and came back too late is told so by a signed frame; all transcripts verify."""
+    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    ending = await Federation(stage).run(leaving={3: step})
+    assert isinstance(ending.clients[3], Left)
+    federation = Federation(stage)
+    await federation.serve()
+    with pytest.raises(SessionAborted, match="client-3 answered too late"):
+        await federation.client(3)
+    federation.close()
+    assert "too late" in verify_transcript(stage.transcript(3))["session"]
+    assert verify_transcript(stage.transcript(0))["aggregate_sha256"] == ending.server.aggregate_sha256.hex()
+
+
+async def test_false_word_that_a_member_was_late_is_found(stage: Stage) -> None:
+    """A server's transcript in which it leaves out a member of the sum does not verify."""
+    await Federation(stage).run()
+    federation = Federation(stage)
+    await federation.serve()
+    session = federation.server
+    assert session is not None
+    session._send(2, Abort("client-2 answered too late for the step Outcome"))
+    federation.close()
+    with pytest.raises(TranscriptInvalid, match="came too late, which the session goes on with"):
+        verify_transcript(stage.transcript(0))
 
 
 async def test_nothing_secret_stays_when_the_session_is_over(stage: Stage) -> None:

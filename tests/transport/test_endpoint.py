@@ -1,18 +1,29 @@
 """The endpoint over real gRPC on this machine: who is let in, what is bounded, how failures reach the caller."""
 
+import asyncio
+import resource
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, ServerAway, SessionAborted
+from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, ServerAway, SessionAborted
 from secagg.transport import Credentials, Link, read_credentials, serve
-from secagg.transport.limits import CHUNK_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES
+from secagg.transport.limits import (
+    CALLS_PER_MEMBER,
+    CHUNK_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_MESSAGE_BYTES,
+    REFUSAL_SECONDS,
+    REFUSALS_AT_ONCE,
+)
 from secagg.wire import rpc
 from tests.transport.consortium import SERVER, Remembering, certify, enrol
 
@@ -102,10 +113,10 @@ async def test_oversized_message(consortium: Path, address: str, coordinator: Re
 
 
 async def test_endless_frame_of_the_server(consortium: Path, address: str, coordinator: Remembering) -> None:
-    """A client stops reading a frame that is longer than any frame can be."""
+    """A client stops reading a frame that is longer than any frame can be, and has heard nothing."""
     coordinator.frame = bytes(MAX_FRAME_BYTES + 1)
-    async with Link(read_credentials(consortium / "alice"), address, PATIENCE) as link:
-        with pytest.raises(SessionAborted, match="more than"):
+    async with Link(read_credentials(consortium / "alice"), address, 0.0) as link:
+        with pytest.raises(ServerAway, match="more than"):
             await link.fetch(bytes(32), "Outcome", 5)
 
 
@@ -119,20 +130,209 @@ async def test_nothing_due_in_time(consortium: Path, address: str, coordinator: 
     assert coordinator.asked == [(1, bytes(32), "Outcome")]
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [ProtocolViolation("bob", "lies"), MalformedMessage("Frame", "torn"), SessionAborted("too few")],
-)
-async def test_refusal_reaches_the_client(
+REFUSALS = [
+    ProtocolViolation("bob", "lies"),
+    MalformedMessage("Frame", "torn"),
+    SessionAborted("too few"),
+    NotNow("another plan"),
+    BadInput("full"),
+    RuntimeError("bug"),
+]
+
+
+@pytest.mark.parametrize("failure", REFUSALS, ids=lambda failure: type(failure).__name__)
+async def test_refusal_ends_nothing(
     consortium: Path, address: str, coordinator: Remembering, failure: Exception
 ) -> None:
-    """What the coordinator refuses ends the client's session with the coordinator's line."""
-    coordinator.failures = [failure]
+    """Whatever the coordinator refuses a frame with, the same frame is sent again, and taken when it may be."""
+    coordinator.failures = [failure] * 3
     async with Link(read_credentials(consortium / "bob"), address, PATIENCE) as link:
-        with pytest.raises(SessionAborted) as error:
+        await link.submit(b"x")
+    assert coordinator.submitted == [(2, b"x")]
+
+
+@pytest.mark.parametrize("failure", REFUSALS[:4], ids=lambda failure: type(failure).__name__)
+async def test_refusal_that_stays_is_told(
+    consortium: Path, address: str, coordinator: Remembering, failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal that does not end is told at once and at the end, with the coordinator's words, as no end at all."""
+    coordinator.failures = [failure] * 1000
+    words = failure.problem if isinstance(failure, NotNow) else str(failure)
+    async with Link(read_credentials(consortium / "bob"), address, 0.05) as link:
+        with pytest.raises(ServerAway) as error:
             await link.submit(b"x")
-    assert str(failure) in error.value.reason
+    assert words in error.value.said
+    assert error.value.exit_code == 75
+    told = [record.getMessage() for record in caplog.records if record.name == "secagg.link"]
+    assert len(told) == 1
+    assert words in told[0]
     assert coordinator.submitted == []
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+async def test_every_status_is_asked_again(consortium: Path, code: grpc.StatusCode) -> None:
+    """No status of gRPC ends anything: with each of them the same call is made again."""
+    answers = [code, grpc.StatusCode.OK]
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        if (next_ := answers.pop(0)) is not grpc.StatusCode.OK:
+            await context.abort(next_, "\x1b[31mno\n")
+        return rpc.SubmitReply(frame=request[-1:]).SerializeToString()
+
+    server = grpc.aio.server()
+    handlers = {"Submit": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("secagg.v1.Session", handlers),))
+    port = server.add_secure_port("127.0.0.1:0", read_credentials(consortium / SERVER).for_server())
+    await server.start()
+    async with Link(read_credentials(consortium / "alice"), f"127.0.0.1:{port}", PATIENCE) as link:
+        assert await link.submit(b"x") == b"x"
+    await server.stop(None)
+    assert answers == []
+
+
+async def test_answer_that_does_not_parse_is_asked_again(consortium: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes that are no message of the service are no answer, to a call or in a stream."""
+    replies = [b"\xff\xff", rpc.SubmitReply(frame=b"y").SerializeToString()]
+    chunks = [b"\xff\xff", rpc.Chunk(data=b"z").SerializeToString()]
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        return replies.pop(0)
+
+    async def tell(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield chunks.pop(0)
+
+    server = grpc.aio.server()
+    handlers = {
+        "Submit": grpc.unary_unary_rpc_method_handler(answer),
+        "Fetch": grpc.unary_stream_rpc_method_handler(tell),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("secagg.v1.Session", handlers),))
+    port = server.add_secure_port("127.0.0.1:0", read_credentials(consortium / SERVER).for_server())
+    await server.start()
+    async with Link(read_credentials(consortium / "alice"), f"127.0.0.1:{port}", PATIENCE) as link:
+        assert await link.submit(b"x") == b"y"
+        assert await link.fetch(bytes(32), "Inbox", 5) == b"z"
+    await server.stop(None)
+
+
+async def test_patience_begins_with_the_first_failure(
+    consortium: Path, address: str, coordinator: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long question that fails at its end is asked again, however little patience it would have left."""
+    now = [1000.0]
+    monkeypatch.setattr("secagg.transport.client.time", SimpleNamespace(monotonic=lambda: now[0]))
+    waited: list[float] = []
+
+    async def fetch(member: int, plan: bytes, step: str, patience: float) -> bytes:
+        now[0] += 14.0
+        waited.append(patience)
+        if len(waited) < 3:
+            raise NotNow("killed")
+        return b"due"
+
+    monkeypatch.setattr(coordinator, "fetch", fetch)
+    async with Link(read_credentials(consortium / "alice"), address, 15.0) as link:
+        assert await link.fetch(bytes(32), "Inbox", 1000.0) == b"due"
+
+
+async def test_calls_of_one_member_are_limited(consortium: Path, address: str, coordinator: Remembering) -> None:
+    """A member has only so many calls open: one more is refused at once, and nobody else's."""
+    release, arrived = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def submit(member: int, frame: bytes) -> bytes:
+        if member == 1:
+            arrived.release()
+            await release.wait()
+        return b"answer"
+
+    coordinator.submit = submit  # type: ignore[method-assign]
+    async with channel(read_credentials(consortium / "alice"), address) as opened:
+        stub = rpc.SessionStub(opened)
+        held = [asyncio.ensure_future(_code_of(stub, b"x")) for _ in range(CALLS_PER_MEMBER)]
+        for _ in held:
+            await arrived.acquire()
+        assert await _code_of(stub, b"one more") is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert arrived.locked()
+        async with Link(read_credentials(consortium / "bob"), address, PATIENCE) as link:
+            assert await link.submit(b"x") == b"answer"
+        release.set()
+        assert await asyncio.gather(*held) == [grpc.StatusCode.OK] * CALLS_PER_MEMBER
+
+
+async def _code_of(stub: Any, frame: bytes) -> Any:
+    call = stub.Submit(rpc.SubmitRequest(frame=frame))
+    return await call.code()
+
+
+async def test_refused_messages_cost_their_sender(
+    consortium: Path, address: str, coordinator: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many refusals a member's calls are not looked at for a while; those of the others are."""
+    now, asked = [time.monotonic()], [0]
+    monkeypatch.setattr("secagg.transport.server.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("secagg.transport.server.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def submit(member: int, frame: bytes) -> bytes:
+        asked[0] += member == 1
+        if frame == b"bad":
+            raise ProtocolViolation("alice", "did not sign it")
+        return b""
+
+    coordinator.submit = submit  # type: ignore[method-assign]
+    async with channel(read_credentials(consortium / "alice"), address) as opened:
+        stub = rpc.SessionStub(opened)
+        codes = [await _code_of(stub, b"bad") for _ in range(REFUSALS_AT_ONCE + 5)]
+        assert codes == [grpc.StatusCode.INVALID_ARGUMENT] * REFUSALS_AT_ONCE + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 5
+        assert await _code_of(stub, b"good") is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert asked[0] == REFUSALS_AT_ONCE
+        async with Link(read_credentials(consortium / "bob"), address, PATIENCE) as link:
+            await link.submit(b"good")
+        now[0] += REFUSAL_SECONDS
+        assert await _code_of(stub, b"good") is grpc.StatusCode.OK
+        assert await _code_of(stub, b"bad") is grpc.StatusCode.INVALID_ARGUMENT
+        assert await _code_of(stub, b"good") is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("method", ["Submit", "Upload", "Fetch"])
+async def test_request_that_does_not_parse_is_refused_by_name(
+    consortium: Path, address: str, coordinator: Remembering, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bytes that are no request reach the coordinator as an empty one: a refusal of one line, without a traceback."""
+
+    async def refuse(*_: Any) -> bytes:
+        raise MalformedMessage("Frame", "empty")
+
+    coordinator.submit = coordinator.upload = coordinator.fetch = refuse  # type: ignore[assignment,method-assign]
+    async with channel(read_credentials(consortium / "alice"), address) as opened:
+        kind = {"Submit": opened.unary_unary, "Upload": opened.stream_unary, "Fetch": opened.unary_stream}[method]
+        garbage = b"\xff\xff\xff"
+        call = kind(f"/secagg.v1.Session/{method}")(iter([garbage]) if method == "Upload" else garbage)
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert [record.getMessage() for record in caplog.records] == ["refused alice: malformed Frame: empty"]
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+async def test_connection_that_says_nothing_is_closed(consortium: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects and does not complete the handshake is hung up on: it does not keep a connection for nothing."""
+    monkeypatch.setattr("secagg.transport.server.HANDSHAKE_SECONDS", 0.2)
+    server, address = await serve(read_credentials(consortium / SERVER), Remembering(), "127.0.0.1:0")
+    reader, writer = await asyncio.open_connection(*address.split(":"))
+    async with asyncio.timeout(5.0):
+        assert await reader.read() == b""
+    writer.close()
+    await server.stop(None)
+
+
+async def test_server_may_have_as_many_connections_as_the_system_allows(consortium: Path) -> None:
+    """The soft limit of open files is raised to the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard - 1, hard))
+    try:
+        server, _ = await serve(read_credentials(consortium / SERVER), Remembering(), "127.0.0.1:0")
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+        await server.stop(None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_full_disk_of_the_server_is_waited_for(consortium: Path, address: str, coordinator: Remembering) -> None:
@@ -142,10 +342,11 @@ async def test_full_disk_of_the_server_is_waited_for(consortium: Path, address: 
         await link.submit(b"x")
         assert coordinator.submitted == [(2, b"x")]
         coordinator.failures = [BadInput("secret path")] * 100_000
-        link._patience = 0.05
+        link.patience = 0.05
         with pytest.raises(ServerAway) as error:
             await link.submit(b"y")
     assert "secret" not in str(error.value)
+    assert "its disk is full" in error.value.said
 
 
 async def test_internal_fault_does_not_leak(consortium: Path, address: str, coordinator: Remembering) -> None:
@@ -168,7 +369,7 @@ async def test_stranger_of_the_same_authority(consortium: Path, address: str, co
     assert error.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "mallory" in str(error.details())
     async with Link(credentials, address, PATIENCE) as link:
-        with pytest.raises(BadInput, match="refuses this member"):
+        with pytest.raises(ServerAway, match="mallory is not a member of the roster"):
             await link.submit(b"x")
     assert coordinator.submitted == []
 

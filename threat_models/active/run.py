@@ -63,9 +63,12 @@ def malicious_server(progress: Progress = lambda done, total: None) -> Finding:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Refusals are results here, not lines in a log."""
-    log = logging.getLogger("secagg.server")
-    was_disabled, log.disabled = log.disabled, True
+    logs = [logging.getLogger(name) for name in ("secagg.server", "secagg.link")]
+    were_disabled = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
     try:
         yield
     finally:
-        log.disabled = was_disabled
+        for log, was_disabled in zip(logs, were_disabled, strict=True):
+            log.disabled = was_disabled

@@ -19,6 +19,8 @@ from threat_models.active.consortium import Consortium
 
 PATIENCE = 60.0
 """Seconds after which a party that neither ends nor refuses is given up."""
+LINK_PATIENCE = 1.0
+"""Seconds for which a party goes on asking a server that says nothing valid."""
 LISTEN = "127.0.0.1:0"
 
 
@@ -222,18 +224,18 @@ def take_plan(consortium: Consortium, member: int) -> FederationClient:
 
 async def _client(consortium: Consortium, member: int, server: str, aggregators: Mapping[int, str]) -> None:
     client = take_plan(consortium, member)
-    credentials, patience = consortium.credentials(member), float(consortium.plan.step_seconds)
+    credentials = consortium.credentials(member)
     async with AsyncExitStack() as links:
-        link = await links.enter_async_context(Link(credentials, server, patience))
+        link = await links.enter_async_context(Link(credentials, server, LINK_PATIENCE))
         others = {
-            index: await links.enter_async_context(Link(credentials, address, patience, index))
+            index: await links.enter_async_context(Link(credentials, address, LINK_PATIENCE, index))
             for index, address in aggregators.items()
         }
         await client.run(link, others)
 
 
 async def _second(consortium: Consortium, party: FederationSecond, member: int, server: str) -> None:
-    async with Link(consortium.credentials(member), server, float(consortium.plan.step_seconds)) as link:
+    async with Link(consortium.credentials(member), server, LINK_PATIENCE) as link:
         await party.run(link)
 
 

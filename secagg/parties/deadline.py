@@ -1,0 +1,72 @@
+"""Until when a step waits: kept on the disk, so that whoever is restarted does not begin the time anew."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from secagg.errors import BadInput
+from secagg.parties.memory import write_synced
+
+CLOSING_FILE = "closing"
+"""Holds the step that a party waits in, when it closes (seconds of the system's clock), and whether it was put off."""
+LOOK_SECONDS = 1.0
+"""How often a deadline is to be looked at, so that it notices when the process was stopped."""
+_MOST_GRACE = 10.0
+_STOPPED_SECONDS = 2.0
+
+
+class Deadline:
+    """When one step closes. Of several lives of a party the first one sets it.
+
+    A party that was itself away (restarted, or stopped) when its step should have closed could hear nobody: once, it
+    puts the close off, so that those who waited for it are heard. A step takes at most its time, the time in which the
+    party was away, and `slack` seconds: half of them for this, half for those who waited for a place to upload.
+    """
+
+    def __init__(self, folder: Path, step: str, seconds: float, slack: float) -> None:
+        """Begin the step's time, or go on with it. Raises BadInput when the disk refuses."""
+        self._file = folder / CLOSING_FILE
+        self._step = step
+        self._slack = slack
+        self._is_put_off = False
+        now = self._looked = time.monotonic()
+        kept = self._kept()
+        if kept is None:
+            self._closes = now + seconds
+            self._keep()
+        else:
+            closes, self._is_put_off = kept
+            self._closes = now + min(seconds, closes - time.time())
+            self._put_off(now)
+
+    def left(self, waited: float = 0.0) -> float:
+        """Seconds until the step closes, not above 0 when it does; who `waited` for a place has that time on top."""
+        now = time.monotonic()
+        if now > self._looked + LOOK_SECONDS + _STOPPED_SECONDS:
+            self._put_off(now)
+        self._looked = now
+        return self._closes + min(waited, self._slack / 2) - now
+
+    def _put_off(self, now: float) -> None:
+        later = now + min(_MOST_GRACE, self._slack / 2)
+        if not self._is_put_off and self._closes < later:
+            self._closes, self._is_put_off = later, True
+            self._keep()
+
+    def _keep(self) -> None:
+        closes = time.time() + self._closes - time.monotonic()
+        try:
+            write_synced(self._file, f"{self._step} {closes} {int(self._is_put_off)}".encode())
+        except OSError as error:
+            raise BadInput(
+                f"cannot write {self._file} ({error.strerror})", remedy="free the disk and start again"
+            ) from None
+
+    def _kept(self) -> tuple[float, bool] | None:
+        """When this step closes by an earlier life of the party; None in the first one."""
+        try:
+            step, closes, is_put_off = self._file.read_text(encoding="ascii").split()
+            return (float(closes), is_put_off == "1") if step == self._step else None
+        except (OSError, ValueError):
+            return None
