@@ -16,7 +16,8 @@ from methods import read_parameters
 from methods.baselines import BASELINES as UNPROTECTED
 from methods.baselines import Baseline, DpSgd
 from methods.baselines.baseline import ClientData, Linear, Predictor
-from secagg.data.records import BAD, DOMAIN
+from secagg.data import Records
+from secagg.data.records import DOMAIN
 from secagg.errors import BadInput
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
@@ -64,8 +65,7 @@ def _unprotected(
     normalisation = _normalised(settings) or Normalisation.NONE
     grid = Grid(1.0, FINE_LEVELS, settings.centre, normalisation)
     everybody = _in_the_clear(features, grid)
-    counted = everybody.labels != BAD
-    clients = [everybody.take(rows[counted[rows]]) for rows in split(features.dataset, settings)]
+    clients = [everybody.take(rows) for rows in split(features.dataset, settings)]
     clock.lap("quantise")
     start = time.process_time()
     fitted = baseline.fit(clients, len(features.dataset.classes), settings.seed)
@@ -83,7 +83,7 @@ def _unprotected(
         reference=None,
         by_domain=features.by_domain(measure, grid),
         promise=None,
-        bad_records=int((~counted).sum()),
+        bad_records=0,
         federated=None,
         baseline_bytes=fitted.bytes_per_client,
         notes=(
@@ -115,14 +115,18 @@ def _in_the_clear(features: Features, grid: Grid) -> ClientData:
     records = features.dataset.train
     inputs = inputs_of(features.train, grid)
     good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
-    faulty = np.flatnonzero(~good & (records.labels != BAD))
-    if len(faulty):
-        problem = "the feature vector has no direction, or NaN or infinite entries"
-        raise records.origin.refusal(int(faulty[0]), problem, "mend or remove the record")
+    _refuse_faulty(~good, records)
     domains = np.zeros(len(records), dtype=np.int64)
     if DOMAIN in records.columns:
         domains = np.unique(records.columns[DOMAIN], return_inverse=True)[1].astype(np.int64)
     return ClientData(inputs, records.labels, domains)
+
+
+def _refuse_faulty(faulty: NDArray[np.bool_], records: Records) -> None:
+    """Raise BadRecord for the first record that is."""
+    if faulty.any():
+        problem = "the feature vector has no direction, or NaN or infinite entries"
+        raise records.origin.refusal(int(np.argmax(faulty)), problem, "mend or remove the record")
 
 
 def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
@@ -136,6 +140,8 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
     records = quantise(features.train, grid) / grid.levels
     labels = features.dataset.train.labels
     counted = (labels >= 0) & (records != 0).any(axis=1)
+    if math.isinf(settings.epsilon):
+        _refuse_faulty(~counted, features.dataset.train)
     chosen: dict[str, Any] = read_parameters(DP_SGD, asdict(DpSgd()), settings.parameters)
     head, spent = DpSgd(**chosen).fit(
         records[counted],

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from secagg.experiments.summary import Run, student_interval
+from secagg.experiments.summary import Run, not_private, student_interval
 from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, shown_accuracy
 from secagg.experiments.workers import plain
 from secagg.head.evaluation import clopper_pearson
@@ -172,6 +172,7 @@ class Comparison:
                 for row in self.rows
             ],
             "notes": [*self.table.notes, *self.notes],
+            "not_private": list(not_private(self.runs)),
             "runs": [
                 {
                     "settings": plain(run.settings),

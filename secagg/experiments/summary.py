@@ -80,6 +80,11 @@ def notes_of(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for run in runs if run.result for note in run.result["notes"]))
 
 
+def not_private(runs: Sequence[Run]) -> tuple[str, ...]:
+    """What the runs' results hold that was computed without noise although an ε is finite, each once."""
+    return tuple(dict.fromkeys(name for run in runs if run.result for name in run.result["not_private"]))
+
+
 def is_baseline(result: Mapping[str, Any]) -> bool:
     """Whether a result is that of a baseline: there was no sum."""
     return result["aggregate_sha256"] is None

@@ -19,7 +19,7 @@ from secagg.errors import BadInput
 from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.scratch import remove_leftovers
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.experiments.summary import Run, Series, described, notes_of, summarise, varying
+from secagg.experiments.summary import Run, Series, described, not_private, notes_of, summarise, varying
 from secagg.experiments.tables import Table, accuracy_table, csv_of
 from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
 
@@ -43,8 +43,8 @@ class Ran:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken over, where anything was there; then what the runs' own reports note, each once."""
-        said = f"{self.kept} of {len(self.runs)} runs were there already"
-        said += f"; {self.again} made by other code or versions were made again" if self.again else ""
+        said = f"{self.kept} of {len(self.runs)} runs were taken over"
+        said += f"; {self.again} of other code or versions had to run again" if self.again else ""
         return (*([said] if self.kept or self.again else []), *notes_of(self.runs))
 
 
@@ -100,6 +100,7 @@ class SweepResult:
                 for cell in series.cells
             ],
             "notes": list(self.notes),
+            "not_private": list(not_private(self.runs)),
         }
 
     def write(self, out: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.experiments.summary import Cell, Run, is_baseline, summarise
+from secagg.experiments.summary import Cell, Run, is_baseline, not_private, summarise
 from secagg.experiments.workers import plain
 
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -92,7 +92,7 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a table of accuracies must say below itself where an epsilon is finite."""
-    if not any(run.result and run.result["not_private"] for run in runs):
+    if not not_private(runs):
         return ()
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.",)
 

@@ -164,10 +164,10 @@ def test_what_was_taken_over_is_said(secagg: Command, data: Path, tmp_path: Path
     """Two commands may share a folder, and the one that asks for all of their runs repeats none, and says so."""
     arguments = ["sweep", "--dataset", data, "--out", tmp_path / "out", "--seeds", 1, "--workers", 1]
     for clients in (3, 4):
-        assert "were there" not in secagg(*arguments, "--clients", clients).err
+        assert "taken over" not in secagg(*arguments, "--clients", clients).err
     said = secagg(*arguments, "--clients", "3,4,5")
     assert said.code == 0
-    assert "note: 2 of 3 runs were there already\n" in said.err
+    assert "note: 2 of 3 runs were taken over\n" in said.err
 
 
 def worker_of(parent: int) -> int:

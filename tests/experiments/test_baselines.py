@@ -1,7 +1,6 @@
 """Baselines under the roof of `simulate`: the same report, and refusals of what they do not have."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -130,16 +129,23 @@ def test_records_are_normalised_as_a_plan_would(monkeypatch, settings, normalisa
     assert (labels.tolist(), classes) == (LABELS.tolist(), 3)
 
 
-@pytest.mark.parametrize("epsilon", [math.inf, 8.0])
-def test_bad_records_are_left_out_and_counted(private, epsilon):
-    """Unlabelled, NaN and constant records change not one bit of the head, and are counted."""
-    bad = np.vstack([np.zeros(5), np.full(5, np.nan), np.full(5, 3.0)])
-    features, labels = np.vstack([FEATURES[:30], bad, FEATURES[30:]]), np.insert(LABELS, 30, [-1, 0, 1])
-    settings = {**PRIVATE, "epsilon": epsilon}
-    clean = private.to_json() if epsilon == 8.0 else trained(**settings).to_json()
-    dirty = trained(pooled(features, labels), **settings).to_json()
+BAD_ROWS = np.vstack([np.zeros(5), np.full(5, np.nan), np.full(5, 3.0)])
+
+
+def test_bad_records_are_left_out_and_counted(private):
+    """Unlabelled, NaN and constant records change not one bit of the private head, and are counted."""
+    features, labels = np.vstack([FEATURES[:30], BAD_ROWS, FEATURES[30:]]), np.insert(LABELS, 30, [-1, 0, 1])
+    clean, dirty = private.to_json(), trained(pooled(features, labels), **PRIVATE).to_json()
     assert (clean["bad_records"], dirty["bad_records"]) == (0, 3)
     assert clean["head_sha256"] == dirty["head_sha256"]
+
+
+@pytest.mark.parametrize(("row", "label"), [(0, -1), (1, 0), (2, 1)], ids=["unlabelled", "NaN", "constant"])
+def test_bad_records_without_noise_are_refused(row, label):
+    """At epsilon inf each of them is refused by its row, as by a plan without noise."""
+    features, labels = np.vstack([FEATURES[:30], BAD_ROWS[row], FEATURES[30:]]), np.insert(LABELS, 30, label)
+    with pytest.raises(BadRecord, match="row 31"):
+        trained(pooled(features, labels))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +177,7 @@ def test_too_few_records_are_refused():
     labels = np.full(60, -1)
     labels[0] = 0
     with pytest.raises(BadInput, match="records of shape"):
-        trained(pooled(FEATURES, labels))
+        trained(pooled(FEATURES, labels), **PRIVATE)
 
 
 UNPROTECTED = ("centralised", "local-only", "fedavg-one-shot", "ensemble", "fedpft", "ccvr")
@@ -287,13 +293,10 @@ def test_parameters_reach_the_baseline():
         compared("fedpft", parameters="fewest=100")
 
 
-def test_unlabelled_records_are_left_out_and_faulty_ones_refused():
-    """A record without a label changes no bit; one with NaN entries is refused, as by a plan without noise."""
-    labels = np.append(LABELS, -1)
-    clean = compared("centralised")
-    dirty = compared("centralised", pooled(np.vstack([FEATURES, np.full(5, 9.0)]), labels))
-    assert (clean.bad_records, dirty.bad_records) == (0, 1)
-    assert clean.to_json()["head_sha256"] == dirty.to_json()["head_sha256"]
+def test_faulty_records_are_refused():
+    """A record without a label, with NaN entries or without a direction is refused, as by a plan without noise."""
+    with pytest.raises(BadRecord, match="row 61: it cannot be used"):
+        compared("centralised", pooled(np.vstack([FEATURES, np.full(5, 9.0)]), np.append(LABELS, -1)))
     faulty = pooled(np.vstack([FEATURES, np.full(5, np.nan)]), np.append(LABELS, 0))
     with pytest.raises(BadRecord, match="row 61"):
         compared("ensemble", faulty)

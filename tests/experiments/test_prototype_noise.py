@@ -124,7 +124,7 @@ def test_noise_beyond_the_ring_is_refused():
     settings = {"noise": "mpft:1:1000", "normalise": "centred-unit"}
     with pytest.raises(BadInput, match="does not fit into the ring") as refusal:
         simulated(**settings, max_records=256)
-    assert "--max-records" in refusal.value.remedy
+    assert "max_records" in refusal.value.remedy
     assert simulated(**settings).federated is not None
 
 

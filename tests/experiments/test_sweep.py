@@ -233,7 +233,7 @@ def test_runs_of_other_code_are_made_again(tmp_path: Path) -> None:
     """What other code left in the folder is made again and not shown, what is the same is taken over; both are said."""
     grid = {"clients": [3, 5], "radius": [8.0]}
     first = sweep(dataset(), grid, 1, tmp_path, 1)
-    assert not any("were there" in note for note in first.notes)
+    assert not any("taken over" in note for note in first.notes)
     old = sorted((tmp_path / "runs").iterdir())
     content = json.loads(old[0].read_bytes())
     content["made_by"]["code_sha256"] = "00"
@@ -241,10 +241,10 @@ def test_runs_of_other_code_are_made_again(tmp_path: Path) -> None:
     old[0].write_text(json.dumps(content))
     old[0].rename(tmp_path / "runs" / "of-other-code.json")
     result = sweep(dataset(), grid, 1, tmp_path, 1)
-    assert result.notes[0] == "1 of 2 runs were there already; 1 made by other code or versions were made again"
+    assert result.notes[0] == "1 of 2 runs were taken over; 1 of other code or versions had to run again"
     assert [run.result["accuracy"] for run in result.runs] == [run.result["accuracy"] for run in first.runs]
     assert json.loads((tmp_path / "results.json").read_text())["notes"] == list(result.notes)
-    assert sweep(dataset(), grid, 1, str(tmp_path), 1).notes[0] == "2 of 2 runs were there already"
+    assert sweep(dataset(), grid, 1, str(tmp_path), 1).notes[0] == "2 of 2 runs were taken over"
 
 
 def test_edited_method_is_run_again(tmp_path: Path) -> None:
@@ -310,6 +310,7 @@ def test_bad_records_alike_in_all_runs(tmp_path: Path) -> None:
     assert str(exact.refusal).startswith("made up, row 7: it cannot be used, and only noise lets a record be left out")
     (row, _) = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
     assert {"accuracy", "bad_records", "notes"} <= set(row["not_private"].split())
+    assert result.to_json()["not_private"] == noisy.result["not_private"]
 
 
 def test_digest_of_data() -> None:

@@ -293,7 +293,7 @@ def test_gate_that_no_class_can_pass_is_refused(class_gate: int) -> None:
     """More clients than there are cannot hold a class; the remedy names what to lower."""
     with pytest.raises(BadInput, match=f"a class gate of {class_gate}, beyond 1 dropouts and 1 colluders") as refusal:
         promised(5, class_gate=class_gate, dropouts=1)
-    assert "--class-gate" in str(refusal.value.remedy)
+    assert "class gate" in str(refusal.value.remedy)
 
 
 def test_explanation_states_the_gate() -> None:

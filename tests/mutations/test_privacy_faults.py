@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from secagg.data import faults
+from secagg.errors import BadInput
 from secagg.parties import contribution, planning
 from secagg.plan import PlannedNoise
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
@@ -21,6 +22,7 @@ from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem
 from secagg.statistics import moments, quantise
 from secagg.unsafe_for_tests import SeededRandomness
+from tests.mutations.faults import untried
 from tests.parties.promised import (
     BAD_ROWS,
     DELTA,
@@ -72,6 +74,9 @@ def test_forgotten_factor_for_replacing(monkeypatch, factor):
         return factor * add_remove(replace(self, adjacency=Adjacency.ADD_REMOVE), weights)
 
     monkeypatch.setattr(MomentSensitivity, "squared", forgetful)
+    with pytest.raises(BadInput, match="breaks its declaration: one record moves"):
+        promised(adjacency=Adjacency.REPLACE_ONE)
+    untried(monkeypatch)
     setup = promised(adjacency=Adjacency.REPLACE_ONE)
     check_promise(setup.plan, setup.roster)
     assert reported(check_neighbours, setup)
