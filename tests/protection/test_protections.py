@@ -7,7 +7,7 @@ import pytest
 
 from secagg.errors import BadInput
 from secagg.protection import PROTECTIONS, Delivery, SessionContext, protection_named
-from secagg.protection.encryption.messages import LARGEST_SUM
+from secagg.protection.encryption.messages import BLIND_BYTES, LARGEST_SUM
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.protection.seam import ReadyState, ServerState, WaitingState
 from secagg.wire import decode, encode
@@ -106,16 +106,16 @@ def test_a_sum_too_long_to_be_opened_is_refused_at_once() -> None:
     """An encrypted session whose sum does not fit into one message to the key holder does not begin."""
     parameters = for_capacity(1000, 5)
     fits = LARGEST_SUM // parameters.packed_bytes(parameters.degree) * parameters.degree
-    assert together("encrypted", length=fits).upload_bytes <= LARGEST_SUM
+    assert together("encrypted", length=fits).upload_bytes <= LARGEST_SUM + BLIND_BYTES
     with pytest.raises(BadInput, match="use fewer features"):
         together("encrypted", length=fits + 1)
 
 
 def test_bytes_of_a_protected_vector() -> None:
-    """Ciphertexts are as long as their parameters say, sealed shares add 48 bytes each, others are as the vector is."""
+    """Ciphertexts are as their parameters say, with 32 bytes behind them; sealed shares add 48 each, others nothing."""
     plain = context_for(5, length=5000)
     assert all(protection_named(name).context(plain).upload_bytes == plain.packed_bytes for name in ALONE)
-    assert together("encrypted", length=5000).upload_bytes == for_capacity(1000, 5).packed_bytes(5000)
+    assert together("encrypted", length=5000).upload_bytes == for_capacity(1000, 5).packed_bytes(5000) + 32
     assert together("shared", length=5000).upload_bytes == plain.packed_bytes + 32 + 2 * 48
 
 

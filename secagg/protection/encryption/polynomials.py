@@ -40,27 +40,29 @@ def unpack(packed: bytes, number: int, primes: Sequence[int], degree: int, entry
 
 def add(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
     """Total ← total + other modulo each prime, in place."""
-    columns = _columns(primes)
-    np.add(total, other, out=total)  # primes stay below 2^63
-    np.subtract(total, columns, out=total, where=total >= columns)
+    np.add(total, other, out=total)  # primes stay below 2^61
+    np.minimum(total, total - _columns(primes), out=total)  # below its prime it wraps, to far above
 
 
 def subtract(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
     """Total ← total − other modulo each prime, in place."""
-    add(total, _columns(primes) - other, primes)
+    np.subtract(total, other, out=total)  # wraps below 0
+    np.minimum(total, total + _columns(primes), out=total)
 
 
 def multiples(integers: Integers, factor: int, primes: Sequence[int], degree: int) -> Polynomials:
     """`factor` · integers modulo each prime: polynomials (number, primes, N) of a whole number of degrees.
 
-    The quotient comes from double precision and is off by one at most, so that the remainder is exact in words that
-    wrap (Shoup's NTL, MulMod). That takes integers below 2^50 in size, or primes below 2^50; primes below 2^61.
+    The quotient comes from double precision and is off by one at most, so that the rest is exact in words that wrap and
+    lies between −prime and 2·prime (Shoup's NTL, MulMod). That takes integers below 2^50 in size, or primes below 2^50.
     """
     rows = np.empty((len(primes), len(integers)), dtype=np.uint64)
     for row, prime in zip(rows, primes, strict=True):
-        small, residue = np.fmod(integers, prime), factor % prime
-        quotient = np.rint(small * (residue / prime)).astype(np.int64)
-        row[:] = np.mod(small * np.int64(residue) - quotient * np.int64(prime), prime)
+        small, residue, modulus = np.fmod(integers, prime), factor % prime, np.uint64(prime)
+        quotient = np.floor(small * (residue / prime)).astype(np.int64)
+        rest = (small * np.int64(residue) - quotient * np.int64(prime)).view(np.uint64)
+        rest = np.minimum(rest, rest + modulus)
+        np.minimum(rest, rest - modulus, out=row)
     return rows.reshape(len(primes), -1, degree).transpose(1, 0, 2)
 
 
