@@ -162,7 +162,9 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
         if isinstance(share, float):
             rows.append((f"adaptation, {name.replace('_', ' ')}", f"{100 * share:.2f} %"))
     names = [*("protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client")]
-    names += [*("bytes_saved_by_grid", "bad_records", "aggregate_sha256", "head_sha256")]
+    names += [*("bytes_saved_by_grid", "bad_records", "bad_held_out", "aggregate_sha256", "head_sha256")]
     rows += [(name.replace("_", " "), str(content[name])) for name in names if content[name] not in (None, 0)]
     rows += [(f"seconds, {name}", f"{value:.3f}") for name, value in result.seconds.items()]
+    if content["not_private"]:
+        rows.append(("not private: outside ε", ", ".join(content["not_private"]).replace("_", " ")))
     return rows

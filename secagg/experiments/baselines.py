@@ -114,10 +114,8 @@ def _in_the_clear(features: Features, grid: Grid) -> ClientData:
     """All training records as head inputs. Raises BadRecord for one that a plan without noise cannot take."""
     records = features.dataset.train
     inputs = inputs_of(features.train, grid)
-    faulty = ~np.isfinite(inputs).all(axis=1)
-    if grid.is_normalised:
-        faulty |= ~inputs.any(axis=1)
-    _refuse_faulty(faulty, records)
+    bad = ~np.all(np.isfinite(inputs), axis=1) | (grid.is_normalised & ~np.any(inputs, axis=1))
+    _refuse_faulty(np.asarray(bad), records)
     domains = np.zeros(len(records), dtype=np.int64)
     if DOMAIN in records.columns:
         domains = np.unique(records.columns[DOMAIN], return_inverse=True)[1].astype(np.int64)

@@ -18,6 +18,10 @@ from tests.cli.command import MEMBERS, SERVER, Command
 from tests.cli.test_simulate import DIGITS, KEYS, simulated
 
 PROMISE = ["--epsilon", 2, "--delta", 1e-5, "--adjacency", "add-remove"]
+NOT_PRIVATE = (
+    "accuracy, accuracy interval, accuracy reference, bad records, bad held out, client seconds, server seconds, "
+    "seconds, ring, upload bytes per client, bytes saved by grid"
+)
 DEFAULT_SHARES = "counts=0.02,class_sums=0.58,second_moment=0.4"
 
 
@@ -67,7 +71,9 @@ def test_lines_for_people_state_the_promise(secagg: Command, own: Path, tmp_path
     assert said.code == 0
     assert "What is opened hardly tells" in said.out
     assert "bytes saved by grid" in said.out
-    assert "bad records" not in said.out
+    name, _, listed = said.out.splitlines()[-1].partition("ε")
+    assert (name.strip(), listed.strip()) == ("not private: outside", NOT_PRIVATE)
+    assert "\n  bad records" not in said.out
     assert json.loads((tmp_path / "result.json").read_text())["promise"] in said.out
 
 
