@@ -251,7 +251,8 @@ async def test_calls_of_one_member_are_limited(consortium: Path, address: str, c
         held = [asyncio.ensure_future(_code_of(stub, b"x")) for _ in range(CALLS_PER_MEMBER)]
         for _ in held:
             await arrived.acquire()
-        assert await _code_of(stub, b"one more") is grpc.StatusCode.RESOURCE_EXHAUSTED
+        async with asyncio.timeout(10 * PATIENCE):
+            assert await _code_of(stub, b"one more") is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert arrived.locked()
         async with Link(read_credentials(consortium / "bob"), address, PATIENCE) as link:
             assert await link.submit(b"x") == b"answer"
