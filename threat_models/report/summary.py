@@ -41,6 +41,9 @@ def _lines(report: AuditReport) -> Iterator[str]:
             yield f"{line.outcome.upper()} {_what(line)}: {line.sentence}"
         elif line.waiver:
             yield f"WAIVED {_what(line)}: {line.sentence} {line.waiver}"
+    for each in report.subject.inputs:
+        digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
+        yield f"{each.role} {each.name}: {each.records} records{digest}"
     for finding in report.findings:
         yield f"{finding.adversary}, {finding.attack}: {verdict_of(finding)}. {finding.sentence}"
         if summed := summed_up(finding):
