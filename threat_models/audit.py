@@ -59,7 +59,8 @@ def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowle
         found = _not_run(attack, adversary, seen, views, knowledge, unseen)
         if found is None:
             found = attack.run(views, knowledge, lambda done, total, title=title: told(title, done, total))  # type: ignore[misc]
-        findings.append(_told_apart(replace(found, adversary=adversary.name, unseen=unseen), seen[0]))
+        found = _told_apart(replace(found, adversary=adversary.name, unseen=unseen), seen[0])
+        findings.append(_doubted(found, knowledge) if attack.trusts_owners else found)
     return Examination(adversary, sees, tuple(name for name in FIELDS if name not in sees), tuple(findings))
 
 
@@ -118,3 +119,12 @@ def _told_apart(finding: Finding, session: Session) -> Finding:
     held = f"This {what} does not hold {' and '.join(map(SEEN.__getitem__, finding.unseen))}, which"
     sentence = f"{finding.sentence} {held} {finding.adversary} sees.".strip()
     return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=sentence)
+
+
+def _doubted(finding: Finding, knowledge: Knowledge) -> Finding:
+    """What depends on who took part is not known where that is in doubt, nor does it disprove a promise."""
+    if not knowledge.doubts or finding.verdict is Verdict.NOT_APPLICABLE:
+        return finding
+    measures = tuple(replace(measure, ceiling=None) for measure in finding.measures)
+    sentence = f"{finding.sentence} {knowledge.doubts[0]}"
+    return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=sentence, measures=measures)

@@ -15,9 +15,9 @@ class Verdict(StrEnum):
     SUCCEEDS = "succeeds"
     """The adversary learns what the attack is after, beyond chance and beyond its interval."""
     FAILS = "fails"
-    """It does not, and this audit could have noticed if it did."""
+    """It does not: the upper limit of what would be a success is below its bar, or it cannot be otherwise."""
     INCONCLUSIVE = "inconclusive"
-    """The audit has too little power, or a control did not behave."""
+    """The interval holds the bar, a control did not behave, or the records may not be what they are called."""
     NOT_APPLICABLE = "not applicable"
     """The adversary does not see what the attack needs."""
 

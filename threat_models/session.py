@@ -193,7 +193,8 @@ class Knowledge:
     torch module or function with gradients, where the adversary knows it. `records` is how many were summed, as the
     public was told; None where it was not. `held` is truth that a simulation has and no adversary: how many records
     each member has in each cell (K,) of the sum. `others` is the exact sum of the members' records that are no
-    candidates, where the auditor has it, so that the noise in the sum can be measured.
+    candidates, where the auditor has it, so that the noise in the sum can be measured. `doubts` say why the candidates
+    may not be what their owners say.
     """
 
     candidates: Records
@@ -203,6 +204,7 @@ class Knowledge:
     records: int | None = None
     held: Mapping[str, Integers] = field(default_factory=dict, repr=False)
     others: Blocks | None = field(default=None, repr=False)
+    doubts: tuple[str, ...] = ()
 
     @property
     def is_member(self) -> NDArray[np.bool_]:

@@ -23,6 +23,7 @@ SPREAD = 4
 PACKAGES = ("numpy", "scipy", "torch", "secagg")
 LIMITS = (
     "Attacks not listed here were not run; better ones may exist. A failed one proves nothing beyond its power.",
+    "Who took part and who did not is the auditor's word, held against the opened sum where there is one.",
     "A transcript cannot show how noise was drawn, what an aggregator added up, or what a member kept.",
     "Side channels of machines, and what was published about the same people elsewhere, are out of scope.",
 )
@@ -35,9 +36,15 @@ def subject_of(
     transcripts: Mapping[str, str],
     provenance: Sequence[Provenance] = (),
 ) -> Subject:
-    """What was audited; the number of records is the least that was opened, noise included, else the `known` one."""
+    """What was audited; the number of records is the least that was opened, else the `known` one.
+
+    Where there is noise on it the `known` number comes first, which is public; without one it is as noisy as the sums.
+    """
     opened = [session.release["counts"] for session in sessions if "counts" in session.release]
     records = min((max(0, round(float(counts.sum()))) for counts in opened), default=known)
+    is_noisy = bool(opened) and any(session.noise is not None for session in sessions)
+    if is_noisy and known is not None:
+        records, is_noisy = known, False
     return Subject(
         protection=sessions[0].plan.protection,
         records=records,
@@ -45,6 +52,7 @@ def subject_of(
         transcripts=tuple(transcripts.items()),
         provenance=tuple(provenance),
         settings=settings,
+        is_noisy=is_noisy,
     )
 
 

@@ -16,9 +16,13 @@ from secagg.parties.vouching import Trust
 
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
 """Who is asked about when nobody is named."""
+_OF_TRANSCRIPTS = {"known", "public", "records"}
+_OF_BOTH = {"json_to", "quiet"}
+"""Options of simulate that any audit has."""
 
 
 def audit(
+    context: typer.Context,
     transcripts: Annotated[
         list[Path] | None, typer.Argument(help="transcript.log of a party, with its files beside it; none to simulate.")
     ] = None,
@@ -60,6 +64,7 @@ def audit(
         raise BadInput("--plan and --roster are held against transcripts", remedy="leave them out with --simulate")
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
+    _refuse_idle(context, simulated)
     from secagg.cli.auditing import Question, answer  # loads what no other command needs
 
     asked = Question(
@@ -77,6 +82,25 @@ def audit(
         trust=Trust.in_files(plans or (), rosters or ()),
     )
     raise typer.Exit(answer(speaker, asked))
+
+
+def _refuse_idle(context: typer.Context, simulated: bool) -> None:
+    """Raise BadInput for options of the other kind of audit: they would be passed over, and the report look obeyed."""
+    idle = _OF_TRANSCRIPTS if simulated else set(inspect.signature(simulate).parameters) - _OF_BOTH
+    given = [
+        max(each.opts, key=len)
+        for each in context.command.params
+        if each.name in idle and getattr(context.get_parameter_source(each.name), "name", "") == "COMMANDLINE"
+    ]
+    if not given:
+        return
+    named, verb = ", ".join(sorted(given)), "goes" if len(given) == 1 else "go"
+    if simulated:
+        raise BadInput(f"{named} {verb} with a transcript", remedy="leave them out: a simulation knows its records")
+    raise BadInput(
+        f"{named} {verb} with --simulate: a transcript's session is over",
+        remedy="leave them out, and have the next plan made with them (`secagg plan new --class-gate K`, say)",
+    )
 
 
 def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:

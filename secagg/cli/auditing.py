@@ -22,9 +22,9 @@ from threat_models.attacks import ATTACKS
 from threat_models.audit import examine, planned
 from threat_models.comparisons import Comparisons
 from threat_models.estimation import OneRunBound, audit_canaries
-from threat_models.evidence import canaries_of, known_of, of_plans, plant, read_sessions, rehearse
+from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
 from threat_models.findings import Finding
-from threat_models.report.content import AttackNote, AuditReport, Examination, Level
+from threat_models.report.content import AttackNote, AuditReport, Examination, Input, Level
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.html import as_html
 from threat_models.report.json_report import as_json
@@ -68,6 +68,7 @@ class Evidence:
     knowledge: Knowledge
     settings: Mapping[str, str]
     transcripts: Mapping[str, str]
+    inputs: tuple[Input, ...] = ()
     levels: tuple[tuple[str, Session, Knowledge], ...] = ()
     one_run: OneRunBound | None = None
     provenance: tuple[Provenance, ...] = ()
@@ -143,7 +144,7 @@ def _simulated(speaker: Speaker, question: Question) -> Evidence:
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
     shown = {name: str(value) for name, value in {"dataset": data.name, **chosen}.items() if value not in (None, 0, "")}
-    return Evidence(found.sessions, found.knowledge, shown, {}, tuple(levels), one_run)
+    return Evidence(found.sessions, found.knowledge, shown, {}, levels=tuple(levels), one_run=one_run)
 
 
 def _count(text: str) -> int:
@@ -167,13 +168,23 @@ def _recorded(speaker: Speaker, question: Question, adversaries: list[Adversary]
         raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
     knowledge = known_of(sessions[0], question.known, question.public, question.records)
     files = {str(path): session.transcript_sha256 for path, session in zip(question.transcripts, shown, strict=True)}
-    one_run = None
+    inputs, one_run = _brought(question, knowledge), None
     if question.canaries is not None:
         canaries = canaries_of(sessions[0].plan, Path(question.canaries))
+        inputs += (input_of("canaries", question.canaries, len(canaries)),)
         known = knowledge.candidates.take(knowledge.is_member) if question.known else None
         one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
+    settings = {} if question.records is None else {"records, as the auditor says": str(question.records)}
     provenance = tuple(session.provenance for session in shown if session.provenance is not None)
-    return Evidence(sessions, knowledge, {}, files, one_run=one_run, provenance=provenance)
+    return Evidence(sessions, knowledge, settings, files, inputs, one_run=one_run, provenance=provenance)
+
+
+def _brought(question: Question, knowledge: Knowledge) -> tuple[Input, ...]:
+    """The files of known and public records, and how many of each took the plan's form."""
+    members = int(knowledge.is_member.sum())
+    strangers = len(knowledge.owners) - members + (len(knowledge.public) if knowledge.public is not None else 0)
+    given = (("known", question.known, members), ("public", question.public, strangers))
+    return tuple(input_of(role, source, count) for role, source, count in given if source)
 
 
 def _report(
@@ -193,8 +204,12 @@ def _report(
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
         title=f"Audit of a session with {_PROTECTED[audited[0].plan.protection]} uploads",
-        subject=subject_of(
-            audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance
+        subject=replace(
+            subject_of(
+                audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance
+            ),
+            inputs=evidence.inputs,
+            doubts=evidence.knowledge.doubts,
         ),
         promise=promise,
         attacks=tuple(_notes().values()),

@@ -55,11 +55,14 @@ def test_member_plants_canaries_and_audits_the_session(secagg: Command, tmp_path
 
 
 def test_simulation_with_canaries_says_what_it_found(secagg: Command, tmp_path: Path) -> None:
-    """The bound, the claim and the power stand in JSON, on the page and in the text (false failures: below 1e-4)."""
+    """The bound, the claim and the power stand in JSON, on the page and in the text (false failures: below 1e-4).
+
+    The head's own attack is inconclusive: 180 others are too few.
+    """
     page, findings = tmp_path / "audit.html", tmp_path / "audit.json"
     promise = ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove")
     said = secagg(*FEW, *promise, "--canaries", "60", "--html", page, "--json", findings)
-    assert said.code == 0
+    assert said.code == 4
     found = json.loads(findings.read_text(encoding="utf-8"))["promise"]["one_run"]
     assert "1 is claimed" in found["sentence"]
     assert "99 %" in found["method"]

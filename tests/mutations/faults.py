@@ -17,7 +17,7 @@ from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
 from secagg.ledger import Entry, Ledger
-from secagg.parties import SessionSetup, conclude, contribution, member, planning, server
+from secagg.parties import SessionSetup, conclude, contribution, hearing, member, planning, server
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.rdp import RdpCurve
@@ -212,11 +212,12 @@ def header_unsigned(patch: pytest.MonkeyPatch) -> None:
 
 def any_session(patch: pytest.MonkeyPatch) -> None:
     """Members that take frames of whatever session."""
-    patch.setattr(
-        member,
-        "open_frame",
-        lambda data, roster, plan, one, other: open_frame(data, roster, peek(data).plan, one, other),
-    )
+    for module in (member, hearing):
+        patch.setattr(
+            module,
+            "open_frame",
+            lambda data, roster, plan, one, other: open_frame(data, roster, peek(data).plan, one, other),
+        )
 
 
 def without_line(line: str) -> Plant:

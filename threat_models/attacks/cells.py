@@ -33,7 +33,7 @@ SHOWN = 3
 NAMES = frozenset({"counts", "class_sums"})
 UNKNOWN = (
     "How many clients have records in each cell this audit does not know, and no class gate sees to it: a cell of one "
-    "client would be that client's own sum. Give --class-gate K, or a finite epsilon."
+    "client would be that client's own sum. Have the next plan made with `plan new --class-gate K` or a finite epsilon."
 )
 
 
@@ -147,7 +147,9 @@ def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fi
     said += [_of_one_in_words(name, cells, view) for name, cells in lone.items() if len(cells)]
     unknown = [] if knowledge.held or all(_is_gated(view, each) for each in several) else [UNKNOWN]
     if view.noise is None and (others := others_of_plan(view)):
-        unknown.append(f"What the plan's other sums ({others}) and this one differ by is not known: --simulate it.")
+        unknown.append(
+            f"What the plan's other sums ({others}) and this one differ by is not known: `audit --simulate` it."
+        )
     outcome = verdict(bool(said), not unknown, controls)
     if not said:
         said.append(f"No record is alone in a cell of {' or '.join(each.name for each in found)}:")

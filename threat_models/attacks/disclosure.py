@@ -18,7 +18,7 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.likelihood import total
 from threat_models.attacks.scores import verdict
 from threat_models.comparisons import current_level
-from threat_models.estimation.intervals import at_level, bootstrap
+from threat_models.estimation.intervals import Interval, at_level, bootstrap
 from threat_models.findings import Control, Finding, Measure, Verdict
 from threat_models.session import Blocks, Knowledge, Records, by_class
 
@@ -26,8 +26,10 @@ Floats = NDArray[np.float64]
 
 SEED = 20_250_306
 REPLICATES = 500
+RESAMPLES = 200
 CONTROL_CLIENTS = 8
 FEWEST = 6
+"""Errors that are resampled themselves; of fewer, the records behind them are."""
 FAITHFUL = 0.5
 """Counts are disclosed when more of their variance between clients and classes than this is not noise."""
 NAMES = frozenset({"counts", "class_sums"})
@@ -59,22 +61,22 @@ def _known(knowledge: Knowledge) -> Records:
     return knowledge.public if knowledge.public is not None else knowledge.candidates
 
 
-def _gain(name: str, guessed: Floats, blind: Floats) -> tuple[Measure, bool]:
-    """The mean error of a guess, with that of a blind one; whether it is smaller beyond its interval (paired).
+def _gain(name: str, guessed: Floats, blind: Floats) -> tuple[Measure, Interval | None]:
+    """The mean error of a guess, with that of a blind one; and by how much it is smaller (paired).
 
-    The intervals resample the errors; of too few there is none, and nothing is beyond it.
+    The intervals resample the errors; of too few there is none.
     """
     baseline, generator = float(blind.mean()), np.random.default_rng(SEED)
     if len(guessed) < FEWEST:
         value = float(guessed.mean())
-        return Measure(name, value, value, value, f"none, of {len(guessed)} values", baseline), False
+        return Measure(name, value, value, value, f"none, of {len(guessed)} values", baseline), None
     pairs = np.column_stack([guessed, blind])
     error = bootstrap(lambda rows: float(rows[:, 0].mean()), (pairs,), generator, replicates=REPLICATES)
     gain = bootstrap(lambda rows: float((rows[:, 1] - rows[:, 0]).mean()), (pairs,), generator, replicates=REPLICATES)
-    return error.measure(name, baseline=baseline), gain.low > 0
+    return error.measure(name, baseline=baseline), gain
 
 
-def _counts_gain(clients: Mapping[str, Blocks], knowledge: Knowledge) -> tuple[Measure, bool]:
+def _counts_gain(clients: Mapping[str, Blocks], knowledge: Knowledge) -> tuple[Measure, Interval | None]:
     """The mean error of counts taken from class sums alone, beside that of clients all alike in public shares."""
     classes = len(next(iter(clients.values()))["counts"])
     known = _known(knowledge)
@@ -135,9 +137,9 @@ def _counts_control(knowledge: Knowledge, classes: int, is_true: bool) -> Contro
         sums = [blocks["class_sums"] for blocks in clients.values()]
         for blocks, other in zip(clients.values(), reversed(sums), strict=True):
             blocks["class_sums"] = other
-    _, better = _counts_gain(clients, knowledge)
+    _, gain = _counts_gain(clients, knowledge)
     name = "exact sums of clients with unequal classes" if is_true else "the sums of other clients"
-    return Control(name, is_true, better)
+    return Control(name, is_true, gain is not None and gain.low > 0)
 
 
 def _unequal(records: Records) -> dict[str, Records]:
@@ -178,22 +180,66 @@ def _property(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) 
         why = unplaced if knowledge.is_member.any() else "No member's records are known"
         why += ", so that nothing can be compared."
         return Finding("property_inference", "", Verdict.INCONCLUSIVE, why, controls=controls)
-    found, better = _told(groups, _known(knowledge))
-    names = [name for name, is_better in zip(("class shares", "class means"), better, strict=True) if is_better]
-    told = " and ".join(names) or "neither class shares nor class means"
-    sentence = f"The vectors of {len(groups)} clients tell {told} of each better than public records do."
-    if not clients:
-        sentence = f"The sum tells {told} of all members together better than public records do."
-    outcome = verdict(bool(clients) and any(better), True, controls)
+    found, gains = _told(groups, _known(knowledge))
+    if clients:
+        sentence = f"The vectors of {len(groups)} clients tell of each {_in_words(gains)}."
+        succeeded, withstood = any(gain.low > 0 for gain in gains), all(gain.high <= 0 for gain in gains)
+    else:
+        sentence = f"The sum tells of all members together {_in_words(gains)}. It tells nothing of any one member's."
+        succeeded, withstood = False, True
+    outcome = verdict(succeeded, withstood, controls)
     return Finding("property_inference", "", outcome, sentence, found, controls=controls)
 
 
-def _told(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[tuple[Measure, ...], tuple[bool, bool]]:
-    """The errors of what is told, with those of public records, and whether either is smaller."""
-    shares, blind_shares, means, blind_means = _errors(groups, known)
-    first, shares_better = _gain("error of a class share", shares, blind_shares)
-    second, means_better = _gain("error of a class mean, relative", means, blind_means)
-    return (first, second), (shares_better, means_better)
+def _in_words(gains: Sequence[Interval]) -> str:
+    """What is told better than by public records, what is not, and what may be either, as their intervals say."""
+    names: dict[str, list[str]] = {}
+    for name, gain in zip(("class shares", "class means"), gains, strict=True):
+        how = (
+            "better than" if gain.low > 0 else "no better than" if gain.high <= 0 else "not surely better or worse than"
+        )
+        names.setdefault(how, []).append(name)
+    return ", and ".join(f"{' and '.join(each)} {how} public records do" for how, each in names.items())
+
+
+def _told(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[tuple[Measure, ...], list[Interval]]:
+    """The errors of what is told, with those of public records, and by how much either is smaller."""
+    errors = _errors(groups, known)
+    resampled: Floats | None = None
+    measures, gains = [], []
+    for place, name in ((0, "error of a class share"), (2, "error of a class mean, relative")):
+        measure, gain = _gain(name, errors[place], errors[place + 1])
+        if gain is None:
+            resampled = _over_records(groups, known) if resampled is None else resampled
+            told, blind = resampled[:, place], resampled[:, place + 1]
+            error = _around(measure.value, told, least=0.0)
+            measure = error.measure(name, baseline=measure.baseline)
+            gain = _around(float(errors[place + 1].mean()) - measure.value, blind - told)
+        measures.append(measure)
+        gains.append(gain)
+    return tuple(measures), gains
+
+
+def _over_records(groups: Sequence[tuple[Blocks, Records]], known: Records) -> Floats:
+    """The mean errors, as `_errors` has them (resamples, 4), with other records of the same kind drawn for those known.
+
+    Few errors, such as those of two classes, cannot be resampled; the records behind them can (Efron 1979).
+    """
+    generator = np.random.default_rng(SEED)
+
+    def again(records: Records) -> Records:
+        return records.take(generator.integers(len(records), size=len(records)))
+
+    drawn = [_errors([(blocks, again(true)) for blocks, true in groups], again(known)) for _ in range(RESAMPLES)]
+    return np.array([[each.mean() for each in errors] for errors in drawn])
+
+
+def _around(value: float, resampled: Floats, least: float = -math.inf) -> Interval:
+    """The normal interval of an estimate whose standard error is that of its resamples."""
+    level = current_level()
+    reach = float(stats.norm.isf(level / 2)) * float(resampled.std(ddof=1))
+    method = at_level(f"normal, {RESAMPLES} resamples of the records", level)
+    return Interval(value, max(least, value - reach), value + reach, method)
 
 
 def _property_control(knowledge: Knowledge, classes: int, is_true: bool) -> Control:
@@ -204,9 +250,9 @@ def _property_control(knowledge: Knowledge, classes: int, is_true: bool) -> Cont
         order = np.random.default_rng(SEED).permutation(len(knowledge.candidates))
         others = np.array_split(order, CONTROL_CLIENTS)
         parts = {str(number): knowledge.candidates.take(rows) for number, rows in enumerate(others)}
-    _, better = _told(list(zip(sums, parts.values(), strict=True)), _known(knowledge))
+    _, gains = _told(list(zip(sums, parts.values(), strict=True)), _known(knowledge))
     name = "exact sums of clients with unequal classes" if is_true else "sums of other records than the clients'"
-    return Control(name, is_true, any(better))
+    return Control(name, is_true, any(gain.low > 0 for gain in gains))
 
 
 LABEL_COUNTS = Attack(
@@ -222,5 +268,6 @@ PROPERTY_INFERENCE = Attack(
     "Ateniese et al. 2015; PROLIN, arXiv:2303.03908",
     ("release", "class_sums"),
     _property,
+    trusts_owners=True,
     limits=2,
 )

@@ -13,21 +13,21 @@ from methods.fedcgs import FedCGS
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.blind import Blind
 from threat_models.attacks.leave_one_out import margins
 from threat_models.attacks.lira import REMADE, SHADOWS, Recipe, head_scores, losses, shadows_of
 from threat_models.attacks.scores import (
     Scores,
     class_in_words,
-    could_notice,
     crosses,
     in_words,
     matched,
-    measures,
     pooled,
     roc,
     succeeds,
     tells,
     verdict,
+    withstands,
     worst_class,
 )
 from threat_models.estimation.intervals import bootstrap
@@ -64,18 +64,19 @@ def _membership(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress
         "online": Scores(shadows.ratios(seen, "online"), knowledge.is_member).at(rows),
         "offline": Scores(shadows.ratios(seen, "offline"), knowledge.is_member).at(rows),
     }
-    found = measures(lines["online"], ", LiRA online", claim) + measures(lines["offline"], ", LiRA offline", claim)
+    blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
+    found = tuple(each for name, scores in lines.items() for each in blind.measures(scores, f", LiRA {name}", claim))
     worst = worst_class(lines["online"], candidates.labels[rows], plan.classes)
-    found += worst
+    found += (*worst, *blind.found)
     controls = _controls(recipe, knowledge, _by_ratio)
-    succeeded = any(succeeds(scores) for scores in lines.values()) or tells(worst) or crosses(found)
+    succeeded = crosses(found) or any(map(blind.lets_succeed, lines.values())) or (tells(worst) and not blind.tells)
     return Finding(
         "membership_head",
         "",
-        verdict(succeeded, could_notice(lines["online"]), controls),
-        f"Against {SHADOWS} shadow heads of {size} records (the sum holds {behind}, {source}), members are "
+        verdict(succeeded, all(map(withstands, lines.values())) and not blind.tells, controls),
+        f"Against {SHADOWS} shadow heads of {size} records ({source}), members are "
         f"{in_words(lines['online'])}."
-        f"{class_in_words(worst)}",
+        f"{class_in_words(worst)}{blind.sentence}",
         found,
         (roc("Membership, from the head", lines, claim),),
         controls=controls,
@@ -96,18 +97,22 @@ def _by_losses(name: str, how: str, view: Any, knowledge: Knowledge) -> Finding:
     """
     knowledge, plan = _of_classes(knowledge, view.head.present), view.plan
     loss, entropy = losses(head_scores(view.head, knowledge.candidates, plan.grid), knowledge.candidates.labels)
-    scores = Scores(-loss, knowledge.is_member).at(matched(knowledge.candidates.labels, knowledge.is_member))
-    found = measures(scores, ", by loss", view.claim)
+    rows = matched(knowledge.candidates.labels, knowledge.is_member)
+    scores = Scores(-loss, knowledge.is_member).at(rows)
+    blind = Blind.of(knowledge.candidates.take(rows), knowledge.is_member[rows])
+    found = blind.measures(scores, ", by loss", view.claim)
     if scores.is_judged and name == LOSS_ENTROPY_GAPS.name:
         found += (_gap("loss gap", loss, knowledge.is_member), _gap("entropy gap", entropy, knowledge.is_member))
+    found += blind.found
     known = plan.method in REMADE
     recipe = Recipe.of(view) if known else Recipe(replace(plan, method=FedCGS.name, parameters="{}"))
     controls = _controls(recipe, knowledge, _by_loss)
+    withstood = known and withstands(scores) and not blind.tells
     return Finding(
         name,
         "",
-        verdict(succeeds(scores) or crosses(found), known and could_notice(scores), controls),
-        f"{how}members are {in_words(scores)}.",
+        verdict(crosses(found) or blind.lets_succeed(scores), withstood, controls),
+        f"{how}members are {in_words(scores)}.{blind.sentence}",
         found,
         (roc("Membership, from the loss", {"loss": scores}, view.claim),),
         controls=controls,
@@ -137,13 +142,14 @@ def _of_classes(knowledge: Knowledge, present: NDArray[np.bool_]) -> Knowledge:
 
 
 def _behind(view: Any, knowledge: Knowledge) -> tuple[int, str]:
-    """How many records are behind the head, and how the adversary knows."""
+    """How many records are behind the head, and how the adversary knows: else as many as there are members to try."""
     counts = getattr(view, "release", {}).get("counts")
     if counts is not None:
-        return max(1, round(float(np.sum(counts)))), "as its counts say"
+        size = max(1, round(float(np.sum(counts))))
+        return size, f"the sum holds {size}, as its {'' if view.noise is None else 'noisy '}counts say"
     if knowledge.records is not None:
-        return knowledge.records, "as is publicly known"
-    return int(knowledge.is_member.sum()), "supposed: the members among the records tried"
+        return knowledge.records, f"the sum holds {knowledge.records}, as is publicly known"
+    return int(knowledge.is_member.sum()), "it does not know how many the sum holds"
 
 
 def _gap(name: str, values: Floats, is_member: NDArray[np.bool_]) -> Measure:
@@ -202,7 +208,8 @@ MEMBERSHIP_HEAD = Attack(
     "Carlini, Chien, Nasr, Song, Terzis & Tramèr 2022 (LiRA); Sherman & Morrison 1950",
     ("head",),
     _judged("membership_head", "Membership of a record, from the head", _membership),
-    limits=7,
+    trusts_owners=True,
+    limits=8,
 )
 LOSS_ENTROPY_GAPS = Attack(
     "loss_entropy_gaps",
@@ -210,5 +217,6 @@ LOSS_ENTROPY_GAPS = Attack(
     "Yeom et al. 2018; Chen et al. 2025 (FedBiP, section 5.5)",
     ("head",),
     _judged("loss_entropy_gaps", "Loss and entropy gaps of the head", _gaps),
-    limits=3,
+    trusts_owners=True,
+    limits=4,
 )

@@ -23,8 +23,9 @@ from secagg.plan import Plan
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.decoder import learn_decoder
 from threat_models.attacks.image_prior import deep_image_prior, descend
-from threat_models.attacks.levels import CLASS, NOT_SEEN, RANDOM, RAW, with_references
+from threat_models.attacks.levels import CLASS, NOT_SEEN, OTHERS, RANDOM, RAW, with_references
 from threat_models.attacks.rotation import as_features
+from threat_models.attacks.scores import CHANCE, verdict
 from threat_models.attacks.similarity import cosines, psnr, ssim
 from threat_models.attacks.targets import targets
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
@@ -39,6 +40,10 @@ SHOWN = 8
 NEAREST = 0.1
 """An image is re-identified when fewer than this share of its class's strangers are nearer to its reconstruction."""
 SMALLEST = 11
+FEWEST = 8
+"""Images from which on an interval of their ranks says something."""
+MARGIN = 0.1
+"""What surely comes nearer than by the class alone by no more than this share of strangers is no success."""
 
 
 def inverter(
@@ -132,7 +137,7 @@ def _not_applicable(why: str) -> Finding:
 def _finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: dict[str, Floats]) -> Finding:
     guesses = _guesses(knowledge, rows, plan)
     scored = {name: score(made, knowledge, rows) for name, made in {**images, **guesses}.items()}
-    alone = scored.get(CLASS)
+    alone = scored.get(OTHERS) or scored.get(CLASS)
     measures = [measure for name, scores in scored.items() for measure in scores.measures(name, alone)]
     controls = (
         Control(f"images from the {RAW}", expected=True, succeeded=scored[RAW].tells_more_than(alone)),
@@ -140,20 +145,22 @@ def _finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: d
     )
     tried = [name for name in images if name not in NOT_SEEN]
     worked = [name for name in tried if scored[name].tells_more_than(alone)]
-    verdict = Verdict.SUCCEEDS if worked else Verdict.FAILS
-    if not all(control.holds for control in controls):
-        verdict = Verdict.INCONCLUSIVE
-    sentence = _sentence(scored, tried, worked)
+    withstood = all(scored[name].surely_tells_no_more_than(alone) for name in tried)
+    sentence = _sentence(scored, tried, worked, withstood)
     if not controls[0].holds:
         sentence = _blind(scored[RAW], alone, knowledge.candidates.features[rows])
     picture = _picture({**images, **guesses}, knowledge, rows)
-    return Finding(INVERSION.name, "", verdict, sentence, tuple(measures), pictures=(picture,), controls=controls)
+    outcome = verdict(bool(worked), withstood, controls)
+    return Finding(INVERSION.name, "", outcome, sentence, tuple(measures), pictures=(picture,), controls=controls)
 
 
-def _sentence(scored: dict[str, Scores], tried: list[str], worked: list[str]) -> str:
+def _sentence(scored: dict[str, Scores], tried: list[str], worked: list[str], withstood: bool) -> str:
     if not worked:
-        seen = " or the ".join(tried)
-        return f"From the {seen} images are re-identified no more often than by chance or from their class alone."
+        seen = f"From the {' or the '.join(tried)} images are"
+        if withstood:
+            return f"{seen} no nearer than from their class alone, surely by less than {MARGIN:.0%} of their strangers."
+        count = len(next(iter(scored.values())).nearer)
+        return f"{seen} not seen to be re-identified, but {count} of them are too few to rule it out."
     best = max(worked, key=lambda name: scored[name].rate.value)
     share = f"{scored[best].rate.value:.0%} of {len(scored[best].nearer)} images"
     return f"From the {best}, {share} are re-identified among strangers of their class."
@@ -192,8 +199,16 @@ class Scores:
         """
         if alone is None or self.rate.low <= self.chance:
             return self.rate.low > self.chance
-        gains = np.array(alone.nearer) - np.array(self.nearer)
-        return bootstrap(_mean, [gains], np.random.default_rng(0)).low > 0
+        return self._gain(alone).low > 0
+
+    def surely_tells_no_more_than(self, alone: Scores | None) -> bool:
+        """Whether images are surely nearer by no more than `MARGIN` than by their class alone, else than by chance."""
+        return len(self.nearer) >= FEWEST and self._gain(alone).high <= MARGIN
+
+    def _gain(self, alone: Scores | None) -> Interval:
+        """How many fewer of its class's strangers are nearer to an image than by its class alone, on average."""
+        gains = (np.array(alone.nearer) if alone else CHANCE) - np.array(self.nearer)
+        return bootstrap(_mean, [gains], np.random.default_rng(0))
 
     def measures(self, name: str, alone: Scores | None) -> list[Measure]:
         """The numbers under a level's name, beside those of the class alone."""
@@ -286,6 +301,7 @@ INVERSION = Attack(
     paper="Guan et al., FedTC; MPFT, App. G; Mahendran & Vedaldi 2015; Ulyanov, Vedaldi & Lempitsky 2018",
     needs=(),
     run=_run,
+    trusts_owners=True,
     limits=4,
 )
 """Needs class sums of contributions or a release, images, and a way back from features: found out when it runs."""

@@ -20,8 +20,9 @@ MOST = 64
 RAW = "raw feature"
 RANDOM = "random feature"
 CLASS = "class mean of public records"
-NOT_SEEN = (RAW, RANDOM, CLASS)
-"""Levels that are in no view: the controls, and what the class alone tells."""
+OTHERS = "class mean of other members"
+NOT_SEEN = (RAW, RANDOM, CLASS, OTHERS)
+"""Levels that are in no view: the controls, and what the class alone tells, of other people and of these."""
 MIXED = 4
 """Public records in one random mixture."""
 
@@ -42,11 +43,23 @@ def with_references(view: Any, knowledge: Knowledge, rows: NDArray[np.intp]) -> 
         *levels_of(view, knowledge, rows),
         Level(RANDOM, _random(raw, knowledge.public, view.plan)),
     )
-    public, labels = knowledge.public, knowledge.candidates.labels[rows]
-    if public is None or not set(labels) <= set(public.labels):
-        return found
-    means = [public.integers[public.labels == label].mean(axis=0) / view.plan.levels for label in labels]
-    return (*found, Level(CLASS, np.stack(means)))
+    return (*found, *_alone(knowledge, rows, view.plan))
+
+
+def _alone(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -> tuple[Level, ...]:
+    """What the classes of some records tell of them, by public records and by other members, who are more like them."""
+    known, labels = knowledge.candidates, knowledge.candidates.labels[rows]
+    sources = {OTHERS: known.take(knowledge.is_member)}
+    if knowledge.public is not None:
+        sources[CLASS] = knowledge.public
+    found = []
+    for name, source in sources.items():
+        own = known.integers[rows] if name == OTHERS else np.zeros((len(rows), plan.dimension))
+        counts = np.array([int((source.labels == label).sum()) for label in labels]) - (name == OTHERS)
+        if counts.min() > 0:
+            sums = np.stack([source.integers[source.labels == label].sum(axis=0) for label in labels])
+            found.append(Level(name, (sums - own) / counts[:, None] / plan.levels))
+    return tuple(found)
 
 
 def _random(raw: Floats, public: Records | None, plan: Plan) -> Floats:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from secagg.privacy import PrivacyClaim
 from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.blind import Blind
 from threat_models.attacks.likelihood import (
     MOMENTS,
     Noise,
@@ -26,7 +27,6 @@ from threat_models.attacks.likelihood import (
 from threat_models.attacks.scores import (
     Scores,
     class_in_words,
-    could_notice,
     crosses,
     in_words,
     matched,
@@ -36,6 +36,7 @@ from threat_models.attacks.scores import (
     succeeds,
     tells,
     verdict,
+    withstands,
     worst_class,
 )
 from threat_models.attacks.shortage import Measured, measured
@@ -125,6 +126,7 @@ def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fi
     values = from_release(view.release, noise, candidates, knowledge.public)
     rows = matched(candidates.labels, knowledge.is_member)
     alone = Scores(values, knowledge.is_member).at(rows)
+    blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
     progress(1, 3)
     best = informed(view.release, noise, knowledge, view.plan.grid) if noise is not None else None
     judged, labels = (alone, candidates.labels[rows]) if best is None else (best.scores, best.labels)
@@ -137,16 +139,20 @@ def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fi
         lines["knowing all other records"] = best.scores
         found += (*measures(best.scores, INFORMED, claim), *filter(None, (best.noise.worst,)))
     worst = worst_class(judged, labels, view.plan.classes)
-    found += worst
+    found += (*worst, *blind.found)
     broken = crosses(found) or (best is not None and bool(best.noise.short))
-    succeeded = broken or succeeds(judged) or succeeds(alone) or tells(worst)
-    noticeable = could_notice(judged) and (best is None or best.noise.is_complete)
+    if best is None:
+        succeeded = blind.lets_succeed(alone) or (tells(worst) and not blind.tells)
+        withstood = withstands(alone) and not blind.tells
+    else:  # whose members are drawn, not found: they are of one population, and who knows less tells no more
+        succeeded = broken or succeeds(best.scores) or blind.lets_succeed(alone) or tells(worst)
+        withstood = withstands(best.scores) and best.noise.is_complete
     progress(3, 3)
     return Finding(
         "membership_release",
         "",
-        verdict(succeeded, noticeable, controls),
-        _sentence(judged, best, broken, claim) + class_in_words(worst),
+        verdict(succeeded, withstood, controls),
+        _sentence(judged, best, broken, claim) + class_in_words(worst) + (blind.sentence if best is None else ""),
         found,
         (roc("Membership, from the sum", lines, claim),),
         controls=controls,
@@ -211,5 +217,6 @@ MEMBERSHIP_RELEASE = Attack(
     "Neyman & Pearson 1933; Homer et al. 2008; Dwork et al. 2015",
     ("release", "class_sums"),
     _run,
-    limits=8,
+    trusts_owners=True,
+    limits=9,
 )

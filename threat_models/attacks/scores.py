@@ -25,7 +25,8 @@ RATES = (0.01, 0.001)
 NOTABLE_AREA = 0.6
 NOTABLE_FACTOR = 5
 """An attack succeeds when the area's lower limit is above 0.6, or the true positive rate's above five times the false
-positive rate: ε = 1 and ε = 2 allow 0.575 and 2.0 %, 0.639 and 3.4 % at a false positive rate of 1 %."""
+positive rate: ε = 1 and ε = 2 allow 0.575 and 2.0 %, 0.639 and 3.4 % at a false positive rate of 1 %. It fails when
+both upper limits lie below; that takes some 700 members and others."""
 CHANCE = 0.5
 WIDEST = 0.2
 """An area whose interval is wider could hide a success."""
@@ -178,9 +179,19 @@ def in_words(scores: Scores) -> str:
     words = f"told from others with an area under the curve of {area.value:.3f} ({area.low:.3f} to {area.high:.3f})"
     if area.high < CHANCE:
         return f"{words}: worse than chance (0.5). Were those called members in the sum, and the others of their kind?"
-    if area.low > CHANCE and not succeeds(scores):
-        return f"{words}: better than chance (0.5), but not surely by the {NOTABLE_AREA} that this audit calls success"
-    return f"{words}; 0.5 is chance"
+    if succeeds(scores):
+        return f"{words}; 0.5 is chance"
+    if area.high > NOTABLE_AREA:
+        chance = "better than chance (0.5), but not surely" if area.low > CHANCE else "perhaps by chance (0.5), perhaps"
+        return f"{words}: {chance} by the {NOTABLE_AREA} that this audit calls success"
+    rate = scores.rate(RATES[0])
+    less = f"{words}: less than the {NOTABLE_AREA} that this audit calls success"
+    if not scores.supports(RATES[0]):
+        others = len(scores.negative)
+        return f"{less}, but how many are told at {RATES[0]:.0%} false positives {others} others are too few to say"
+    if rate.high > NOTABLE_FACTOR * RATES[0]:
+        return f"{less}, but that {rate.high:.0%} are told at {RATES[0]:.0%} false positives is not ruled out"
+    return f"{less}; 0.5 is chance"
 
 
 def tells(worst: Iterable[Measure]) -> bool:
@@ -198,21 +209,30 @@ def crosses(found: Iterable[Measure]) -> bool:
     return any(each.ceiling is not None and each.low > each.ceiling for each in found)
 
 
-def could_notice(scores: Scores) -> bool:
-    """Whether the area is known well enough to notice a success.
+def withstands(scores: Scores) -> bool:
+    """Whether a test surely fails: the upper limits of what would be a success, area and rate, are below its bars.
 
-    Where all of its interval lies below one half, the records are not those that they were given for.
+    Where all of the area's interval lies below one half, the records are not those that they were given for; where it
+    is wide, the sample says little of either. Of single classes this says nothing.
     """
-    return scores.is_judged and (area := scores.area()).high - area.low <= WIDEST and area.high >= CHANCE
+    if not scores.is_judged:
+        return False
+    area, low = scores.area(), RATES[0]
+    is_known = area.high - area.low <= WIDEST and area.high >= CHANCE
+    return is_known and area.high <= NOTABLE_AREA and scores.rate(low).high <= NOTABLE_FACTOR * low
 
 
-def verdict(succeeded: bool, noticeable: bool, controls: Sequence[Control]) -> Verdict:
-    """What an attack's numbers say; nothing where a control did not behave."""
+def verdict(succeeded: bool, withstood: bool, controls: Sequence[Control]) -> Verdict:
+    """What an attack's numbers say; nothing where a control did not behave.
+
+    `withstood`: the upper limits of what it is after lie below the bar, or it cannot be otherwise. That nothing was
+    found is no reason.
+    """
     if not all(control.holds for control in controls):
         return Verdict.INCONCLUSIVE
     if succeeded:
         return Verdict.SUCCEEDS
-    return Verdict.FAILS if noticeable else Verdict.INCONCLUSIVE
+    return Verdict.FAILS if withstood else Verdict.INCONCLUSIVE
 
 
 def roc(title: str, lines: Mapping[str, Scores], claim: PrivacyClaim | None = None) -> Curve:

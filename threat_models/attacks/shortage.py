@@ -64,13 +64,13 @@ def measured(release: Blocks, known: Blocks, noise: Noise, grid: Grid) -> Measur
     """The noise in a release, of whose records `known` is the exact sum of those that are."""
     scaled = in_sigmas({name: release[name] - known[name] for name in known}, noise)
     blind = Measured(_without_records(release, noise, grid), is_complete=False)
-    if not _explained(scaled):
+    if not explained(scaled):
         return blind
     complete = Measured(_by_chi_square(scaled, noise), is_complete=True)
     return complete if complete.short or not blind.short else blind
 
 
-def _explained(scaled: Mapping[str, Floats]) -> bool:
+def explained(scaled: Mapping[str, Floats]) -> bool:
     """Whether noise, at most as strong as planned, is all that is left: whether all records are known."""
     counts = scaled["counts"]
     return abs(float(counts.sum())) <= UNCOUNTED * math.sqrt(len(counts)) and all(

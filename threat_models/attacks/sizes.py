@@ -125,24 +125,34 @@ def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fi
         method = "permutations, Holm"
         found.append(Measure("p-value of sizes or order against records", lowest, lowest, lowest, method))
     controls, succeeded = _controls(), _succeeds(p_values)
+    goes = _goes(succeeded, view.clients, records)
     progress(1, 1)
     sizes = (
         f"Sizes differ between clients in {', '.join(differing)}" if differing else "All clients' sizes are the same"
     )
-    goes = "and go with their numbers of records" if succeeded else "and nothing goes with their numbers of records"
     return Finding(
         "sizes_and_timing",
         "",
-        verdict(succeeded, not differing or _could_notice(len(view.clients)), controls),
-        f"{sizes}, {goes}. A transcript holds the order of messages, not their times.",
+        verdict(succeeded, not differing, controls),
+        f"{sizes}. {goes} A transcript holds the order of messages, not their times.",
         tuple(found),
         controls=controls,
     )
 
 
-def _could_notice(clients: int) -> bool:
-    """Whether the strongest association, in either direction, would be significant."""
-    return 2 / math.factorial(min(clients, 20)) < min(SIGNIFICANT, current_level())
+def _goes(succeeded: bool, clients: Sequence[str], records: Mapping[str, float]) -> str:
+    """What was found of sizes and order beside the numbers of records, and whether it could have been.
+
+    It could where the strongest association of so many clients, in either direction, would be significant. That none
+    shows bounds none: the order of messages is only ever held against a session.
+    """
+    if succeeded:
+        return "Sizes or order go with their numbers of records."
+    if len(set(records.values())) < 2:
+        return "Whether order goes with their numbers of records is not known, nor are these."
+    if 2 / math.factorial(min(len(clients), 20)) >= min(SIGNIFICANT, current_level()):
+        return f"Whether order goes with their numbers of records {len(clients)} clients are too few to tell."
+    return "Nothing is seen to go with their numbers of records."
 
 
 SIZES_AND_TIMING = Attack(

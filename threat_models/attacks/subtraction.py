@@ -56,6 +56,13 @@ def shows(blocks: Blocks, noise: Noise | None) -> bool:
     return any(each.low > 1 for each in signals(blocks, noise))
 
 
+def _hidden(blocks: Blocks, noise: Noise | None) -> bool:
+    """Whether blocks are surely no more signal than noise, in each of them; without noise, whether there is nothing."""
+    if noise is None:
+        return not shows(blocks, None)
+    return all(each.high <= 1 for each in signals(blocks, noise))
+
+
 def _exact(value: float, name: str, **limits: float) -> Measure:
     return Measure(name, value, value, value, "exact", **limits)
 
@@ -99,6 +106,7 @@ def _differencing(views: tuple[Any, ...], knowledge: Knowledge, progress: Progre
     controls = _controls(knowledge, first.release, noise)
     is_changed = not apart and noise is None and shows(rest, None)
     succeeded = is_changed or (len(apart) == 1 and shows(rest, noise))
+    withstood = len(apart) > 1 or _hidden(rest, noise)
     if len(apart) == 1:
         found += _whose(rest, noise, knowledge, apart)
     if first.claim is not None:
@@ -112,7 +120,7 @@ def _differencing(views: tuple[Any, ...], knowledge: Knowledge, progress: Progre
         sentence += " They differ by exactly what was added to the data or taken from it between them."
     if noise is not None and first.plan.unit == Unit.RECORD:
         sentence += " What is claimed hides one record, not a client with many."
-    return Finding("differencing", "", verdict(succeeded, True, controls), sentence, found, controls=controls)
+    return Finding("differencing", "", verdict(succeeded, withstood, controls), sentence, found, controls=controls)
 
 
 def _both(one: Noise | None, other: Noise | None) -> Noise | None:
@@ -138,7 +146,7 @@ def _collusion(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress)
     what = "one client's vector" if len(honest) == 1 else f"the sum of {len(honest)} honest clients"
     kind = "exactly" if noise is None else f"under {_shares(view, len(honest))}"
     sentence = f"Without what {len(colluders)} colluders put in, {what} is left, {kind}."
-    outcome = verdict(succeeded, True, controls)
+    outcome = verdict(succeeded, len(honest) > 1 or _hidden(rest, noise), controls)
     return Finding("collusion_subtraction", "", outcome, sentence, found, controls=controls)
 
 

@@ -98,6 +98,8 @@ def run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fin
         sentence += f" {1 / max(smallest, 1e-300):.2g} sessions."
     else:
         verdict, sentence = Verdict.FAILS, "No trace of the vectors, of other clients or of other sessions in uploads."
+    if verdict is Verdict.FAILS and min(map(_words, sessions)) < FEWEST_WORDS:
+        verdict, sentence = Verdict.INCONCLUSIVE, f"{sentence} So few entries could hide one."
     if not all(control.holds for control in controls):
         verdict = Verdict.INCONCLUSIVE
     measures = tuple(
@@ -113,6 +115,11 @@ def run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Fin
     )
     progress(1, 1)
     return Finding("masked_uploads", "", verdict, sentence, measures, controls=controls)
+
+
+def _words(session: Mapping[str, Words]) -> int:
+    """Entries of all uploads together."""
+    return sum(map(len, session.values()))
 
 
 def _controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:

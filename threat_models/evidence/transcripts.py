@@ -23,6 +23,7 @@ from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
 from threat_models.evidence.blocks import blocks_of, cell_names, counted, noise_of, placed
+from threat_models.evidence.doubts import doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, joined
@@ -116,7 +117,8 @@ def known_of(session: Session, known: str | None, public: str | None, records: i
     """What somebody knows who has these files: records that took part, and others, half of them to compare with.
 
     Those that are in no cell of the sum are left out: of `known`, one client's data, by that client's own rule.
-    `records` is how many took part, where the public was told. Raises BadInput for data that the plan does not take.
+    `records` is how many took part, where the public was told. Both are held against the opened sum (`doubts`). Raises
+    BadInput for data that the plan does not take, and for files that share records.
     """
     inside = _records_of_file(session, known) if known else None
     others = _records_of_file(session, public) if public else None
@@ -130,7 +132,8 @@ def known_of(session: Session, known: str | None, public: str | None, records: i
     half = len(others) // 2
     candidates = joined(inside, others.take(slice(half)))
     owners = (*[SOMEBODY] * len(inside), *[""] * half)
-    return Knowledge(candidates, owners, others.take(slice(half, None)) if public else None, records=records)
+    rest = others.take(slice(half, None)) if public else None
+    return Knowledge(candidates, owners, rest, records=records, doubts=doubts(session, inside, others))
 
 
 def _in_both(one: Records, other: Records) -> int:

@@ -28,6 +28,7 @@ SESSION_RULES = {
     "protection": "How uploads are protected",
     "records": "Enough records for a sum without noise",
     "promise": "The promised epsilon holds",
+    "inputs": "Known and public records are what they are called",
     "audit": "The audit ran",
 }
 """Rules about the sum itself, beside those of the attacks."""
@@ -52,11 +53,25 @@ class AttackNote:
 
 
 @dataclass(frozen=True)
+class Input:
+    """What an auditor brought: its `role` ("known", "public", "canaries"), name, SHA-256 and number of records.
+
+    `sha256` is "" of a bundled data set, which its name says.
+    """
+
+    role: str
+    name: str
+    sha256: str
+    records: int
+
+
+@dataclass(frozen=True)
 class Subject:
     """What was examined: transcripts (file name, SHA-256), or the settings of a simulation.
 
     `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
-    not known; `dimension` d their length.
+    not known; `is_noisy`: as the sum says under its noise, where the true number is nobody's to know. `dimension` d is
+    their length. `inputs` are what the auditor brought, `doubts` why these may not be what they are called.
     """
 
     protection: str
@@ -64,6 +79,9 @@ class Subject:
     dimension: int
     transcripts: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    is_noisy: bool = False
+    inputs: tuple[Input, ...] = ()
+    doubts: tuple[str, ...] = ()
     provenance: tuple[Provenance, ...] = ()
 
 

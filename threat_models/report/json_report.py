@@ -11,7 +11,7 @@ from typing import Any
 
 from threat_models.comparisons import FAMILY, Comparisons
 from threat_models.findings import Curve, Finding, Measure, Picture
-from threat_models.report.content import AuditReport, Examination, GateResult, LowerBound, Promise
+from threat_models.report.content import AuditReport, Examination, GateResult, Input, LowerBound, Promise
 from threat_models.report.meanings import good_of, leading, meaning_of
 
 FORMAT = "secagg-audit/1"
@@ -31,6 +31,9 @@ def as_json(report: AuditReport) -> str:
             "subject": {
                 "protection": report.subject.protection,
                 "records": report.subject.records,
+                "is_noisy": report.subject.is_noisy,
+                "inputs": [_input(each) for each in report.subject.inputs],
+                "doubts": list(report.subject.doubts),
                 "dimension": report.subject.dimension,
                 "transcripts": [{"name": name, "sha256": digest} for name, digest in report.subject.transcripts],
                 "provenance": provenance_content(report),
@@ -84,6 +87,15 @@ def measure_content(attack: str, measure: Measure) -> dict[str, Any]:
     named = {name: number(getattr(measure, name)) for name in numbers}
     words = {"unit": meaning_of(attack, measure.name).unit, "good": good_of(attack, measure)}
     return {"name": measure.name, "method": measure.method, **words, **named}
+
+
+def _input(brought: Input) -> dict[str, Any]:
+    return {
+        "role": brought.role,
+        "name": brought.name,
+        "sha256": brought.sha256 or None,
+        "records": brought.records,
+    }
 
 
 def _comparisons(comparisons: Comparisons) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 
 from threat_models.findings import Finding, Measure, Verdict
-from threat_models.report.content import AuditReport, Examination, GateLine, GateResult, Outcome
+from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome
 from threat_models.report.gate import Gate, Rule
 from threat_models.report.meanings import in_units, summed_up, with_interval
 from threat_models.report.text import figure
@@ -29,9 +29,10 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     whom no attack tells anything and a report without any finding.
     """
     lines = [_protection(gate, report), *_provenance(report), *_records(gate, report), *_promise(gate, report)]
+    lines += _inputs(report)
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _finding(gate, report, finding)]
-        lines += [*_not_run(one), *_untold(gate, report, one)]
+        lines += [*_not_run(one), *_untold(gate, one)]
     if not report.findings:
         lines.append(GateLine("audit", "", Outcome.INCONCLUSIVE, "No attack was run."))
     waived = [_waived(gate, line, today) for line in lines]
@@ -93,6 +94,12 @@ def _promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
         yield GateLine("promise", "", outcome, bound.sentence)
 
 
+def _inputs(report: AuditReport) -> Iterator[GateLine]:
+    """Records that are perhaps not what they are called: what is found by them is of no use."""
+    for doubt in report.subject.doubts:
+        yield GateLine("inputs", "", Outcome.INCONCLUSIVE, doubt)
+
+
 def _finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
     if finding.verdict is Verdict.NOT_APPLICABLE:
         yield GateLine(finding.attack, finding.adversary, Outcome.PASS, f"Not applicable: {finding.sentence}")
@@ -103,7 +110,8 @@ def _finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[Gate
     measured = [line for rule in rules if rule.measure for line in _measured(rule, report, finding)]
     plain = tuple(rule for rule in rules if not rule.measure)
     is_partial = bool(finding.unseen) and finding.verdict is Verdict.INCONCLUSIVE
-    if not plain and (is_partial or not measured):  # rules that judged nothing, or not all, replace none
+    is_unbound = any(_is_void(rule, report) for rule in rules)
+    if not plain and (is_partial or is_unbound or not measured):  # rules that judged nothing, or not all, replace none
         plain = (Rule(finding.attack, ""),)
     yield from (*measured, *(_by_verdict(rule, finding) for rule in plain))
 
@@ -136,20 +144,20 @@ def _controls(finding: Finding) -> Iterator[GateLine]:
 def _measured(rule: Rule, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
     """A line for each measure that the rule names and that can be judged; one that says so where none can.
 
-    A pattern passes over measures that have no such threshold or no interval; a plain name does not.
+    A pattern passes over measures that have no such threshold or no interval; a plain name does not. A ceiling that
+    nobody promised draws no line where there is something that it would have bounded.
     """
     named = [measure for measure in finding.measures if fnmatchcase(measure.name, rule.measure)]
+    if _is_void(rule, report) and any(not math.isnan(measure.low + measure.high) for measure in named):
+        return
     judged = [(measure, threshold) for measure in named if (threshold := _threshold(rule, measure)) is not None]
     if "*" in rule.measure:
         judged = [pair for pair in judged if not math.isnan(pair[0].low + pair[0].high)]
     for measure, threshold in judged:
         yield _line(rule, finding, measure, threshold)
     if not judged and not rule.optional:
-        unbounded = named and "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
-        outcome = Outcome.PASS if unbounded else Outcome.INCONCLUSIVE
-        why = "No finite epsilon is promised, so there is no ceiling" if unbounded else "There is nothing to judge"
-        sentence = f"{why}: {rule.measure!r} against {_limit(rule)}."
-        yield GateLine(finding.attack, finding.adversary, outcome, sentence)
+        sentence = f"There is nothing to judge: {rule.measure!r} against {_limit(rule)}."
+        yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, sentence)
 
 
 def _limit(rule: Rule) -> float | str:
@@ -187,21 +195,22 @@ def _not_run(one: Examination) -> list[GateLine]:
     return [GateLine(attack, one.adversary.name, Outcome.INCONCLUSIVE, "It was not run.") for attack in missing]
 
 
-def _untold(gate: Gate, report: AuditReport, one: Examination) -> Iterator[GateLine]:
-    """A line where all that ran, and might have failed, is inconclusive: intervals that keep a limit tell little."""
-    ran = [
-        finding.verdict
-        for finding in one.findings
-        if finding.verdict is not Verdict.NOT_APPLICABLE
-        and not any(_lets(rule, report) for rule in gate.rules_for(finding.attack, one.adversary.name))
-    ]
-    if ran and set(ran) == {Verdict.INCONCLUSIVE}:
+def _untold(gate: Gate, one: Examination) -> Iterator[GateLine]:
+    """A line where all that ran is inconclusive; what may succeed counts where nothing else ran, the control never."""
+    ran = [finding for finding in one.findings if finding.verdict is not Verdict.NOT_APPLICABLE]
+    judged = [finding for finding in ran if not _is_tolerated(gate, finding)] or ran
+    if one.adversary.name != CONTROL and judged and all(each.verdict is Verdict.INCONCLUSIVE for each in judged):
         yield GateLine("audit", one.adversary.name, Outcome.INCONCLUSIVE, "No attack of this adversary tells anything.")
 
 
-def _lets(rule: Rule, report: AuditReport) -> bool:
-    """Whether an attack may succeed as it likes: tolerated, or held to a ceiling that nobody promised."""
-    return rule.tolerated or ("ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed))
+def _is_tolerated(gate: Gate, finding: Finding) -> bool:
+    """Whether an attack may succeed: what it does not tell is then no loss where others tell something."""
+    return any(rule.tolerated for rule in gate.rules_for(finding.attack, finding.adversary))
+
+
+def _is_void(rule: Rule, report: AuditReport) -> bool:
+    """Whether a rule holds an attack to a ceiling that nobody promised: its verdict is judged instead."""
+    return "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
 
 
 def _waived(gate: Gate, line: GateLine, today: date) -> GateLine:

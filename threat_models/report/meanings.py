@@ -29,12 +29,14 @@ class Meaning:
 
 _NO_CLEARER = "no more than {baseline}, by the class alone"
 _CHANCE = "0.5, chance; a success above 0.6"
+_BLIND = Meaning("blind AUC, from the records alone", "", "0.5: without the session they are not told apart")
 _MEMBERSHIP = (
     Meaning("AUC, knowing all other records", "", _CHANCE, leads=True),
     Meaning("AUC, *", "", _CHANCE, leads=True),
     Meaning("AUC of the worst class (*)", "", _CHANCE),
     Meaning("TPR at * FPR, *", SHARE, "{baseline}, chance"),
     Meaning("FPR at the threshold of *", SHARE),
+    _BLIND,
     Meaning("noise variance over the plan's", "", "1, as planned"),
 )
 _APART = Meaning("signal to noise of *", "", "0, noise alone")
@@ -64,6 +66,7 @@ MEANINGS: dict[str, tuple[Meaning, ...]] = {
         ),
         Meaning("strangers taken for members", SHARE, "as many as members found"),
         Meaning("least cosine, *", "", "no more than {baseline}, by class means"),
+        _BLIND,
     ),
     "feature_inversion": (
         Meaning("re-identified, N, A and B of *", SHARE, _NO_CLEARER, leads=True),

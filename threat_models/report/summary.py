@@ -41,13 +41,16 @@ def _lines(report: AuditReport) -> Iterator[str]:
             yield f"{line.outcome.upper()} {_what(line)}: {line.sentence}"
         elif line.waiver:
             yield f"WAIVED {_what(line)}: {line.sentence} {line.waiver}"
+    for each in report.subject.inputs:
+        digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
+        yield f"{each.role} {each.name}: {each.records} records{digest}"
     for finding in report.findings:
         yield f"{finding.adversary}, {finding.attack}: {verdict_of(finding)}. {finding.sentence}"
         if summed := summed_up(finding):
             yield f"  {summed}"
-    for each in report.subject.provenance:
-        yield f"{each.transcript}: {each.verdict}; {each.proves}; roster SHA-256 {each.roster_sha256}, signed by:"
-        yield from (f"  {name}  {identity}" for name, identity in each.signers.items())
+    for told in report.subject.provenance:
+        yield f"{told.transcript}: {told.verdict}; {told.proves}; roster SHA-256 {told.roster_sha256}, signed by:"
+        yield from (f"  {name}  {identity}" for name, identity in told.signers.items())
     yield report.comparisons.sentence()
 
 

@@ -3,11 +3,25 @@
 import math
 from functools import cache
 
-from secagg.data import open_dataset
+import numpy as np
+
+from secagg.data import Dataset, open_dataset
+from secagg.data import Records as DataRecords
+from secagg.data.records import Origin
 from secagg.experiments.settings import SimulationSettings
 from threat_models.adversary import adversary_named
 from threat_models.evidence.simulation import rehearse
 from threat_models.views import view_of
+
+
+def plenty(count=12_000, dimension=20):
+    """Thousands of records of two classes that differ in nothing else, so that members are not told from others."""
+    generator = np.random.default_rng(7)
+    labels = np.arange(count) % 2
+    features = generator.normal(size=(count, dimension)) + 0.5 * (labels[:, None] == np.arange(dimension) % 2)
+    whole = DataRecords(features, labels, {}, Origin.of("plenty", np.arange(1, count + 1)))
+    inside, outside = np.split(np.arange(count), [3 * count // 4])
+    return Dataset("plenty", "features", whole.take(inside), whole.take(outside), ("no", "yes"), None, None, None)
 
 
 @cache
@@ -15,7 +29,7 @@ def rehearsed(dataset="breast-cancer", epsilon=math.inf, partition="iid", method
     """A rehearsal, made once for all tests that ask for the same."""
     promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
     settings = SimulationSettings(clients=clients, partition=partition, method=method, refine=refine, **promise)
-    return rehearse(open_dataset(dataset), settings)
+    return rehearse(plenty() if dataset == "plenty" else open_dataset(dataset), settings)
 
 
 def attacked(attack, adversary, rehearsal, *sessions):

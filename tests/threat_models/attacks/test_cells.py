@@ -26,6 +26,7 @@ from threat_models.attacks.membership import MEMBERSHIP_RELEASE, from_release
 from threat_models.attacks.scores import Scores
 from threat_models.attacks.subtraction import less
 from threat_models.audit import examine
+from threat_models.comparisons import Comparisons
 from threat_models.evidence.simulation import main_session, rehearse
 from threat_models.findings import Verdict
 from threat_models.report.meanings import is_known
@@ -285,7 +286,9 @@ def test_slot_sums_are_audited_to_a_verdict(method, parameters, epsilon, adversa
     """Every attack on sums ends, its controls hold, and what does not apply says why; all measures have a meaning."""
     rehearsal = slotted(method, parameters, epsilon)
     seen = adversary_named(adversary)
-    for finding in examine(seen, rehearsal.sessions, rehearsal.knowledge, lambda *_: None).findings:
+    with Comparisons(40).held():  # as an audit has it: a control is not to fail by chance
+        findings = examine(seen, rehearsal.sessions, rehearsal.knowledge, lambda *_: None).findings
+    for finding in findings:
         assert finding.sentence.endswith(".")
         assert all(control.holds for control in finding.controls)
         assert all(is_known(finding.attack, each.name) for each in finding.measures)
@@ -355,11 +358,11 @@ def test_images_come_out_of_slots_of_few():
 
     Not beyond their class from the slots of a sum with noise of ε = 1.
     """
-    for adversary, epsilon, verdict in (
-        ("curious_server", math.inf, Verdict.SUCCEEDS),
-        ("no_protection", math.inf, Verdict.SUCCEEDS),
-        ("curious_server", 1.0, Verdict.FAILS),
+    for adversary, epsilon, succeeds in (
+        ("curious_server", math.inf, True),
+        ("no_protection", math.inf, True),
+        ("curious_server", 1.0, False),
     ):
         finding = attacked(INVERSION, adversary, slotted(epsilon=epsilon))
-        assert finding.verdict is verdict
+        assert (finding.verdict is Verdict.SUCCEEDS) == succeeds
         assert all(control.holds for control in finding.controls)

@@ -1,5 +1,6 @@
 """Counts, class shares and group means that a vector tells."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +9,15 @@ import pytest
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from threat_models.attacks.disclosure import (
     LABEL_COUNTS,
+    NAMES,
     PROPERTY_INFERENCE,
+    _errors,
+    _told,
     class_means,
     class_shares,
     counts_from_sums,
 )
+from threat_models.attacks.likelihood import total
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, Records
 
@@ -66,7 +71,50 @@ def test_the_sum_tells_of_all_together():
     finding = attacked(PROPERTY_INFERENCE, "curious_server", rehearsed(partition="dirichlet:0.3"))
     assert finding.verdict is Verdict.FAILS
     assert "of all members together" in finding.sentence
-    assert "client" not in finding.sentence
+    assert "nothing of any one member's" in finding.sentence
+
+
+@pytest.mark.parametrize("adversary", ["curious_server", "no_protection"])
+@pytest.mark.parametrize("dataset", ["breast-cancer", "digits"])
+@pytest.mark.parametrize("epsilon", [math.inf, 1.0])
+def test_words_of_properties_are_those_of_the_numbers(adversary, dataset, epsilon):
+    """Two classes have an interval as ten have, and nothing is said of a number that is the contrary of it."""
+    finding = attacked(PROPERTY_INFERENCE, adversary, rehearsed(dataset, epsilon))
+    assert all("%" in each.method for each in finding.measures)
+    shares, means = (measured(finding, name) for name in ("error of a class share", "error of a class mean, relative"))
+    for clause in finding.sentence.split(". ")[0].split(", and "):
+        for name, error in (("class shares", shares), ("class means", means)):
+            if name in clause and "not surely" not in clause:
+                assert (error.value >= error.baseline) == ("no better than" in clause)
+
+
+def test_sum_of_two_classes_that_says_all_is_not_said_to_say_nothing():
+    """An exact sum of unlike records tells their shares better than public records do, and the sentence says so."""
+    rehearsal = rehearsed()
+    known = rehearsal.knowledge
+    alike = np.flatnonzero(known.public.labels == 0)
+    other = replace(known, public=known.public.take(alike), candidates=known.candidates.take(known.is_member))
+    other = replace(other, owners=tuple(owner for owner in known.owners if owner))
+    finding = attacked(PROPERTY_INFERENCE, "curious_server", replace(rehearsal, knowledge=other))
+    share = measured(finding, "error of a class share")
+    assert (share.value, share.baseline > 0.25) == (0.0, True)
+    assert share.high < share.baseline
+    assert "class shares and class means better than public records do" in finding.sentence
+
+
+def test_few_errors_are_judged_by_the_records_behind_them():
+    """Two errors have an interval that covers what other records of the kind give (false failures below 10⁻⁶)."""
+    known = rehearsed().knowledge
+    members, public = known.candidates.take(known.is_member), known.public
+    half = members.take(slice(0, 200))
+    ((share, _), (gain, _)) = _told([(total(half, 2, NAMES), members)], public)
+    assert share.low <= share.value <= share.high
+    assert "resamples of the records" in share.method
+    errors = [float(_errors([(total(half, 2, NAMES), half)], public)[place].mean()) for place in (0, 1)]
+    exact, gains = _told([(total(half, 2, NAMES), half)], public)
+    assert (exact[0].value, exact[0].baseline) == (errors[0], errors[1]) == (0.0, errors[1])
+    assert gains[0].value == pytest.approx(errors[1])
+    assert gain.value == pytest.approx(share.baseline - share.value)
 
 
 def test_records_of_an_unknown_client_are_compared_with_none():

@@ -2,19 +2,24 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import norm
 
 from threat_models.attacks.scores import (
+    NOTABLE_AREA,
+    NOTABLE_FACTOR,
     Scores,
-    could_notice,
     in_words,
     measures,
     roc,
     succeeds,
     tells,
     verdict,
+    withstands,
     worst_class,
 )
+from threat_models.comparisons import Comparisons
 from threat_models.findings import Control, Verdict
 
 
@@ -51,11 +56,11 @@ def test_rate_without_enough_others_is_not_supported():
 
 
 def test_nothing_is_said_of_one_kind_alone():
-    """Without non-members there are no figures, no success, and nothing could have been noticed."""
+    """Without non-members there are no figures, no success, and nothing is ruled out."""
     scores = Scores(np.ones(9), np.ones(9, dtype=bool))
     assert measures(scores) == ()
     assert not succeeds(scores)
-    assert not could_notice(scores)
+    assert not withstands(scores)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -73,10 +78,8 @@ def test_separated_scores_succeed():
 
 def test_worse_than_chance_is_no_failure():
     """Scores that are surely lower for members say that the records are not what they are called."""
-    scores = gaussian(2.0, 300, 300)
-    backwards = Scores(-scores.values, scores.is_member)
-    assert could_notice(scores)
-    assert not could_notice(backwards)
+    backwards = gaussian(-2.0)
+    assert not withstands(backwards)
     assert "worse than chance" in in_words(backwards)
 
 
@@ -109,7 +112,7 @@ def test_curve_rises_within_its_limits():
 
 
 @pytest.mark.parametrize(
-    ("succeeded", "noticeable", "control", "expected"),
+    ("succeeded", "withstood", "control", "expected"),
     [
         (True, False, True, Verdict.SUCCEEDS),
         (False, True, True, Verdict.FAILS),
@@ -117,6 +120,46 @@ def test_curve_rises_within_its_limits():
         (True, True, False, Verdict.INCONCLUSIVE),
     ],
 )
-def test_verdict(succeeded, noticeable, control, expected):
-    """A control that misbehaves makes everything inconclusive; else success counts, then power."""
-    assert verdict(succeeded, noticeable, (Control("", True, control),)) is expected
+def test_verdict(succeeded, withstood, control, expected):
+    """A control that misbehaves makes everything inconclusive; else success counts, then what is ruled out."""
+    assert verdict(succeeded, withstood, (Control("", True, control),)) is expected
+
+
+@pytest.mark.parametrize(
+    ("mu", "members", "others", "withstood", "words"),
+    [
+        (0.0, 4_000, 4_000, True, "less than the 0.6 that this audit calls success; 0.5 is chance"),
+        (0.15, 100, 100, False, "perhaps by chance (0.5), perhaps by the 0.6"),
+        (0.0, 4_000, 300, False, "how many are told at 1% false positives 300 others are too few to say"),
+        (0.0, 500, 900, False, "are told at 1% false positives is not ruled out"),
+        (0.3, 300, 300, False, "better than chance (0.5), but not surely by the 0.6"),
+    ],
+)
+def test_attack_fails_only_where_its_success_is_ruled_out(mu, members, others, withstood, words):
+    """Upper limits of area and rate below their bars are needed: chance alone, or few records, are none.
+
+    Of Gaussian scores with these seeds; the numbers are fixed.
+    """
+    with Comparisons(20).held():
+        scores = gaussian(mu, members, others, seed=3)
+        assert withstands(scores) == withstood
+        assert not succeeds(scores)
+        assert words in in_words(scores)
+
+
+@given(st.integers(2, 400), st.integers(2, 400), st.floats(-3, 3), st.integers(0, 2**32 - 1), st.integers(1, 60))
+def test_no_limit_above_a_bar_is_withstood(members, others, mu, seed, limits):
+    """Whatever the scores: withstood means that both upper limits are below the bars, and never goes with success."""
+    with Comparisons(limits).held():
+        scores = gaussian(mu, members, others, seed)
+        if withstands(scores):
+            assert scores.area().high <= NOTABLE_AREA
+            assert scores.rate(0.01).high <= NOTABLE_FACTOR * 0.01
+            assert not succeeds(scores)
+
+
+@pytest.mark.parametrize("mu", [0.36, 0.6])
+def test_no_number_of_records_repels_what_succeeds(mu):
+    """A test whose true area is 0.6 or more is at no size called repelled (of all sizes together once in 500 draws)."""
+    with Comparisons(30).held():
+        assert not any(withstands(gaussian(mu, count, count, seed=5)) for count in (50, 200, 800, 3_200, 12_800))

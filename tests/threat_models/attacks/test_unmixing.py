@@ -8,8 +8,9 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, seen_by, session_of
-from threat_models.attacks.targets import targets
-from threat_models.attacks.unmixing import UNMIXING, outside, sum_of
+from threat_models.attacks.targets import Target, targets
+from threat_models.attacks.unmixing import UNMIXING, _withstood, outside, sum_of
+from threat_models.estimation.intervals import Interval, clopper_pearson
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, Knowledge, joined
 
@@ -114,9 +115,22 @@ def test_noise_hides_who_is_in_it():
     everyone = knowledge.candidates.take(knowledge.is_member)
     object.__setattr__(session, "release", sum_of(everyone, plan, sigma=1.0))
     finding = attacked("curious_server", session, knowledge)
-    assert finding.verdict is Verdict.FAILS
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "not ruled out" in finding.sentence  # by so few members
     assert measured(finding, "strangers").value < 0.05
     assert measured(finding, "members found").low < 0.1
+
+
+@pytest.mark.parametrize(
+    ("hits", "cosine", "withstood"), [(2, 0.5, True), (30, 0.5, False), (2, 0.62, False), (2, None, False)]
+)
+def test_small_sums_withstand_by_upper_limits(hits, cosine, withstood):
+    """Neither members found, of 200, nor cosines may come near to what would be a success; nothing tried is none."""
+    rates = clopper_pearson(hits, 60), clopper_pearson(2, 200)
+    target = Target("sum", {}, frozenset(), is_noisy=True)
+    recovered = [] if cosine is None else [(target, (Interval(cosine, cosine - 0.1, cosine + 0.1, "m"), 0.0, 0.7))]
+    assert _withstood(rates, recovered) == withstood
+    assert not _withstood(None, recovered)
 
 
 def test_a_failed_control_is_inconclusive():

@@ -165,7 +165,9 @@ def test_who_drops_out_is_in_no_sum(protection):
     assert (len(session.clients), len(session.members)) == (5, 3)
     assert set(session.contributions) == set(session.members) == set(knowledge.held)
     assert set(knowledge.owners) - {""} == set(session.members)
-    assert knowledge.records == sum(int(held.sum()) for held in knowledge.held.values())
+    held = sum(int(counts.sum()) for counts in knowledge.held.values())
+    assert knowledge.records == (None if promise else held)  # add-remove protects it
+    assert knowledge.is_member.sum() == held
     assert rehearsal.sessions[1].members == session.members[:-1]
     if promise:
         own = next(each for each in session.calibration.blocks if each.block.name == "counts")

@@ -204,7 +204,7 @@ def report(**changes):
             512,
             (("server.transcript", "3f" * 32),),
             {"clients": "5", "method": "fedcgs"},
-            (PROVENANCE,),
+            provenance=(PROVENANCE,),
         ),
         promise=promise,
         attacks=NOTES,

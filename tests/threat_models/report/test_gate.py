@@ -1,5 +1,6 @@
 """The gate: read strictly, judged on the limits of intervals."""
 
+import math
 from dataclasses import replace
 from datetime import date
 
@@ -14,7 +15,7 @@ from tests.threat_models.report.sample import HEAD
 from threat_models.findings import Measure, Verdict
 from threat_models.report.content import GateLine, GateResult, Outcome
 from threat_models.report.gate import DEFAULT, Gate
-from threat_models.report.judging import judge
+from threat_models.report.judging import BY_VERDICT, judge
 
 TODAY = date(2026, 3, 1)
 
@@ -29,9 +30,9 @@ def outcomes(result, attack):
     return [line.outcome for line in result.lines if line.attack == attack]
 
 
-def judged(rule, *measures, claimed=1.0):
+def judged(rule, *measures, claimed=1.0, verdict=Verdict.FAILS):
     """The outcomes of one rule's lines about a finding with these measures."""
-    report = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.FAILS, measures=measures))
+    report = sample.with_findings(sample.report(), sample.finding("unmixing", verdict, measures=measures))
     report = replace(report, promise=replace(report.promise, claimed=claimed, measured=None))
     return outcomes(judge(gate('[[rule]]\nattack = "unmixing"\nreason = "r"', rule), report, TODAY), "unmixing")
 
@@ -64,8 +65,11 @@ def test_default_gate_fails_unprotected_uploads():
 
 
 def test_default_gate_passes_an_exact_sum_of_many_records():
-    """Without noise a masked sum of 50,000 records of 512 dimensions passes for the curious server."""
-    assert judge(Gate.read(), sample.exact(sample.report()), TODAY).exit_code == 0
+    """Without noise a masked sum of 50,000 records of 512 dimensions passes where no attack succeeds by it."""
+    report = sample.exact(sample.report())
+    assert judge(Gate.read(), report, TODAY).exit_code == 1  # members are told, and no promise says how well
+    hidden = sample.with_findings(report, sample.finding("membership_release", Verdict.FAILS, measures=(AUC,)))
+    assert judge(Gate.read(), hidden, TODAY).exit_code == 0
 
 
 @pytest.mark.parametrize(("records", "outcome"), [(5_120, Outcome.PASS), (5_119, Outcome.FAIL)])
@@ -198,10 +202,12 @@ def test_rule_that_judges_nothing_takes_the_place_of_none(verdict, outcome):
 
 
 def test_ceiling_binds_only_where_something_is_promised():
-    """Measures without a ceiling pass at ε = ∞ and are inconclusive at a finite ε."""
+    """Without a ceiling the verdict is judged at ε = ∞, and nothing at a finite ε."""
     rule, measure = 'measure = "*"\nat_most = "ceiling"', sample.measure("AUC", 1.0, 0.99, 1.0)
-    assert judged(rule, measure, claimed=np.inf) == [Outcome.PASS]
+    for verdict, outcome in BY_VERDICT.items():
+        assert judged(rule, measure, claimed=np.inf, verdict=verdict) == [outcome]
     assert judged(rule, measure) == [Outcome.INCONCLUSIVE]
+    assert Outcome.INCONCLUSIVE in judged(rule, claimed=np.inf)  # nothing was measured
 
 
 @given(st.floats(-1, 2), st.floats(-1, 2), st.floats(-1, 2))
@@ -300,14 +306,64 @@ AUC = sample.measure("AUC, by loss", 0.5, 0.4, 0.6, ceiling=0.93)
         ((sample.finding("small_cells", Verdict.NOT_APPLICABLE),), 1.0, 4),
         ((sample.finding("property_inference", Verdict.FAILS),), 1.0, 4),
         ((sample.finding("small_cells", Verdict.FAILS),), 1.0, 0),
-        ((), np.inf, 0),
+        ((), np.inf, 4),
+        ((sample.finding("small_cells", Verdict.FAILS),), np.inf, 4),
     ],
 )
 def test_adversary_of_whom_nothing_is_known_is_inconclusive(beside, claimed, code):
-    """Limits that an inconclusive attack keeps pass only beside one that tells something; tolerated ones do not."""
+    """Limits that an inconclusive attack keeps pass only beside one that tells something; tolerated ones do not.
+
+    Where no ε is promised there are no limits, and what is inconclusive is.
+    """
     unclear = sample.finding("membership_head", Verdict.INCONCLUSIVE, measures=(AUC,))
     report = alone(unclear, *beside, claimed=claimed)
     assert judge(Gate.read(), report, TODAY).exit_code == code
+
+
+def test_tolerated_attacks_that_tell_nothing_are_inconclusive():
+    """An adversary of whom all that ran is inconclusive does not pass because the gate would have let it succeed."""
+    found = [sample.finding(name, Verdict.INCONCLUSIVE) for name in ("loss_entropy_gaps", "property_inference")]
+    notes = (*sample.NOTES, replace(sample.NOTES[0], name="loss_entropy_gaps"))
+    assert judge(Gate.read(), replace(alone(found[1]), attacks=notes), TODAY).exit_code == 4
+    told = sample.finding("property_inference", Verdict.FAILS)
+    assert judge(Gate.read(), alone(told), TODAY).exit_code == 0
+
+
+LIMITS = st.lists(st.floats(0, 1), min_size=2, max_size=2).map(sorted)
+NUMBERS = st.one_of(LIMITS, st.just((math.nan, math.nan)))
+JUDGED = ("unmixing", "membership_release", "membership_head", "property_inference", "small_cells")
+
+
+@st.composite
+def exact_and_promised(draw):
+    """One finding without a promise, and the same under one: with ceilings on its measures, which a success breaks."""
+    name = draw(st.sampled_from(JUDGED))
+    limits = draw(st.lists(NUMBERS, max_size=3))
+    names = ("AUC, one", "AUC, other", "TPR at 1 % FPR, one")
+    exact = [Measure(each, low, low, high, "m, 95 %") for each, (low, high) in zip(names, limits, strict=False)]
+    promised = [replace(each, ceiling=draw(st.floats(0, 1))) for each in exact]
+    crossed = any(each.low > each.ceiling for each in promised)
+    verdict = Verdict.SUCCEEDS if crossed else draw(st.sampled_from(list(Verdict)))
+    controls = draw(st.sampled_from([sample.CONTROLS, sample.BROKEN, ()]))
+    rest = {"controls": controls, "unseen": draw(st.sampled_from([(), ("head",)]))}
+    return tuple(sample.finding(name, verdict, measures=tuple(each), **rest) for each in (exact, promised))
+
+
+@given(st.lists(exact_and_promised(), max_size=5, unique_by=lambda pair: pair[0].attack), st.integers(1, 10**6))
+def test_less_protection_never_looks_better(pairs, records):
+    """Whatever was found: without a promise the gate's outcome is never better than under one that holds."""
+    order = [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL]
+    exact, promised = (alone(*(pair[side] for pair in pairs)) for side in (0, 1))
+    found = [judge(Gate.read(), each, TODAY).outcome for each in (sample.exact(exact, records), promised)]
+    assert order.index(found[0]) >= order.index(found[1])
+
+
+def test_doubt_about_what_was_brought_is_inconclusive():
+    """Records that may not be what they are called keep any audit from passing, under a name that waivers know."""
+    report = sample.report()
+    doubted = replace(report, subject=replace(report.subject, doubts=("Those of --public took part.",)))
+    result = judge(Gate.read(), doubted, TODAY)
+    assert (outcomes(result, "inputs"), result.exit_code) == ([Outcome.INCONCLUSIVE], 4)
 
 
 def test_measures_of_a_part_do_not_pass():
@@ -319,7 +375,8 @@ def test_measures_of_a_part_do_not_pass():
 
 def test_unknown_number_of_records_is_inconclusive():
     """An exact sum without counts has no figure to fail by."""
-    result = judge(Gate.read(), sample.exact(sample.report(), None), TODAY)
+    report = sample.with_findings(sample.report(), sample.finding("membership_release", Verdict.FAILS, measures=(AUC,)))
+    result = judge(Gate.read(), sample.exact(report, None), TODAY)
     assert (outcomes(result, "records"), result.exit_code) == ([Outcome.INCONCLUSIVE], 4)
 
 
