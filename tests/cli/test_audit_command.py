@@ -174,7 +174,7 @@ def test_what_an_auditor_brings_is_named_and_held_against_the_sum(
         said = secagg(*asked, "--known", given[0], "--public", given[1], "--html", page)
         subject = said.json["subject"]
         assert [each["role"] for each in subject["inputs"]] == ["known", "public"]
-        assert [each["name"] for each in subject["inputs"]] == [each.name for each in given]
+        assert [each["name"].split("/")[-1] for each in subject["inputs"]] == [each.name for each in given]
         assert [each["sha256"] for each in subject["inputs"]] == [
             sha256(each.read_bytes()).hexdigest() for each in given
         ]

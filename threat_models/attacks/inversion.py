@@ -137,7 +137,8 @@ def _not_applicable(why: str) -> Finding:
 def _finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: dict[str, Floats]) -> Finding:
     guesses = _guesses(knowledge, rows, plan)
     scored = {name: score(made, knowledge, rows) for name, made in {**images, **guesses}.items()}
-    alone = scored.get(OTHERS) or scored.get(CLASS)
+    by_class = [scored[name] for name in (OTHERS, CLASS) if name in scored]
+    alone = min(by_class, key=lambda each: _mean(np.array(each.nearer)), default=None)
     measures = [measure for name, scores in scored.items() for measure in scores.measures(name, alone)]
     controls = (
         Control(f"images from the {RAW}", expected=True, succeeded=scored[RAW].tells_more_than(alone)),
@@ -145,7 +146,7 @@ def _finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: d
     )
     tried = [name for name in images if name not in NOT_SEEN]
     worked = [name for name in tried if scored[name].tells_more_than(alone)]
-    withstood = all(scored[name].surely_tells_no_more_than(alone) for name in tried)
+    withstood = bool(tried) and all(scored[name].surely_tells_no_more_than(alone) for name in tried)
     sentence = _sentence(scored, tried, worked, withstood)
     if not controls[0].holds:
         sentence = _blind(scored[RAW], alone, knowledge.candidates.features[rows])
