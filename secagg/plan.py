@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from secagg.data import Schema
 from secagg.errors import BadInput
+from secagg.files import parse_json
 from secagg.privacy import Adjacency, Unit
 from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
@@ -139,8 +140,8 @@ class Plan:
     def method_parameters(self) -> dict[str, Any]:
         """The method's parameters by name."""
         try:
-            value = json.loads(self.parameters, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
+            value = parse_json(self.parameters, parse_constant=_refuse_constant)
+        except ValueError:
             value = None
         if not isinstance(value, dict):
             raise BadInput("the plan's parameters are no JSON object")

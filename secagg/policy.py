@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, PlanRefused
+from secagg.files import parse_toml, read_document
 from secagg.plan import Plan
 
 
@@ -169,12 +169,12 @@ class Policy:
 def read_policy(path: Path) -> Policy:
     """Read a policy strictly. Raises BadInput naming the file and every unknown, missing or mistyped key."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = parse_toml(read_document(path))
     except OSError as error:
         raise BadInput(
             f"cannot read the policy {path} ({error.strerror})", remedy="write one with plan policy"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise BadInput(f"{path} is not TOML: {error}") from None
     try:
         return _parse(content)

@@ -119,6 +119,8 @@ def _run(arguments: list[str]) -> int:
         return _misused(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
+    except MemoryError:
+        return _complain("this machine has too little memory for that; give less data", 2, debug)
     except OSError as error:
         return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 2, debug)
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput, why
 from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
+from secagg.files import read_limited, refuse_larger
 from secagg.threads import one_thread
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called with (records done, records in all)."""
+REMEDY = "make it with `secagg backbone export` or torch.export.save"
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +78,7 @@ class ProgramFile:
     def read(cls, path: Path) -> ProgramFile:
         """Read the file, once: what is pinned is what is parsed. Raises BadInput."""
         try:
-            return cls(path, path.read_bytes())
+            return cls(path, read_limited(path))
         except OSError as error:
             raise BadInput(f"cannot read the backbone {path} ({why(error)})") from error
 
@@ -93,12 +96,12 @@ class ProgramFile:
         import torch
 
         path = self.path
+        _refuse_expanding(path, self.content)
         try:
             program = torch.export.load(io.BytesIO(self.content))
             module, takes = program.module(), _input_of(program)
         except Exception as error:
-            remedy = "make it with `secagg backbone export` or torch.export.save"
-            raise BadInput(f"the backbone {path} is no exported program: {first_line(error)}", remedy=remedy) from error
+            raise BadInput(f"the backbone {path} is no exported program: {first_line(error)}", remedy=REMEDY) from error
         if takes is None or takes[0] not in (1, None):
             problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
             remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
@@ -107,6 +110,17 @@ class ProgramFile:
         with one_thread():
             dimension = len(_run(module, np.zeros(shape, dtype=np.float32), path.name))
         return Program(path.name, self.digest, dimension, module, shape, progress, cache)
+
+
+def _refuse_expanding(path: Path, content: bytes) -> None:
+    """Raise BadInput for a program that says it takes more bytes than `data_limit` once expanded, or is none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            expanded = sum(entry.file_size for entry in archive.infolist())
+    except Exception as error:
+        problem = f"the backbone {path} is no exported program: it is no archive, or a damaged one"
+        raise BadInput(problem, remedy=REMEDY) from error
+    refuse_larger(f"the backbone {path}", expanded)
 
 
 def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] | None:

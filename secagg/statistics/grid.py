@@ -140,9 +140,8 @@ def _refuse_unless(
     if good.all():
         return
     index = start + int(np.argmin(good))
-    length = math.hypot(*(features[index] - grid.centre))
-    problem = f"the feature vector has length {length:.6g}, above the public radius {grid.radius:.6g}"
-    if not math.isfinite(length):
+    problem = f"the feature vector is longer than the public radius {grid.radius:.6g}"
+    if not np.isfinite(features[index]).all():
         problem = "the feature vector has NaN or infinite entries"
     if origin is None:
         raise BadRecord("features", index + 1, problem, remedy=REMEDY)

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
+from secagg.files import DOCUMENT_BYTES, read_limited
 from secagg.roster import Roster, read_roster
 from secagg.transport.certificates import certificate_names
 
@@ -89,7 +90,7 @@ def _check_certificate(folder: Path, authority: x509.Certificate, certificate: x
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_limited(path, DOCUMENT_BYTES)
     except OSError as error:
         raise BadInput(
             f"cannot read {path} ({error.strerror})", remedy="the README shows how a member gets its files (pki)"

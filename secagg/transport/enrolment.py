@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput
+from secagg.files import DOCUMENT_BYTES, parse_json, read_document, read_limited
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster, check_name, write_roster
 from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request
@@ -96,9 +97,9 @@ def issue(folder: Path, requests: Iterable[Path]) -> Roster:
 def read_authority(folder: Path) -> tuple[Authority, str]:
     """The authority of a folder and its consortium's name. Raises BadInput."""
     try:
-        certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        consortium = json.loads((folder / "consortium.json").read_text(encoding="utf-8"))["name"]
+        certificate = x509.load_pem_x509_certificate(read_limited(folder / "ca.pem", DOCUMENT_BYTES))
+        key = serialization.load_pem_private_key(read_limited(folder / "ca.key", DOCUMENT_BYTES), None)
+        consortium = parse_json(read_document(folder / "consortium.json"))["name"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{folder} holds no usable authority ({error})", remedy="make one with pki init") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -109,7 +110,7 @@ def read_authority(folder: Path) -> tuple[Authority, str]:
 def _read_request(path: Path) -> tuple[Member, bytes]:
     """The member and its PEM request, both signatures checked."""
     try:
-        content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_json(read_document(Path(path)))
         if set(content) != _REQUEST_FIELDS or content["version"] != 1:
             raise ValueError("fields missing or unknown")
         member = Member(content["name"], content["role"], bytes.fromhex(content["identity"]))

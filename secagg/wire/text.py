@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage
+from secagg.files import parse_json, read_document
 from secagg.wire.codec import Field, decode, encode, fields_of
 
 T = TypeVar("T")
@@ -27,8 +28,8 @@ def from_json(cls: type[T], text: str) -> T:
     Raises MalformedMessage.
     """
     try:
-        content = json.loads(text, object_pairs_hook=_each_field_once)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text, object_pairs_hook=_each_field_once)
+    except ValueError as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
     return decode(cls, encode(_build(cls, content)))
 
@@ -36,7 +37,7 @@ def from_json(cls: type[T], text: str) -> T:
 def read_json(cls: type[T], path: Path, what: str) -> T:
     """Read a file of the JSON form. Raises BadInput naming the file when it is missing or holds no such message."""
     try:
-        return from_json(cls, path.read_text(encoding="utf-8"))
+        return from_json(cls, read_document(path))
     except OSError as error:
         raise BadInput(f"cannot read the {what} {path} ({error.strerror})") from None
     except (MalformedMessage, UnicodeDecodeError) as error:
