@@ -129,6 +129,8 @@ def new(
     plan = make_plan(data, members, choices, OperatingSystem())
     write_plan(plan, out)
     speaker = Speaker(quiet=quiet, json_to=json_to)
+    if not plan.has_noise and (delta is not None or adjacency is not None):
+        speaker.say("note: without a finite --epsilon the sums are exact, and --delta and --adjacency promise nothing")
     others = _compared(speaker, data, members, choices) if explain_all else []
     setup = SessionSetup.of(plan, members)
     _explain(speaker, setup, others)
