@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import sys
 import traceback
@@ -108,6 +109,7 @@ def main() -> None:
 def _run(arguments: list[str]) -> int:
     """The exit code of one command."""
     debug = "--debug" in arguments
+    logging.getLogger("secagg").setLevel(logging.DEBUG if debug else logging.NOTSET)
     try:
         code = app([each for each in arguments if each != "--debug"], prog_name="secagg", standalone_mode=False)
         if code == INTERRUPTED:  # typer turns the interrupt into this

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
+import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,7 @@ from secagg.threads import one_thread
 if TYPE_CHECKING:
     import torch
 
+log = logging.getLogger("secagg.features")
 Progress = Callable[[int, int], None]
 """Called with (records done, records in all)."""
 REMEDY = "make it with `secagg backbone export` or torch.export.save"
@@ -97,11 +101,13 @@ class ProgramFile:
 
         path = self.path
         _refuse_expanding(path, self.content)
-        try:
-            program = torch.export.load(io.BytesIO(self.content))
-            module, takes = program.module(), _input_of(program)
-        except Exception as error:
-            raise BadInput(f"the backbone {path} is no exported program: {first_line(error)}", remedy=REMEDY) from error
+        with _torch_unheard() as logged:
+            try:
+                program = torch.export.load(io.BytesIO(self.content))
+                module, takes = program.module(), _input_of(program)
+            except Exception as error:
+                cause = first_line(logged[0] if logged else error)  # torch goes on behind the first, in an older format
+                raise BadInput(f"the backbone {path} is no exported program: {cause}", remedy=REMEDY) from error
         if takes is None or takes[0] not in (1, None):
             problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
             remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
@@ -121,6 +127,31 @@ def _refuse_expanding(path: Path, content: bytes) -> None:
         problem = f"the backbone {path} is no exported program: it is no archive, or a damaged one"
         raise BadInput(problem, remedy=REMEDY) from error
     refuse_larger(f"the backbone {path}", expanded)
+
+
+@contextmanager
+def _torch_unheard() -> Iterator[list[BaseException]]:
+    """Keep torch from writing tracebacks and warnings by itself, unless debugging is logged; yield what it would."""
+    if log.isEnabledFor(logging.DEBUG):
+        yield []
+        return
+    logged: list[BaseException] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        logged.extend(filter(None, (record.exc_info or ())[1:2]))
+        return False
+
+    loggers = [each for name, each in logging.root.manager.loggerDict.items() if name.partition(".")[0] == "torch"]
+    handlers = [handler for each in loggers if isinstance(each, logging.Logger) for handler in each.handlers]
+    for handler in handlers:
+        handler.addFilter(keep)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield logged
+    finally:
+        for handler in handlers:
+            handler.removeFilter(keep)
 
 
 def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] | None:
@@ -174,7 +205,7 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
     return vector.reshape(-1)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its name."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__
