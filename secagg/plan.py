@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 from secagg.data import Schema
 from secagg.errors import BadInput
-from secagg.files import parse_json
 from secagg.privacy import Adjacency, Unit
+from secagg.reading import parse_json
 from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, encode, message, read_json, to_json

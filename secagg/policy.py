@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, PlanRefused
-from secagg.files import parse_toml, read_document
 from secagg.plan import Plan
+from secagg.reading import parse_toml, read_document
 
 
 def data_set(data_name: str) -> str:

@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
-from secagg.files import refuse_larger
+from secagg.reading import refuse_larger
 
 _SUFFIX = ".npy"
 _KINDS = "biufcmMSU"

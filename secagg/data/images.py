@@ -16,7 +16,7 @@ from secagg.data.faults import Faults
 from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
-from secagg.files import refuse_larger
+from secagg.reading import refuse_larger
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from secagg.files import refuse_larger
+from secagg.reading import refuse_larger
 
 PARQUET = ".parquet"
 Cells = list[str]

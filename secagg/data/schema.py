@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from secagg.errors import BadInput, why
-from secagg.files import parse_json, parse_toml, read_document
+from secagg.reading import parse_json, parse_toml, read_document
 
 MissingRule = Literal["refuse", "midpoint", "indicator"]
 MISSING_RULES: tuple[MissingRule, ...] = ("refuse", "midpoint", "indicator")

@@ -16,7 +16,7 @@ from secagg.data.parquet import PARQUET, parquet_columns
 from secagg.data.records import Origin
 from secagg.data.schema import Schema
 from secagg.errors import BadInput, BadRecord, why
-from secagg.files import data_limit, read_stream, refuse_larger
+from secagg.reading import data_limit, read_stream, refuse_larger
 
 TEXT_SUFFIXES = (".csv", ".data", ".tsv")
 TABLE_FORMATS = f"{' '.join(TEXT_SUFFIXES)}, also with .gz, or {PARQUET}"

@@ -21,6 +21,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.summary import Run, Series, described, summarise, varying
 from secagg.experiments.tables import Table, accuracy_table, csv_of
 from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
+from secagg.reading import parse_json
 
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
 """The settings that a grid may list."""
@@ -148,7 +149,7 @@ def _refuse_others(folder: Path, data_sha256: str) -> None:
     """Raise BadInput where a folder of runs holds one over other data: the tables beside it would be replaced."""
     for path in folder.glob("*.json"):
         try:
-            other = json.loads(path.read_bytes())["data_sha256"]
+            other = parse_json(path.read_bytes())["data_sha256"]
         except (ValueError, KeyError, TypeError):
             continue  # no run, which `RunFile` would not take for one either
         if other != data_sha256:

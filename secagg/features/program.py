@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput, why
 from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
-from secagg.files import read_limited, refuse_larger
+from secagg.reading import read_limited, refuse_larger
 from secagg.threads import one_thread
 
 if TYPE_CHECKING:

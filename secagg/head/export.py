@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
-from secagg.files import parse_json, read_limited
 from secagg.head.adapter import KINDS, Adapter
 from secagg.head.linear import LinearHead, Recentring
+from secagg.reading import parse_json, read_limited
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, CapacityExceeded
-from secagg.files import refuse_larger
+from secagg.reading import refuse_larger
 
 Integers = NDArray[np.int64]
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from secagg.crypto.signatures import SigningKey, is_signed
-from secagg.errors import BadInput
-from secagg.files import DOCUMENT_BYTES, parse_json, read_document, read_limited
+from secagg.errors import BadInput, why
 from secagg.randomness import OperatingSystem
+from secagg.reading import DOCUMENT_BYTES, parse_json, read_document, read_limited
 from secagg.roster import Member, Roster, check_name, write_roster
 from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request
 
@@ -32,8 +33,7 @@ def create_authority(folder: Path, consortium: str) -> None:
     """Make the consortium's authority in an empty or new folder. Raises BadInput when one is there already."""
     if (folder / "ca.key").exists():
         raise BadInput(f"{folder} already holds an authority", remedy="choose another folder")
-    if not 1 <= len(consortium) <= 100:
-        raise BadInput("a consortium's name has 1 to 100 characters")
+    _check_consortium(consortium)
     authority = Authority.create(consortium)
     folder.mkdir(parents=True, exist_ok=True)
     _write_secret(folder / "ca.key", key_pem(authority.key))
@@ -94,16 +94,23 @@ def issue(folder: Path, requests: Iterable[Path]) -> Roster:
     return roster
 
 
+def _check_consortium(name: object) -> None:
+    if not (isinstance(name, str) and 1 <= len(name) <= 100):
+        raise BadInput("a consortium's name has 1 to 100 characters")
+
+
 def read_authority(folder: Path) -> tuple[Authority, str]:
     """The authority of a folder and its consortium's name. Raises BadInput."""
     try:
         certificate = x509.load_pem_x509_certificate(read_limited(folder / "ca.pem", DOCUMENT_BYTES))
         key = serialization.load_pem_private_key(read_limited(folder / "ca.key", DOCUMENT_BYTES), None)
+        certificate.verify_directly_issued_by(certificate)
         consortium = parse_json(read_document(folder / "consortium.json"))["name"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{folder} holds no usable authority ({error})", remedy="make one with pki init") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(f"the authority's key in {folder} is no P-256 key")
+        _check_consortium(consortium)
+    except (OSError, ValueError, KeyError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
+        raise BadInput(f"{folder} holds no usable authority ({why(error)})", remedy="make one with pki init") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise BadInput(f"the authority's key in {folder} is not that of its certificate")
     return Authority(certificate, key), consortium
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage
-from secagg.files import parse_json, read_document
+from secagg.reading import parse_json, read_document
 from secagg.wire.codec import Field, decode, encode, fields_of
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
-from secagg.files import parse_toml, read_document
+from secagg.reading import parse_toml, read_document
 from threat_models.adversary import adversary_named, names
 from threat_models.report.content import SESSION_RULES, Outcome
 from threat_models.report.meanings import MEANINGS, is_known
