@@ -133,7 +133,7 @@ def _step(record: object) -> str:
 
 
 @contextlib.contextmanager
-def processes(folder: Path, dimension: int = 40, protection: str = "masked") -> Iterator[Processes]:
+def processes(folder: Path, dimension: int = 40, protection: str = "masked", seconds: int = 60) -> Iterator[Processes]:
     """A server, three clients and the second parties that the protection needs, enrolled, with plan, policies and data.
 
     Nobody runs yet, all are gone at the end.
@@ -146,7 +146,7 @@ def processes(folder: Path, dimension: int = 40, protection: str = "masked") -> 
         shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
     data = PublicData("features", (dimension,), ("no", "yes"), None, None)
     choices = PlanChoices(
-        radius=1.0, max_records=64, dropouts=0, protection=protection, join_seconds=60, step_seconds=60
+        radius=1.0, max_records=64, dropouts=0, protection=protection, join_seconds=seconds, step_seconds=seconds
     )
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, folder / "plan.json")

@@ -35,12 +35,17 @@ MAGIC = (
 )  # fmt: skip
 
 
-def mutated(rng: Random, name: str, content: bytes) -> bytes:
+def mutated(rng: Random, name: str, whole: bytes) -> bytes:
     """A damaged copy of a file: by its structure where its kind is known, else, and every third time, by its bytes."""
-    kind = _kind(name)
-    changes = 1 if rng.random() < 0.7 else rng.randint(2, 4)
+    content = whole
+    while content == whole:
+        content = _changed(rng, name, whole, 1 if rng.random() < 0.7 else rng.randint(2, 4))
+    return content
+
+
+def _changed(rng: Random, name: str, content: bytes, changes: int) -> bytes:
+    structured = _STRUCTURED.get(_kind(name))
     for _ in range(changes):
-        structured = _STRUCTURED.get(kind)
         if structured is not None and rng.random() < 0.65:
             try:
                 content = structured(rng, content)

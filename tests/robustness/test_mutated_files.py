@@ -1,7 +1,7 @@
 """Damaged files for every command that reads one: no traceback, no internal error, no hang, no death for memory.
 
 `pytest -m long tests/robustness` takes up to ten minutes. SECAGG_MUTATIONS is the number of damaged copies of a
-file (default 40; audits and sweeps, which are slow, get a part of it), SECAGG_MUTATION_SEED repeats a run.
+file (default 30; audits and sweeps, which are slow, get a part of it), SECAGG_MUTATION_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.robustness.zygote import Ended, Zygote
 
 pytestmark = pytest.mark.long
 
-MUTATIONS = int(os.environ.get("SECAGG_MUTATIONS", "40"))
+MUTATIONS = int(os.environ.get("SECAGG_MUTATIONS", "30"))
 SEED = int(os.environ.get("SECAGG_MUTATION_SEED", "0")) or secrets.randbits(32)
 CONTRACT = {0, 1, 2, 3, 4, 5, 75}
 """Exit codes that a damaged file may lead to: neither 70, an internal error, nor a signal's."""
