@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -133,10 +134,10 @@ def _step(record: object) -> str:
 
 
 @contextlib.contextmanager
-def processes(folder: Path, dimension: int = 40, protection: str = "masked", seconds: int = 60) -> Iterator[Processes]:
+def processes(folder: Path, dimension: int = 40, protection: str = "masked", **choices: Any) -> Iterator[Processes]:
     """A server, three clients and the second parties that the protection needs, enrolled, with plan, policies and data.
 
-    Nobody runs yet, all are gone at the end.
+    Nobody runs yet, all are gone at the end. `choices` are the plan's, beside or in place of those made here.
     """
     names, role = ("a", "b", "c"), protection_named(protection).second_role
     roles = {SERVER: "server", **dict.fromkeys(names, "client"), **dict.fromkeys(SECONDS.get(role, ()), role)}
@@ -145,10 +146,9 @@ def processes(folder: Path, dimension: int = 40, protection: str = "masked", sec
     for name in roles:
         shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
     data = PublicData("features", (dimension,), ("no", "yes"), None, None)
-    choices = PlanChoices(
-        radius=1.0, max_records=64, dropouts=0, protection=protection, join_seconds=seconds, step_seconds=seconds
-    )
-    plan = make_plan(data, roster, choices, OperatingSystem())
+    fixed = {"radius": 1.0, "max_records": 64, "dropouts": 0, "join_seconds": 60, "step_seconds": 60}
+    chosen = PlanChoices(**{**fixed, "protection": protection, **choices})
+    plan = make_plan(data, roster, chosen, OperatingSystem())
     write_plan(plan, folder / "plan.json")
     for number, name in enumerate(names):
         generator = np.random.default_rng(number)

@@ -37,7 +37,7 @@ values = ["f", "m"]
 
 def build(folder: Path, zygote: Zygote) -> None:
     """Make everything under `folder`: keys, plans, data, sessions, results, a backbone."""
-    with processes(folder, dimension=FEATURES, seconds=20) as cast:
+    with processes(folder, dimension=FEATURES, join_seconds=20, step_seconds=20) as cast:
         cast.start(SERVER)
         cast.start("a")
         cast.until_has("a", "sent", "KeyAdvertisement")
