@@ -76,14 +76,14 @@ def faults_of(ended: Ended) -> str:
     said = MARKS.search(ended.err) or MARKS.search(ended.out)
     if ended.code is None:
         return "did not end"
-    if ended.code not in CONTRACT and not (ended.serves and ended.code in (130, -15)):
+    if ended.code not in CONTRACT and not (ended.waits and ended.code in (130, -15)):
         return f"exit {ended.code}"
     return f"said {said[0]!r}" if said else ""
 
 
 def is_well(ended: Ended) -> bool:
-    """Whether a command took its files: it has a result, serves, or found nobody at the address it was given."""
-    return ended.code in (0, 4) or ended.serves or "cannot reach the server" in ended.err
+    """Whether a command took its files: it has a result, waits for others, or found nobody at the address it was given."""
+    return ended.code in (0, 4) or ended.waits or "cannot reach the server" in ended.err
 
 
 @pytest.fixture(scope="module", params=range(len(TARGETS)), ids=[target.file for target in TARGETS])
@@ -122,7 +122,7 @@ def test_damaged_file_is_refused_in_words(
         words = target.words(rng, CONTENT["words"], tmp_path / f"new{trial}")
         ended = zygote.run(*words, folder=folder, **target.variables)
         names.add(words[0])
-        ends["serves" if ended.serves else str(ended.code)] += 1
+        ends["waits" if ended.waits else str(ended.code)] += 1
         if fault := faults_of(ended):
             kept = tmp_path / f"damaged{trial}{path.suffix}"
             kept.write_bytes(content)

@@ -22,17 +22,20 @@ from typing import Any, Self
 MEMORY = 6 << 30
 """Bytes of address space of one command, of which torch takes much by itself."""
 SECONDS = 60.0
-SERVES = b"listening on"
-"""What a server says that has accepted its files: it is then asked to end."""
+WAITS = (b"listening on", b"asking again for up to")
+"""What a party says that has accepted its files and waits for others: it is then asked to end."""
 _HEAD, _TAIL = 2_000, 8_000
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How one command ended: its exit code, or minus the signal that killed it; `None`: it did not end in time."""
+    """How one command ended: its exit code, or minus the signal that killed it; `None`: it did not end in time.
+
+    `waits`: it had accepted its files, and was asked to end while it waited for others.
+    """
 
     code: int | None
-    serves: bool
+    waits: bool
     out: str
     err: str
     seconds: float
@@ -93,10 +96,10 @@ def _run(arguments: list[str], folder: str, variables: dict[str, str]) -> dict[s
         child = os.fork()
         if child == 0:
             _live(arguments, folder, variables, out.fileno(), err.fileno())
-        code, serves = _wait(child, began, err.fileno())
+        code, waits = _wait(child, began, err.fileno())
         took = time.monotonic() - began
         said, complained = _text(out.fileno()), _text(err.fileno())
-    return {"code": code, "serves": serves, "out": said, "err": complained, "seconds": took}
+    return {"code": code, "waits": waits, "out": said, "err": complained, "seconds": took}
 
 
 def _live(arguments: list[str], folder: str, variables: dict[str, str], out: int, err: int) -> None:
@@ -127,21 +130,22 @@ def _live(arguments: list[str], folder: str, variables: dict[str, str], out: int
 
 
 def _wait(child: int, began: float, err: int) -> tuple[int | None, bool]:
-    """The child's exit code, or minus its signal; None when it has to be killed. A server is ended once it serves."""
-    serves, pause = False, 0.002
+    """The child's exit code, or minus its signal; None when it has to be killed. One that waits is asked to end."""
+    waits, pause = False, 0.002
     while time.monotonic() - began < SECONDS:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(status), serves
-        if not serves and SERVES in os.pread(err, _HEAD, 0):
-            serves = True
+            return os.waitstatus_to_exitcode(status), waits
+        said = os.pread(err, _HEAD, 0)
+        if not waits and any(each in said for each in WAITS):
+            waits = True
             os.killpg(child, signal.SIGTERM)
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return None, serves
+    return None, waits
 
 
 def _text(file: int) -> str:
