@@ -15,6 +15,7 @@ from secagg.data import Schema
 from secagg.errors import BadInput
 from secagg.printable import first_unprintable
 from secagg.privacy import Adjacency, Unit
+from secagg.reading import parse_json
 from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
@@ -145,8 +146,8 @@ class Plan:
     def method_parameters(self) -> dict[str, Any]:
         """The method's parameters by name."""
         try:
-            value = json.loads(self.parameters, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
+            value = parse_json(self.parameters, parse_constant=_refuse_constant)
+        except ValueError:
             value = None
         if not isinstance(value, dict):
             raise BadInput("the plan's parameters are no JSON object")

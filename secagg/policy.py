@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,6 +13,7 @@ from typing import Any
 from secagg.errors import BadInput, PlanRefused
 from secagg.plan import Plan
 from secagg.printable import first_unprintable, is_printable
+from secagg.reading import parse_toml, read_document
 
 _NO_NAME = ("", ".", "..")
 
@@ -199,12 +199,12 @@ class Policy:
 def read_policy(path: Path) -> Policy:
     """Read a policy strictly. Raises BadInput naming the file and every unknown, missing or mistyped key."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = parse_toml(read_document(path))
     except OSError as error:
         raise BadInput(
             f"cannot read the policy {path} ({error.strerror})", remedy="write one with plan policy"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise BadInput(f"{path} is not TOML: {error}") from None
     try:
         return _parse(content)

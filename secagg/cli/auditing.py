@@ -92,7 +92,7 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     result = judge(rules, report, datetime.now(UTC).date())
     report = replace(report, gate=result)
     if question.html is not None:
-        question.html.write_text(as_html(report), encoding="utf-8")
+        question.html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     if question.sarif is not None:
         question.sarif.write_text(as_sarif(report, version("secagg")), encoding="utf-8")
     for written in filter(None, (question.html, question.sarif)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import sys
 import traceback
@@ -111,6 +112,7 @@ def main() -> None:
 def _run(arguments: list[str]) -> int:
     """The exit code of one command."""
     debug = "--debug" in arguments
+    logging.getLogger("secagg").setLevel(logging.DEBUG if debug else logging.NOTSET)
     try:
         code = app([each for each in arguments if each != "--debug"], prog_name="secagg", standalone_mode=False)
         if code == INTERRUPTED:  # typer turns the interrupt into this
@@ -122,6 +124,8 @@ def _run(arguments: list[str]) -> int:
         return _misused(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
+    except MemoryError:
+        return _complain("this machine has too little memory for that; give less data", 2, debug)
     except OSError as error:
         return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 2, debug)
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)

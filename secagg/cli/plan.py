@@ -144,9 +144,16 @@ def new(
     others = _compared(speaker, data, members, choices) if explain_all else []
     setup = SessionSetup.of(plan, members)
     _explain(speaker, setup, others)
+    _remark(speaker, setup, choices)
+    speaker.say(f"wrote {out}; give it to every member, and compare the digest")
+
+
+def _remark(speaker: Speaker, setup: SessionSetup, choices: PlanChoices) -> None:
+    """Say what is doubtful about a plan, and what was asked for and is not in it."""
     for doubt in doubts_of(setup):
         speaker.say(f"WARNING: {doubt}")
-    speaker.say(f"wrote {out}; give it to every member, and compare the digest")
+    if not setup.plan.has_noise and (choices.delta, choices.adjacency) != (None, None):
+        speaker.say("note: without a finite --epsilon the sums are exact: --delta and --adjacency promise nothing")
 
 
 def _public_data(schema: str | None, like: str | None, classes: str | None, shape: str | None) -> PublicData:

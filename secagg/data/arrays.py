@@ -11,8 +11,6 @@ arrays with one value per record (same prefix), which become columns.
 from __future__ import annotations
 
 import math
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.data.archive import as_text, load_arrays
 from secagg.data.faults import Faults
 from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput
 
 MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
@@ -34,7 +33,7 @@ def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
 
     Raises BadInput for a layout this module does not describe, BadRecord for a record unless `tolerant`.
     """
-    arrays = _load(path)
+    arrays = load_arrays(path)
     prefixes = [key.removesuffix("labels") for key in arrays if key.endswith("labels")]
     content = {name for name in ("features", "images") if any(prefix + name in arrays for prefix in prefixes)}
     if len(content) != 1:
@@ -57,21 +56,6 @@ def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
         parts=None,
         is_named="classes" in arrays,
     )
-
-
-def _load(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise BadInput(f"{path} is no .npz archive", remedy="write it with numpy.savez")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                return {key: value for key in archive.files if isinstance(value := archive[key], np.ndarray)}
-    except ValueError as error:
-        remedy = "save plain numbers and text only"
-        raise BadInput(f"{path} holds arrays of Python objects or broken ones", remedy=remedy) from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(f"cannot read {path} ({why(error)})") from error
 
 
 def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple[Records, Records | None]:
@@ -109,7 +93,7 @@ def _group(path: Path, arrays: Arrays, prefix: str, name: str, tolerant: bool) -
     if "classes" in arrays:
         _refuse_unnamed(labels, arrays["classes"].size, faults)
     columns = {
-        key.removeprefix(prefix): array.astype(np.str_)
+        key.removeprefix(prefix): as_text(array)
         for key, array in arrays.items()
         if key.startswith(prefix) and key != prefix + "labels" and array.shape == (len(labels),) and key not in _GLOBAL
     }
@@ -129,8 +113,7 @@ def _labels(path: Path, labels: NDArray[Any], prefix: str, faults: Faults) -> ND
         remedy = f"labels are {len(faults.bad)} integers from 0"
         raise BadInput(f"{path}: {prefix}labels are {labels.dtype} of shape {labels.shape}", remedy=remedy)
     good = (labels >= 0) & (labels < MAX_CLASSES) & (labels == np.floor(labels))
-    remedy = f"labels are integers from 0 to {MAX_CLASSES - 1}; mend or remove the record"
-    faults.add(~good, lambda index: f"the label is {labels[index]}", remedy)
+    faults.add(~good, f"the label is no integer from 0 to {MAX_CLASSES - 1}", "mend or remove the record")
     whole = np.full(len(labels), BAD, dtype=np.int64)
     whole[good] = labels[good]
     return whole
@@ -147,7 +130,7 @@ def _images(path: Path, images: NDArray[Any], faults: Faults) -> NDArray[Any]:
     pixels = images.astype(np.float64)
     good = np.all(((pixels >= 0) & (pixels <= 1)).reshape(len(pixels), -1), axis=1)
     remedy = "scale pixels to [0, 1] or store them as uint8"
-    faults.add(~good, lambda _: "a pixel is outside [0, 1], NaN or infinite", remedy)
+    faults.add(~good, "a pixel is outside [0, 1], NaN or infinite", remedy)
     return pixels
 
 
@@ -163,24 +146,20 @@ def _features(path: Path, values: NDArray[Any], scale: NDArray[Any] | None, faul
             raise BadInput(f"{path}: scale is {scale.dtype} of shape {scale.shape}, not a number per feature")
         features *= scale.astype(np.float64)
     good = np.all(np.isfinite(features), axis=1)
-    faults.add(~good, lambda _: "a feature is NaN or infinite", "mend or remove the record")
+    faults.add(~good, "a feature is NaN or infinite", "mend or remove the record")
     return features
 
 
 def _refuse_unnamed(labels: NDArray[np.int64], names: int, faults: Faults) -> None:
     """A label beyond the file's class names is a fault."""
-    faults.add(
-        labels >= names,
-        lambda index: f"the label is {labels[index]}, but `classes` names only {names}",
-        "mend the label or `classes`",
-    )
+    faults.add(labels >= names, f"the label is none of the {names} in `classes`", "mend the label or `classes`")
 
 
 def _classes(path: Path, arrays: Arrays, groups: list[Records]) -> tuple[str, ...]:
     """Return the class names; without `classes` in the file the numbers up to the largest label of a good record."""
     if "classes" not in arrays:
         return tuple(str(label) for label in range(1 + max(int(group.labels.max(initial=-1)) for group in groups)))
-    names = tuple(str(name) for name in arrays["classes"].reshape(-1))
+    names = tuple(as_text(arrays["classes"].reshape(-1)).tolist())
     if len(set(names)) != len(names):
         raise BadInput(f"{path} names a class twice", remedy="give each class of `classes` a name of its own")
     return names

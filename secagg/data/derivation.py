@@ -28,7 +28,8 @@ def derive_schema(tables: Sequence[Table], label: str) -> Schema:
     for table in tables:
         if label not in table.columns:
             remedy = "name the label column with --label; a file without a header needs --schema"
-            raise BadInput(f"{table.source} has no column {label!r}; it has {', '.join(table.columns)}", remedy=remedy)
+            problem = f"none of the {len(table.columns)} columns of {table.source} is called {label!r}"
+            raise BadInput(problem, remedy=remedy)
         if set(table.columns) != set(names):
             remedy = "give tables with the same columns, or a schema that names the shared ones"
             raise BadInput(f"{table.source} has other columns than {tables[0].source}", remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +11,17 @@ from numpy.typing import NDArray
 from secagg.data.faults import Faults
 from secagg.data.records import Records
 from secagg.data.schema import Categorical, Numeric, Schema, canonical
-from secagg.data.table import Table
+from secagg.data.table import COMMA_REMEDY, Table
 
 REMEDY = "mend or remove the row, or declare the value in the schema"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 
 
 def encode_table(table: Table, schema: Schema, *, tolerant: bool = False) -> Records:
     """Encode every row of a table: numeric columns in [-1, 1], categorical ones one-hot, then indicators.
 
     NaN, infinite, out-of-range, unknown, missing (under the rule "refuse") and unlabelled values make a
-    bad record: `tolerant` marks it, otherwise BadRecord names file, row and column.
+    bad record: `tolerant` marks it, otherwise BadRecord names file, row and column, and never the value.
     """
     faults = Faults(table.origin, tolerant=tolerant)
     labels = _labels(table, schema, faults)
@@ -42,24 +44,22 @@ def encode_table(table: Table, schema: Schema, *, tolerant: bool = False) -> Rec
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """One column of a table, as the file spells it and in canonical spelling."""
+    """One column of a table, its values in canonical spelling."""
 
     column: str
-    raw: NDArray[np.str_]
     values: NDArray[np.str_]
     faults: Faults
 
     @classmethod
     def of(cls, table: Table, column: str, faults: Faults) -> _Cells:
-        raw = table.columns[column]
-        return cls(column, raw, _canonical(raw), faults)
+        return cls(column, _canonical(table.columns[column]), faults)
 
     def among(self, tokens: tuple[str, ...]) -> NDArray[np.bool_]:
         return np.isin(self.values, [canonical(token) for token in tokens])
 
-    def refuse_where(self, bad: NDArray[np.bool_], problem: str) -> None:
+    def refuse_where(self, bad: NDArray[np.bool_], problem: str, remedy: str = REMEDY) -> None:
         """The rows where `bad` holds are at fault."""
-        self.faults.add(bad, lambda row: f"column {self.column!r} holds {str(self.raw[row])!r}, {problem}", REMEDY)
+        self.faults.add(bad, f"column {self.column!r} holds {problem}", remedy)
 
     def indices_in(self, known: tuple[str, ...]) -> NDArray[np.int64]:
         """Return each value's index in `known`, -1 where it is not in it."""
@@ -77,9 +77,12 @@ def _canonical(values: NDArray[np.str_]) -> NDArray[np.str_]:
 def _scale(cells: _Cells, column: Numeric, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Map [low, high] onto [-1, 1]; a missing value becomes the middle, 0."""
     numbers = parse_numbers(cells.values)
-    cells.refuse_where(np.isnan(numbers) & ~missing, "not a number")
+    unreadable = np.isnan(numbers) & ~missing
+    with_comma = [bool(_DECIMAL_COMMA.fullmatch(value)) for value in cells.values[unreadable]]
+    cells.refuse_where(unreadable, "no number", COMMA_REMEDY if any(with_comma) else REMEDY)
+    cells.refuse_where(np.isinf(numbers) & ~missing, "no finite number")
     outside = ~((numbers >= column.low) & (numbers <= column.high)) & ~missing
-    cells.refuse_where(outside, f"outside the declared range [{column.low:g}, {column.high:g}]")
+    cells.refuse_where(outside, f"a number outside the declared range [{column.low:g}, {column.high:g}]")
     inside = np.where(outside | missing, column.low, numbers)  # other numbers could overflow
     scaled = (inside - column.low) / (column.high - column.low) * 2.0 - 1.0
     return np.where(missing, 0.0, scaled)[:, None]
@@ -89,7 +92,7 @@ def _one_hot(cells: _Cells, column: Categorical, missing: NDArray[np.bool_]) -> 
     """One entry per declared value; a missing value becomes all zero."""
     index = cells.indices_in(column.values)
     unknown = (index < 0) & ~missing
-    cells.refuse_where(unknown, f"not one of the declared values {list(column.values)}")
+    cells.refuse_where(unknown, f"none of the declared values {list(column.values)}")
     encoded: NDArray[np.float64] = (index[:, None] == np.arange(len(column.values))).astype(np.float64)
     encoded[missing] = 0.0
     return encoded
@@ -101,8 +104,8 @@ def _labels(table: Table, schema: Schema, faults: Faults) -> NDArray[np.int64]:
     raw = tuple(value for value, _ in schema.label_values)
     index = cells.indices_in(raw)
     unknown = index < 0
-    cells.refuse_where(unknown & cells.among(schema.missing), "so the record has no label")
-    cells.refuse_where(unknown, f"not one of the declared labels {list(raw)}")
+    cells.refuse_where(unknown & cells.among(schema.missing), "no label")
+    cells.refuse_where(unknown, f"none of the declared labels {list(raw)}")
     classes = np.array([schema.classes.index(name) for _, name in schema.label_values], dtype=np.int64)
     return classes[index]
 

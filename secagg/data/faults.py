@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,10 +20,13 @@ class Faults:
         self.origin = origin
         self.bad = np.zeros(len(origin.row), dtype=np.bool_)
 
-    def add(self, bad: NDArray[np.bool_], problem: Callable[[int], str], remedy: str) -> None:
-        """Mark the records where `bad` (n,) holds; without `tolerant` raise BadRecord for the first of them."""
+    def add(self, bad: NDArray[np.bool_], problem: str, remedy: str) -> None:
+        """Mark the records where `bad` (n,) holds; without `tolerant` raise BadRecord for the first of them.
+
+        `problem` says what is wrong without the record's values: errors end up in logs and in tickets.
+        """
         if self.tolerant:
             self.bad |= bad
         elif bad.any():
             index = int(np.argmax(bad))
-            raise self.origin.refusal(index, problem(index), remedy)
+            raise self.origin.refusal(index, problem, remedy)

@@ -16,6 +16,7 @@ from secagg.data.faults import Faults
 from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
+from secagg.reading import refuse_larger
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -150,10 +151,9 @@ def _records(
     faults = Faults(origin, tolerant=tolerant)
     labels = np.array([classes.index(each.label) if each.label in classes else BAD for each in found], dtype=np.int64)
     faults.add(
-        labels == BAD,
-        lambda index: f"its folder {found[index].label!r} is none of the classes {list(classes)}",
-        "move the image, or rename the folder",
+        labels == BAD, f"its folder is none of the classes {list(classes)}", "move the image, or rename the folder"
     )
+    refuse_larger(f"{n} images of {'×'.join(map(str, shape))}", n * math.prod(shape))
     inputs = np.zeros((n, *shape), dtype=np.uint8)
     for index, each in enumerate(found):
         try:
@@ -165,7 +165,7 @@ def _records(
 
 
 def _add_fault(faults: Faults, index: int, error: _UnusableImage) -> None:
-    faults.add(np.arange(len(faults.bad)) == index, lambda _: error.problem, error.remedy)
+    faults.add(np.arange(len(faults.bad)) == index, error.problem, error.remedy)
 
 
 def _pixels(path: Path, shape: Shape, fit: bool) -> NDArray[Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import BadInput, why
+from secagg.errors import BadInput
+from secagg.reading import refuse_larger
 
 PARQUET = ".parquet"
 Cells = list[str]
+_CELL_BYTES = 64
+"""What a cell takes as text, about."""
 
 
 def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
@@ -16,41 +19,67 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
 
     Integers, floats, decimals, booleans ("true", "false") and text can be columns, dictionary-encoded or not. With
     `tolerant` bytes that are not UTF-8 are replaced. Raises BadInput without pyarrow (the extra `tables`), for a file
-    that is no Parquet, a column of another type, and names that are empty or repeated.
+    that is no Parquet, one that would take more bytes than `data_limit`, a column of another type, and names that are
+    empty or repeated.
     """
     try:
-        import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
         remedy = "pip install 'secagg[tables]', or save the table as .csv"
         raise BadInput(f"{path}: Parquet needs the library pyarrow, which is not installed", remedy=remedy) from None
     try:
         with path.open("rb") as file:
-            table = pyarrow.parquet.ParquetFile(file).read()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise BadInput(f"cannot read {path} as Parquet ({why(error)})") from error
-    names = table.column_names
-    if len(set(names)) != len(names) or "" in names:
-        raise BadInput(f"{path}: names of columns are empty or repeated", remedy="name every column once")
-    try:
-        return {name: _cells(path, name, table[name], tolerant) for name in names}
+            names = _checked_names(path, pyarrow.parquet.ParquetFile(file))
+            table = pyarrow.parquet.ParquetFile(file, read_dictionary=names).read()
+            return {name: _cells(table[name], tolerant) for name in names}
+    except OSError as error:
+        raise BadInput(f"cannot read {path} as Parquet ({error.strerror or 'damaged'})") from error
     except UnicodeDecodeError:
         raise BadInput(f"{path} holds text that is not UTF-8", remedy="save the table as UTF-8") from None
+    except (BadInput, MemoryError):
+        raise
+    except Exception as error:  # of arrow, for whatever is damaged
+        raise BadInput(f"cannot read {path} as Parquet", remedy="write it again, or save it as .csv") from error
 
 
-def _cells(path: Path, name: str, column: Any, tolerant: bool) -> Cells:
+def _checked_names(path: Path, file: Any) -> list[str]:
+    """The names of the columns, before any of them is read. Raises BadInput for what is no table of cells."""
+    from pyarrow import types
+
+    rows = file.metadata.num_rows
+    expanded = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
+    fields = list(file.schema_arrow)
+    refuse_larger(path, expanded + _CELL_BYTES * rows * len(fields))
+    names = [field.name for field in fields]
+    if len(set(names)) != len(names) or "" in names:
+        raise BadInput(f"{path}: names of columns are empty or repeated", remedy="name every column once")
+    plain = (types.is_string, types.is_large_string, types.is_integer, types.is_floating, types.is_boolean)
+    for field in fields:
+        kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+        if not any(is_kind(kind) for is_kind in (*plain, types.is_decimal, types.is_null)):
+            problem = f"{path}: column {field.name!r} is of type {kind}, which is no cell of a table"
+            raise BadInput(problem, remedy="leave the column out, or store it as a number or as text")
+    return names
+
+
+def _cells(column: Any, tolerant: bool) -> Cells:
+    """The cells of a column; equal ones of a dictionary are one text, however many there are."""
+    from pyarrow import types
+
+    if not types.is_dictionary(column.type):
+        return _texts(column, tolerant)
+    cells: Cells = []
+    for chunk in column.chunks:
+        words = _texts(chunk.dictionary, tolerant)
+        cells += ["" if place is None else words[place] for place in chunk.indices.to_pylist()]
+    return cells
+
+
+def _texts(values: Any, tolerant: bool) -> Cells:
     import pyarrow
     from pyarrow import types
 
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind):
-        raw = column.cast(pyarrow.large_binary()).to_pylist()
-        errors = "replace" if tolerant else "strict"
-        return ["" if cell is None else cell.decode("utf-8", errors) for cell in raw]
-    plain = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    if not any(is_kind(kind) for is_kind in plain):
-        remedy = "leave the column out, or store it as a number or as text"
-        raise BadInput(f"{path}: column {name!r} is of type {kind}, which is no cell of a table", remedy=remedy)
-    return [cell or "" for cell in column.cast(pyarrow.string()).to_pylist()]
+    if types.is_string(values.type) or types.is_large_string(values.type):
+        raw = values.cast(pyarrow.large_binary()).to_pylist()
+        return ["" if cell is None else cell.decode("utf-8", "replace" if tolerant else "strict") for cell in raw]
+    return [cell or "" for cell in values.cast(pyarrow.string()).to_pylist()]

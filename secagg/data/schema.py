@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 from secagg.errors import BadInput, why
 from secagg.printable import first_unprintable
+from secagg.reading import parse_json, parse_toml, read_document
 
 MissingRule = Literal["refuse", "midpoint", "indicator"]
 MISSING_RULES: tuple[MissingRule, ...] = ("refuse", "midpoint", "indicator")
@@ -140,8 +140,8 @@ class Schema:
     def from_json(cls, text: str) -> Schema:
         """Read what `to_json` wrote. Raises BadInput for anything else, other spellings included."""
         try:
-            schema = cls.from_dict(json.loads(text))
-        except (ValueError, RecursionError) as error:
+            schema = cls.from_dict(parse_json(text))
+        except ValueError as error:
             raise BadInput(f"the schema is not JSON: {error}") from error
         if schema.to_json() != text:
             raise BadInput("the schema is not in its canonical JSON form", remedy="make it with Schema.to_json")
@@ -156,12 +156,15 @@ def load_schema(source: str) -> Schema:
     packaged = resources.files("secagg.data") / "schemas"
     names = sorted(entry.name.removesuffix(".toml") for entry in packaged.iterdir() if entry.name.endswith(".toml"))
     try:
-        text = (packaged / f"{source}.toml" if source in names else Path(source)).read_text(encoding="utf-8")
-        return Schema.from_dict(tomllib.loads(text))
+        if source in names:
+            text = (packaged / f"{source}.toml").read_text(encoding="utf-8")
+        else:
+            text = read_document(Path(source))
+        return Schema.from_dict(parse_toml(text))
     except (OSError, UnicodeDecodeError) as error:
         remedy = f"give a TOML file or the name of a packaged one: {', '.join(names)}"
         raise BadInput(f"cannot read the schema {source} ({why(error)})", remedy=remedy) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise BadInput(f"the schema {source} is not TOML: {error}") from error
     except BadInput as error:
         raise BadInput(f"{source}: {error.problem}", remedy=error.remedy) from error

@@ -44,9 +44,9 @@ class LeftOut:
         train = self.among(dataset.train)
         test = self.among(dataset.test) if dataset.test is not None else np.zeros(0, dtype=np.bool_)
         if not train.any() and not test.any():
-            values = ", ".join(np.unique(dataset.train.columns[self.column])[:20])
-            each = "compare and sweep take *, for each value in turn; " if self.value == EVERY else ""
-            raise BadInput(f"no record has {self.column} = {self.value!r}", remedy=f"{each}its values are {values}")
+            number = len(np.unique(dataset.train.columns[self.column]))
+            remedy = f"give one of the column's {number} values; compare and sweep take * for each in turn"
+            raise BadInput(f"no record has {self.column} = {self.value!r}", remedy=remedy)
         if train.all():
             raise BadInput(f"every training record has {self.column} = {self.value!r}; none would be left")
         return train, test

@@ -16,12 +16,16 @@ from secagg.data.parquet import PARQUET, parquet_columns
 from secagg.data.records import Origin
 from secagg.data.schema import Schema
 from secagg.errors import BadInput, BadRecord, why
+from secagg.reading import data_limit, read_stream, refuse_larger
 
 TEXT_SUFFIXES = (".csv", ".data", ".tsv")
 TABLE_FORMATS = f"{' '.join(TEXT_SUFFIXES)}, also with .gz, or {PARQUET}"
 MAX_CELL = 1000
 """Longest field in characters: one column takes 4 bytes × its longest field × rows."""
+_GROWTH = 16
+"""A field of a few characters takes about this many times its length."""
 DELIMITERS = (",", ";", "\t")
+COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,7 @@ def read_table(path: Path, schema: Schema | None, *, tolerant: bool = False) -> 
         header, lines, rows = _lines_alone(path, schema) if tolerant else _lines(path, schema)
     if not lines and not tolerant:
         raise BadInput(f"{path} has a header and no records")
+    refuse_larger(path, _bytes_of(lines, len(header)))
     empty = [""] * len(header)
     cells = zip(*(fields or empty for fields in lines), strict=True) if lines else ([] for _ in header)
     columns = {
@@ -81,7 +86,8 @@ def _lines(path: Path, schema: Schema | None) -> tuple[list[str], list[list[str]
     lines, rows = lines[start:], rows[start:]
     for fields, row in zip(lines, rows, strict=True):
         if len(fields) != len(header):
-            remedy = "every row needs the same number of fields"
+            other = any(delimiter in field for field in fields for delimiter in DELIMITERS)
+            remedy = COMMA_REMEDY if other else "every row needs the same number of fields"
             raise BadRecord(str(path), row, f"has {len(fields)} fields instead of {len(header)}", remedy=remedy)
         if not _is_short(fields):
             raise _too_long(path, row)
@@ -95,7 +101,7 @@ def _lines_of_parquet(
     columns = parquet_columns(path, tolerant=tolerant)
     header, named = _header(path, list(columns), schema)
     if not named:
-        raise BadInput(f"{path} has none of the schema's columns; it has {', '.join(columns)}")
+        raise BadInput(f"{path} has none of the schema's columns")
     lines = [list(fields) for fields in zip(*columns.values(), strict=True)]
     rows = list(range(1, len(lines) + 1))
     if tolerant:
@@ -104,6 +110,12 @@ def _lines_of_parquet(
         if not _is_short(fields):
             raise _too_long(path, row)
     return header, lines, rows
+
+
+def _bytes_of(lines: list[list[str]], width: int) -> int:
+    """What the columns take as arrays of text."""
+    longest = [max((len(fields[place]) for fields in lines if fields), default=0) for place in range(width)]
+    return 4 * len(lines) * sum(longest)
 
 
 def _is_short(fields: list[str]) -> bool:
@@ -155,9 +167,9 @@ def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
 def _content(path: Path, errors: str) -> list[str]:
     """Return the lines of a text file, plain or gzipped; `errors` says what becomes of bytes that are not UTF-8."""
     try:
-        text = path.read_bytes()
-        if path.suffix.lower() == ".gz":
-            text = gzip.decompress(text)
+        with path.open("rb") as file:
+            content = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
+            text = read_stream(content.read, path, data_limit() // _GROWTH)
         return list(io.StringIO(text.decode("utf-8-sig", errors), newline=""))
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is not UTF-8 text", remedy="save the table as UTF-8") from error
@@ -210,10 +222,8 @@ def _header(path: Path, first: list[str], schema: Schema | None) -> tuple[list[s
         if schema.fields and absent == sorted(needed):
             return list(schema.fields), 0
         if absent:
-            raise BadInput(
-                f"{path} lacks the columns {', '.join(absent)}; it has {', '.join(names)}",
-                remedy="the schema names them",
-            )
+            problem = f"{path} lacks the columns {', '.join(absent)} in its first row of {len(names)} fields"
+            raise BadInput(problem, remedy="the schema names them")
     if len(set(names)) != len(names) or "" in names:
         remedy = "name every column once in the first row, or give a schema whose `fields` lists the order"
         raise BadInput(f"{path}: the first row is no header: names are empty or repeated", remedy=remedy)

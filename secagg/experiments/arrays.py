@@ -89,17 +89,15 @@ def _records(
         raise BadInput(f"{name} holds {len(features)} records, {label_name} {len(labels)} labels")
     faults = Faults(Origin.of(name, np.arange(1, len(features) + 1)), tolerant=tolerant)
     finite: NDArray[np.bool_] = np.all(np.isfinite(features), axis=1)
-    faults.add(~finite, lambda _: "a feature is NaN or infinite", REMEDY)
+    faults.add(~finite, "a feature is NaN or infinite", REMEDY)
     classes = np.full(len(labels), BAD, dtype=np.int64)
     if labels.dtype.kind == "U":
         places = {each: place for place, each in enumerate(names)}
         classes[:] = [places.get(label, BAD) for label in labels.tolist()]
     else:
         whole = _whole(labels)
-        faults.add(
-            ~whole, lambda _: f"the label is no integer from 0 to {MAX_CLASSES - 1}", f"labels count from 0; {REMEDY}"
-        )
+        faults.add(~whole, f"the label is no integer from 0 to {MAX_CLASSES - 1}", f"labels count from 0; {REMEDY}")
         classes[whole] = np.where(labels[whole] < len(names), labels[whole], BAD)
     unknown = f"the label is none of the {len(names)} classes"
-    faults.add(classes == BAD, lambda _: unknown, f"name every class in `classes`, or {REMEDY}")
+    faults.add(classes == BAD, unknown, f"name every class in `classes`, or {REMEDY}")
     return Records(features, classes, {}, faults.origin).discard(faults.bad)

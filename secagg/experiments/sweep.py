@@ -22,6 +22,7 @@ from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.summary import Run, Series, described, not_private, notes_of, summarise, varying
 from secagg.experiments.tables import Table, accuracy_table, csv_of
 from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
+from secagg.reading import parse_json
 
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
 """The settings that a grid may list."""
@@ -183,7 +184,7 @@ def _questions(folder: Path, data_sha256: str) -> set[str]:
     found = set()
     for path in folder.glob("*.json"):
         try:
-            content = json.loads(path.read_bytes())
+            content = parse_json(path.read_bytes())
             question = {name: content[name] for name in ("data_sha256", "backbone_sha256", "settings")}
         except (ValueError, KeyError, TypeError):
             continue  # no run, which `RunFile` would not take for one either

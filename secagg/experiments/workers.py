@@ -33,6 +33,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
 from secagg.parties.memory import write_synced
+from secagg.reading import parse_json
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Kind = tuple[str | None, int]
@@ -71,10 +72,11 @@ class RunFile:
         return self.folder / f"{hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()}.json"
 
     def read(self) -> Run | None:
-        """The run, or None where it was never finished."""
+        """The run, or None where it was never finished, or where its file is damaged."""
         try:
-            content = json.loads(self.path.read_bytes())
-            if {name: content[name] for name in self.identity} == self.identity:
+            content = parse_json(self.path.read_bytes())
+            is_this = {name: content[name] for name in self.identity} == self.identity
+            if is_this and content["result_sha256"] == _digest(content["result"]):
                 return Run(self.settings, content["result"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
@@ -82,9 +84,14 @@ class RunFile:
 
     def write(self, result: Mapping[str, Any]) -> Run:
         """Keep a result; a process that is killed meanwhile leaves no half of it."""
-        text = json.dumps({**self.identity, "result": result}, indent=2, allow_nan=False)
-        write_synced(self.path, text.encode())
-        return Run(self.settings, json.loads(text)["result"])
+        kept = json.loads(json.dumps(result, allow_nan=False))
+        content = {**self.identity, "result_sha256": _digest(kept), "result": kept}
+        write_synced(self.path, json.dumps(content, indent=2, allow_nan=False).encode())
+        return Run(self.settings, kept)
+
+
+def _digest(result: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(result).encode()).hexdigest()
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

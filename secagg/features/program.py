@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import math
-from collections.abc import Callable
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,16 +24,19 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput, why
 from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
+from secagg.reading import read_limited, refuse_larger
 from secagg.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
 
+log = logging.getLogger("secagg.features")
 Progress = Callable[[int, int], None]
 """Called with (records done, records in all)."""
 TRAINING = ("train", "training")
 """What operators call the switch between training and evaluation."""
 EVALUATION = "call .eval() on the network before torch.export.export"
+REMEDY = "make it with `secagg backbone export` or torch.export.save"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +87,7 @@ class ProgramFile:
     def read(cls, path: Path) -> ProgramFile:
         """Read the file, once: what is pinned is what is parsed. Raises BadInput."""
         try:
-            return cls(path, path.read_bytes())
+            return cls(path, read_limited(path))
         except OSError as error:
             raise BadInput(f"cannot read the backbone {path} ({why(error)})") from error
 
@@ -98,12 +105,14 @@ class ProgramFile:
         import torch
 
         path = self.path
-        try:
-            program = torch.export.load(io.BytesIO(self.content))
-            module, takes = program.module(), _input_of(program)
-        except Exception as error:
-            remedy = "make it with `secagg backbone export` or torch.export.save"
-            raise BadInput(f"the backbone {path} is no exported program: {first_line(error)}", remedy=remedy) from error
+        _refuse_expanding(path, self.content)
+        with _torch_unheard() as logged:
+            try:
+                program = torch.export.load(io.BytesIO(self.content))
+                module, takes = program.module(), _input_of(program)
+            except Exception as error:
+                cause = first_line(logged[0] if logged else error)  # torch goes on behind the first, in an older format
+                raise BadInput(f"the backbone {path} is no exported program: {cause}", remedy=REMEDY) from error
         if takes is None or takes[0] not in (1, None):
             problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
             remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
@@ -135,6 +144,42 @@ def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:
 def _flattened(name: str, shape: tuple[int, ...]) -> str:
     map_, features = "×".join(map(str, shape)), math.prod(shape)
     return f"the backbone {name} puts out a map of {map_}, taken as {features} features; a mean over places has fewer"
+
+
+def _refuse_expanding(path: Path, content: bytes) -> None:
+    """Raise BadInput for a program that says it takes more bytes than `data_limit` once expanded, or is none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            expanded = sum(entry.file_size for entry in archive.infolist())
+    except Exception as error:
+        problem = f"the backbone {path} is no exported program: it is no archive, or a damaged one"
+        raise BadInput(problem, remedy=REMEDY) from error
+    refuse_larger(f"the backbone {path}", expanded)
+
+
+@contextmanager
+def _torch_unheard() -> Iterator[list[BaseException]]:
+    """Keep torch from writing tracebacks and warnings by itself, unless debugging is logged; yield what it would."""
+    if log.isEnabledFor(logging.DEBUG):
+        yield []
+        return
+    logged: list[BaseException] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        logged.extend(filter(None, (record.exc_info or ())[1:2]))
+        return False
+
+    loggers = [each for name, each in logging.root.manager.loggerDict.items() if name.partition(".")[0] == "torch"]
+    handlers = [handler for each in loggers if isinstance(each, logging.Logger) for handler in each.handlers]
+    for handler in handlers:
+        handler.addFilter(keep)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield logged
+    finally:
+        for handler in handlers:
+            handler.removeFilter(keep)
 
 
 def _input_of(program: torch.export.ExportedProgram) -> tuple[int | None, ...] | None:
@@ -189,7 +234,7 @@ def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> 
     return vector
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its name."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

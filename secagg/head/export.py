@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput, why
 from secagg.head.adapter import KINDS, Adapter
 from secagg.head.linear import LinearHead, Recentring
+from secagg.reading import parse_json, read_limited
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) 
 def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
     """Read what `save_safetensors` wrote. Raises BadInput for other tensors, types, shapes or values."""
     try:
-        return parse_safetensors(path.read_bytes())
+        return parse_safetensors(read_limited(path))
     except OSError as error:
         raise BadInput(f"cannot read the head {path} ({error.strerror})") from error
     except BadInput as error:
@@ -66,7 +66,7 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
 
     try:
         tensors = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except (SafetensorError, ValueError, KeyError) as error:
         raise BadInput(f"not a safetensors file ({error})") from error
     if not {"weight", "bias"} <= set(tensors):

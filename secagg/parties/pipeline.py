@@ -110,7 +110,7 @@ class Pipeline:
             return records.discard(records.labels >= len(self.classes))
         if len(unknown):
             index = int(unknown[0])
-            problem = f"the label {records.labels[index]} is none of the plan's {len(self.classes)} classes"
+            problem = f"the label is none of the plan's {len(self.classes)} classes"
             raise records.origin.refusal(index, problem, "labels count from 0")
         return records
 

@@ -141,10 +141,8 @@ def _refuse_unless(
     if good.all():
         return
     index = start + int(np.argmin(good))
-    length = math.hypot(*(features[index] - grid.centre))
-    problem = f"the feature vector has length {length:.6g}, above the public radius {grid.radius:.6g}"
-    remedy = RAISE
-    if not math.isfinite(length):
+    problem, remedy = f"the feature vector is longer than the public radius {grid.radius:.6g}", RAISE
+    if not np.isfinite(features[index]).all():
         problem, remedy = "the feature vector has NaN or infinite entries", MEND
     if origin is None:
         raise BadRecord("features", index + 1, problem, remedy=remedy)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, CapacityExceeded
+from secagg.reading import refuse_larger
 
 Integers = NDArray[np.int64]
 
@@ -25,10 +26,11 @@ def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -
     of absolute value ≤ Σ|q_i q_j| ≤ r·R_q² (r·R_q for A). Records go through in chunks with r·R_q² < 2⁵³
     and each chunk's product is added in int64, which holds n·R_q² < 2⁶³. ‖q‖₂ ≤ R_q is checked, not assumed.
     Raises CapacityExceeded when one record or all n of them break these bounds, BadInput for a label out
-    of range or a record that is too long.
+    of range, a record that is too long, or sums that would take more bytes than `data_limit`.
     """
     count, dimension = records.shape
     _check(count, labels, classes, levels)
+    refuse_larger(f"the sums of {classes} classes and {dimension} features", 8 * dimension * (classes + dimension))
     sums = np.zeros((classes, dimension), dtype=np.int64)
     moment = np.zeros((dimension, dimension), dtype=np.int64)
     rows = min(_exact_rows(levels), max(ROWS, BLOCK_ENTRIES // max(dimension, 1)))

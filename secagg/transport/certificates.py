@@ -79,7 +79,7 @@ def read_request(pem: bytes, name: str) -> x509.CertificateSigningRequest:
         request = x509.load_pem_x509_csr(pem)
         if request.is_signature_valid:
             return request
-    except (ValueError, InvalidSignature):
+    except (ValueError, InvalidSignature, UnsupportedAlgorithm):
         pass
     raise BadInput(f"the certificate request of {name} is damaged", remedy="ask for a fresh one (pki request)")
 
@@ -112,7 +112,7 @@ def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:
     """The DNS names of a certificate's SAN."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
+    except (x509.ExtensionNotFound, ValueError):
         return ()
     return tuple(extension.value.get_values_for_type(x509.DNSName))
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
+from secagg.reading import DOCUMENT_BYTES, read_limited
 from secagg.roster import Roster, read_roster
 from secagg.transport.certificates import certificate_names, spki_sha256
 
@@ -55,7 +56,7 @@ def read_credentials(folder: Path) -> Credentials:
         authority = x509.load_pem_x509_certificate(ca_pem)
         certificate = x509.load_pem_x509_certificate(cert_pem)
         key = serialization.load_pem_private_key(key_pem, None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise BadInput(f"a certificate or key in {folder} is damaged", remedy="enrol again with pki request") from None
     _check_certificate(folder, authority, certificate)
     if key.public_key() != certificate.public_key():
@@ -78,23 +79,22 @@ def read_credentials(folder: Path) -> Credentials:
 def _check_certificate(folder: Path, authority: x509.Certificate, certificate: x509.Certificate) -> None:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError):
+        dates = [(each.not_valid_before_utc, each.not_valid_after_utc) for each in (authority, certificate)]
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
         raise BadInput(
             f"cert.pem in {folder} was not issued by ca.pem", remedy="copy both from the same pki issue"
         ) from None
     now = datetime.datetime.now(datetime.UTC)
-    for what, each in (("ca.pem", authority), ("cert.pem", certificate)):
-        if now > each.not_valid_after_utc:
-            raise BadInput(
-                f"{what} in {folder} expired on {each.not_valid_after_utc:%Y-%m-%d}", remedy="have it issued anew"
-            )
-        if now < each.not_valid_before_utc:
-            raise BadInput(f"{what} in {folder} is valid only from {each.not_valid_before_utc:%Y-%m-%d}")
+    for what, (begins, ends) in zip(("ca.pem", "cert.pem"), dates, strict=True):
+        if now > ends:
+            raise BadInput(f"{what} in {folder} expired on {ends:%Y-%m-%d}", remedy="have it issued anew")
+        if now < begins:
+            raise BadInput(f"{what} in {folder} is valid only from {begins:%Y-%m-%d}")
 
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_limited(path, DOCUMENT_BYTES)
     except OSError as error:
         raise BadInput(
             f"cannot read {path} ({error.strerror})", remedy="the README shows how a member gets its files (pki)"

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from secagg.crypto.signatures import SigningKey, is_signed
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
 from secagg.files import open_private, private_folder
-from secagg.printable import is_printable
 from secagg.randomness import OperatingSystem
+from secagg.reading import DOCUMENT_BYTES, parse_json, read_document, read_limited
 from secagg.roster import Member, Roster, check_name, write_roster
 from secagg.transport.certificates import Authority, key_pem, new_key, read_request, signing_request, spki_sha256
 
@@ -33,8 +34,7 @@ def create_authority(folder: Path, consortium: str) -> None:
     """Make the consortium's authority in an empty or new folder. Raises BadInput when one is there already."""
     if (folder / "ca.key").exists():
         raise BadInput(f"{folder} already holds an authority", remedy="choose another folder")
-    if not 1 <= len(consortium) <= 100 or not is_printable(consortium):
-        raise BadInput("a consortium's name has 1 to 100 characters, all of which can be shown")
+    _check_consortium(consortium)
     authority = Authority.create(consortium)
     private_folder(folder)
     _write_secret(folder / "ca.key", key_pem(authority.key))
@@ -95,23 +95,30 @@ def issue(folder: Path, requests: Iterable[Path]) -> Roster:
     return roster
 
 
+def _check_consortium(name: object) -> None:
+    if not (isinstance(name, str) and 1 <= len(name) <= 100 and is_printable(name)):
+        raise BadInput("a consortium's name has 1 to 100 characters, all of which can be shown")
+
+
 def read_authority(folder: Path) -> tuple[Authority, str]:
     """The authority of a folder and its consortium's name. Raises BadInput."""
     try:
-        certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-        consortium = json.loads((folder / "consortium.json").read_text(encoding="utf-8"))["name"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{folder} holds no usable authority ({error})", remedy="make one with pki init") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BadInput(f"the authority's key in {folder} is no P-256 key")
+        certificate = x509.load_pem_x509_certificate(read_limited(folder / "ca.pem", DOCUMENT_BYTES))
+        key = serialization.load_pem_private_key(read_limited(folder / "ca.key", DOCUMENT_BYTES), None)
+        certificate.verify_directly_issued_by(certificate)
+        consortium = parse_json(read_document(folder / "consortium.json"))["name"]
+        _check_consortium(consortium)
+    except (OSError, ValueError, KeyError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
+        raise BadInput(f"{folder} holds no usable authority ({why(error)})", remedy="make one with pki init") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise BadInput(f"the authority's key in {folder} is not that of its certificate")
     return Authority(certificate, key), consortium
 
 
 def _read_request(path: Path) -> tuple[Member, bytes]:
     """The member and its PEM request, both signatures checked."""
     try:
-        content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_json(read_document(Path(path)))
         if set(content) != _REQUEST_FIELDS or content["version"] != 1:
             raise ValueError("fields missing or unknown")
         name, request = content["name"], content["certificate_request"].encode()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage, OtherVersion
+from secagg.reading import parse_json, read_document
 from secagg.wire.codec import VERSION, Field, decode, encode, fields_of, refuse_other_version
 
 T = TypeVar("T")
@@ -27,8 +28,8 @@ def from_json(cls: type[T], text: str) -> T:
     Raises MalformedMessage, OtherVersion for what another version wrote.
     """
     try:
-        content = json.loads(text, object_pairs_hook=_each_field_once)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text, object_pairs_hook=_each_field_once)
+    except ValueError as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
     if isinstance(content, dict):
         refuse_other_version(cls, content.get(VERSION))
@@ -41,7 +42,7 @@ def read_json(cls: type[T], path: Path, what: str, again: str) -> T:
     Raises BadInput naming the file when it is missing, holds no such message, or one of another version.
     """
     try:
-        return from_json(cls, path.read_text(encoding="utf-8"))
+        return from_json(cls, read_document(path))
     except OSError as error:
         raise BadInput(f"cannot read the {what} {path} ({error.strerror})") from None
     except OtherVersion as error:

@@ -14,6 +14,7 @@ ORDER = (
     "secagg.randomness",
     "secagg.threads",
     "secagg.files",
+    "secagg.reading",
     "secagg.wire",
     "secagg.crypto",
     "secagg.data",
@@ -40,7 +41,7 @@ ORDER = (
     "secagg.unsafe_for_tests",  # last: nothing may import it
 )
 PROTECTIONS = tuple(f"secagg.protection.{name}" for name in ("masking", "sharing", "encryption", "none"))
-AUDITED = ("errors", "randomness", "wire", "encoding", "statistics", "privacy", "plan", "transcript", "head")
+AUDITED = ("errors", "randomness", "reading", "wire", "encoding", "statistics", "privacy", "plan", "transcript", "head")
 FREE = ("threat_models.active", "threat_models.evidence")
 AUDITOR_SEES = (*(f"secagg.{name}" for name in AUDITED), "methods", "threat_models")
 

@@ -74,8 +74,8 @@ def table(folder: Path, text: str) -> Path:
     ("changes", "words"),
     [
         ({"labels": np.full(20, 2)}, ["row 1", "label"]),
-        ({"labels": np.r_[np.arange(19) % 2, 7]}, ["row 20", "7"]),
-        ({"labels": np.r_[-1, np.arange(19) % 2]}, ["row 1", "-1"]),
+        ({"labels": np.r_[np.arange(19) % 2, 7]}, ["row 20", "none of the plan's 2 classes"]),
+        ({"labels": np.r_[-1, np.arange(19) % 2]}, ["row 1", "the label is no integer"]),
         ({"features": np.full((20, 3), math.nan)}, ["row 1", "NaN"]),
         ({"features": np.r_[np.zeros((10, 3)), np.full((10, 3), math.inf)]}, ["row 11"]),
         ({"features": np.r_[np.zeros((12, 3)), np.full((8, 3), 0.9)]}, ["row 13", "radius"]),

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,6 +14,7 @@ import pytest
 import typer
 
 from secagg.cli.main import app
+from secagg.plan import read_plan
 from secagg.policy import Policy, read_policy
 from secagg.roster import read_roster
 from secagg.transcript import Journal
@@ -57,6 +59,18 @@ def test_plan_show(secagg: Command, federation: Path) -> None:
     content = secagg(*arguments, "--json", "-").json
     assert content["plan_sha256"] in said.out
     assert content["ring"] % 8 == 0
+
+
+def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> None:
+    """Scripts loop over epsilon: at inf delta and adjacency are accepted with a remark, and are not in the plan."""
+    roster = federation / "alice" / "roster.json"
+    arguments = ("plan", "new", "--roster", roster, "--shape", 3, "--classes", "no,yes", "--radius", 1)
+    said = secagg(*arguments, "--out", federation / "a.json", "--delta", 1e-5, "--adjacency", "add-remove")
+    assert said.code == 0
+    assert "note: without a finite --epsilon the sums are exact" in said.err
+    plan = read_plan(federation / "a.json")
+    assert (plan.epsilon, plan.delta) == (math.inf, 0.0)
+    assert "note:" not in secagg(*arguments, "--out", federation / "b.json").err
 
 
 def test_plan_check(secagg: Command, federation: Path) -> None:

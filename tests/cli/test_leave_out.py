@@ -46,4 +46,4 @@ def test_refused(secagg: Command, data: Path, text: str) -> None:
 def test_every_value_in_turn_is_for_sweeps(secagg: Command, data: Path) -> None:
     """A simulation takes one value; the line says which commands take them all."""
     said = secagg("simulate", "--dataset", data, "--leave-out", "domain=*", "--quiet")
-    assert "compare and sweep take *, for each value in turn; its values are photo, sketch" in said.complaint
+    assert "give one of the column's 2 values; compare and sweep take * for each in turn" in said.complaint

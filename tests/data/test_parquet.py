@@ -1,8 +1,10 @@
 """Parquet: the same records and the same refusals as the text table of the same content."""
 
 import sys
+import tracemalloc
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +20,8 @@ def write(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow (the extra `tables`)")
     parquet = pytest.importorskip("pyarrow.parquet")
 
-    def write(columns, name="t.parquet"):
-        parquet.write_table(pyarrow.table(columns), tmp_path / name)
+    def write(columns, name="t.parquet", **options):
+        parquet.write_table(pyarrow.table(columns), tmp_path / name, **options)
         return str(tmp_path / name)
 
     return write
@@ -75,12 +77,12 @@ def test_parquet_and_text_mix_in_a_folder(write, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"age": [25.0, 101.0, None, 0.0]}, "row 2: column 'age' holds '101', outside"),
-        ({"age": [25.0, float("nan"), None, 0.0]}, "row 2: column 'age' holds 'nan', not a number"),
-        ({"age": [25.0, float("inf"), None, 0.0]}, "row 2: column 'age' holds 'inf', outside"),
-        ({"sex": ["f", "x", "m", "m"]}, "row 2: column 'sex' holds 'x'"),
+        ({"age": [25.0, 101.0, None, 0.0]}, "row 2: column 'age' holds a number outside"),
+        ({"age": [25.0, float("nan"), None, 0.0]}, "row 2: column 'age' holds no number"),
+        ({"age": [25.0, float("inf"), None, 0.0]}, "row 2: column 'age' holds no finite number"),
+        ({"sex": ["f", "x", "m", "m"]}, "row 2: column 'sex' holds none"),
         ({"sex": ["f", "m" * 1001, "m", "m"]}, "row 2: has a field of more than 1000"),
-        ({"ill": [0, None, 2, 0]}, "row 2: column 'ill' holds '', "),
+        ({"ill": [0, None, 2, 0]}, "row 2: column 'ill' holds no label"),
     ],
 )
 def test_bad_row_is_named_or_left_out(write, change, words):
@@ -156,3 +158,27 @@ def test_missing_library_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     with pytest.raises(BadInput, match=r"pip install 'secagg\[tables\]'"):
         open_dataset(str(tmp_path / "t.parquet"), label="x")
+
+
+def test_word_that_stands_often_is_kept_once(write):
+    """A long text that a few bytes repeat for every row is refused as too long before it is written out."""
+    import pyarrow
+
+    often = pyarrow.DictionaryArray.from_arrays(np.zeros(20_000, dtype=np.int32), ["y" * 1_000_000])
+    path = write({"x": often, "label": ["u", "v"] * 10_000}, store_schema=False)
+    assert Path(path).stat().st_size < 1 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="more than 1000 characters"):
+            open_dataset(path, label="label")
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_rows_than_memory_are_refused(write, monkeypatch):
+    """The rows that a file says it holds are counted before they are read."""
+    monkeypatch.setenv("SECAGG_MAX_BYTES", "1000000")
+    path = write({"x": [1] * 20_000, "label": [0, 1] * 10_000})
+    with pytest.raises(BadInput, match="more than 1000000; set SECAGG_MAX_BYTES"):
+        open_dataset(path, label="label")

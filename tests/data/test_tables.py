@@ -77,13 +77,13 @@ def test_one_record_never_changes_another(tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("1,nan,f,0", ["row 3", "'age'", "not a number"]),
-        ("1,inf,f,0", ["row 3", "'age'", "outside the declared range [0, 100]"]),
-        ("1,101,f,0", ["row 3", "'age'", "101"]),
-        ("1,old,f,0", ["row 3", "'age'", "'old'"]),
-        ("1,30,x,0", ["row 3", "'sex'", "'x'"]),
+        ("1,nan,f,0", ["row 3", "'age'", "no number"]),
+        ("1,inf,f,0", ["row 3", "'age'", "no finite number"]),
+        ("1,101,f,0", ["row 3", "'age'", "outside the declared range [0, 100]"]),
+        ("1,old,f,0", ["row 3", "'age'", "no number"]),
+        ("1,30,x,0", ["row 3", "'sex'", "none of the declared values"]),
         ("1,30,f,", ["row 3", "'ill'", "no label"]),
-        ("1,30,f,5", ["row 3", "'ill'", "'5'"]),
+        ("1,30,f,5", ["row 3", "'ill'", "none of the declared labels"]),
         ("1,30,f", ["row 3", "3 fields instead of 4"]),
         ('1,30,"f,0', ["row 3", "quotes"]),
         (f"1,30,{'f' * 2000},0", ["row 3", "1000 characters"]),
@@ -99,10 +99,25 @@ def test_bad_row_is_named(tmp_path, row, words):
     assert refusal.value.remedy
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["id;age;sex;ill", "1;30,5;f;0", "2;31;m;1"],
+        ["id\tage\tsex\till", "1\t,5\tf\t0"],
+        ["1,5;30,5;2,5;0,5"],
+        ["id,age,sex,ill", '1,"30,5",f,0'],
+    ],
+)
+def test_decimal_commas_are_named(tmp_path, lines):
+    """Numbers with decimal commas are refused with what to write instead."""
+    with pytest.raises(BadRecord, match=r"decimal commas: write 1\.5 for 1,5"):
+        opened(write(tmp_path, lines, header=""))
+
+
 def test_missing_value_is_refused_by_the_rule(tmp_path):
     """Under the rule "refuse" a missing value names its row, blank lines and quoted line breaks counted."""
     schema = Schema.from_dict(SCHEMA.to_dict() | {"missing_rule": "refuse"})
-    with pytest.raises(BadRecord, match="row 5: column 'age' holds '\\?', a missing value"):
+    with pytest.raises(BadRecord, match="row 5: column 'age' holds a missing value"):
         opened(write(tmp_path, ['"a\nb",25,f,0', "8,?,m,1"], header="id,age,sex,ill\n"), schema)
 
 
@@ -170,7 +185,7 @@ def test_identifiers_are_no_category(tmp_path):
     ("options", "words"),
     [
         ({}, "which column is the label"),
-        ({"label": "nothing"}, "has no column 'nothing'"),
+        ({"label": "nothing"}, "none of the 4 columns of .* is called 'nothing'"),
         ({"label": "sex", "schema": SCHEMA}, "'ill' in the schema"),
     ],
 )

@@ -175,6 +175,23 @@ def test_damaged_file_is_no_run(damage: bytes, tmp_path: Path) -> None:
     assert file.read() is None
 
 
+def test_changed_result_is_no_run(tmp_path: Path) -> None:
+    """A run whose result was changed, lost a field or is nested without end counts as missing."""
+    file = RunFile(tmp_path, combinations({}, 1)[0], "00")
+    run = file.write({"accuracy": 0.5, "seconds": {"noise": 0.1}})
+    whole = file.path.read_text()
+    for old, new in (
+        ('"accuracy": 0.5', '"accuracy": 0.9'),
+        ('"noise"', '"nois"'),
+        ("0.1", "[" * 5000),
+        ("0.1", "NaN"),
+    ):
+        file.path.write_text(whole.replace(old, new))
+        assert file.read() is None
+    file.path.write_text(whole)
+    assert file.read() == run
+
+
 def test_another_question_is_another_file(tmp_path: Path) -> None:
     """A changed setting, seed, data set or backbone file is another run; the same ones are the same."""
     backbone = tmp_path / "backbone.pt2"

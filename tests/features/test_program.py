@@ -1,12 +1,16 @@
 """Exported programs: pinned before parsing, batch independent, clear about what they take."""
 
 import hashlib
+import io
+import logging
+import re
+import zipfile
 
 import numpy as np
 import pytest
 
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, open_backbone
+from secagg.features import Expansion, FeatureMap, backbone_digest, open_backbone
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
 
@@ -185,3 +189,69 @@ def test_a_map_is_flattened_and_said(tmp_path):
     (note,) = backbone.notes
     assert note.startswith("the backbone net.pt2 puts out a map of 2×6×6, taken as 72 features")
     assert FeatureMap(open_backbone(f"{path}+pixels+{path}", (8, 8, 3)), Expansion(4)).notes == (note,)
+
+
+def rewritten(path, out, part, change):
+    """A program's archive with one of its files changed, or left out where the change gives None."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(out, "w") as copy:
+        for name in archive.namelist():
+            content = archive.read(name)
+            content = change(content) if name.endswith(part) else content
+            if content is not None:
+                copy.writestr(name, content)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "words"),
+    [
+        ("model.json", lambda content: content.replace(b"aten.relu", b"aten.nosuch"), "aten.nosuch"),
+        ("model.json", lambda content: re.sub(rb'"major": ?[0-9]+', b'"major": 99', content), "major=99"),
+        ("weight_0", lambda content: content[: len(content) // 2], "out of bounds"),
+        ("model.pt", lambda content: None, "file not found"),
+    ],
+)
+def test_damaged_program_is_one_line(program, tmp_path, part, change, words):
+    """What torch says of a damaged program is in the refusal, and torch's own log says nothing, tracebacks least."""
+    path = rewritten(program("net.pt2"), tmp_path / "net.pt2", part, change)
+    log, said = logging.getLogger("torch.export"), io.StringIO()
+    handler = logging.StreamHandler(said)
+    log.addHandler(handler)
+    try:
+        with pytest.raises(BadInput, match=re.escape(words)) as refusal:
+            open_backbone(str(path), (8, 8, 3))
+        assert said.getvalue() == ""
+        log.warning("still heard")
+    finally:
+        log.removeHandler(handler)
+    assert said.getvalue() == "still heard\n"
+    assert "\n" not in str(refusal.value)
+
+
+def test_debugging_hears_torch(program, tmp_path, caplog):
+    """Whoever debugs hears what torch says."""
+    path = rewritten(program("net.pt2"), tmp_path / "net.pt2", "model.pt", lambda content: None)
+    log, said = logging.getLogger("torch.export"), io.StringIO()
+    handler = logging.StreamHandler(said)
+    log.addHandler(handler)
+    try:
+        with caplog.at_level(logging.DEBUG, "secagg"), pytest.raises(BadInput):
+            open_backbone(str(path), (8, 8, 3))
+    finally:
+        log.removeHandler(handler)
+    assert "Traceback" in said.getvalue()
+
+
+def test_program_that_expands_is_refused(program, monkeypatch):
+    """A program that says it takes more than is allowed is refused before torch opens it; its digest is still told."""
+    path = program("net.pt2")
+    digest = backbone_digest(str(path))
+    monkeypatch.setenv("SECAGG_MAX_BYTES", str(path.stat().st_size))
+    assert backbone_digest(str(path)) == digest
+    packed = path.with_name("packed.pt2")
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as copy:
+        for name in archive.namelist():
+            copy.writestr(name, archive.read(name))
+        copy.writestr("net/data/weights/weight_9", bytes(1 << 20))
+    with pytest.raises(BadInput, match=r"more than .*; set SECAGG_MAX_BYTES"):
+        open_backbone(str(packed), (8, 8, 3))

@@ -142,12 +142,12 @@ def _step(record: object) -> str:
 
 
 @contextlib.contextmanager
-def processes(folder: Path, dimension: int = 40, protection: str = "masked") -> Iterator[Processes]:
+def processes(folder: Path, dimension: int = 40, protection: str = "masked", **choices: Any) -> Iterator[Processes]:
     """A server, three clients and the second parties that the protection needs, enrolled, with plan, policies and data.
 
-    Nobody runs yet, all are gone at the end.
+    Nobody runs yet, all are gone at the end. `choices` are the plan's, beside or in place of those made here.
     """
-    cast = enrolled(folder, ("a", "b", "c"), dimension, protection)
+    cast = enrolled(folder, ("a", "b", "c"), dimension, protection, **choices)
     try:
         yield cast
     finally:
@@ -166,10 +166,8 @@ def enrolled(folder: Path, names: tuple[str, ...], dimension: int, protection: s
     for name in roles:
         shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
     data = PublicData("features", (dimension,), ("no", "yes"), None, None)
-    fixed: dict[str, Any] = {"dropouts": 0, "join_seconds": 60, "step_seconds": 60, **choices}
-    plan = make_plan(
-        data, roster, PlanChoices(radius=1.0, max_records=64, protection=protection, **fixed), OperatingSystem()
-    )
+    fixed = {"radius": 1.0, "max_records": 64, "dropouts": 0, "join_seconds": 60, "step_seconds": 60}
+    plan = make_plan(data, roster, PlanChoices(**{**fixed, "protection": protection, **choices}), OperatingSystem())
     write_plan(plan, folder / "plan.json")
     for number, name in enumerate(names):
         generator = np.random.default_rng(number)

@@ -130,3 +130,9 @@ def test_lie_is_noticed(block, index, value, words):
     blocks = accumulate(records, np.arange(40) % 3, CLASSES, 100)
     blocks[block][index] = value
     assert any(words in complaint for complaint in implausibilities(blocks, Grid(1.0, 100)))
+
+
+def test_sums_that_no_memory_holds_are_refused():
+    """A few records of many features are refused before their second moment is laid out."""
+    with pytest.raises(BadInput, match="the sums of 2 classes and 60000 features would take 28800960000 bytes"):
+        accumulate(np.zeros((2, 60_000), dtype=np.int64), np.array([0, 1]), 2, 1)

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
@@ -200,6 +202,24 @@ def test_damaged_authority_is_refused(authority: Path, tmp_path: Path, damage: s
     (authority / damage).write_text("damaged")
     with pytest.raises(BadInput, match="holds no usable authority"):
         issue(authority, requests(tmp_path, "server", "a"))
+
+
+def test_authority_of_other_parts_is_refused(authority: Path, tmp_path: Path) -> None:
+    """A certificate with one bit flipped, one of another authority, and a name that is none are refused."""
+    create_authority(tmp_path / "other", "other")
+    whole = x509.load_pem_x509_certificate((authority / "ca.pem").read_bytes()).public_bytes(serialization.Encoding.DER)
+    asked = requests(tmp_path, "server", "a")
+    flipped = [bytes([*whole[:at], whole[at] ^ 1, *whole[at + 1 :]]) for at in range(4, len(whole), 7)]
+    damaged = [ssl.DER_cert_to_PEM_cert(each).encode() for each in flipped]
+    for content in (*damaged, (tmp_path / "other" / "ca.pem").read_bytes()):
+        (authority / "ca.pem").write_bytes(content)
+        with pytest.raises(BadInput, match=r"no usable authority|not that of its certificate"):
+            issue(authority, asked)
+    (authority / "ca.pem").write_text(ssl.DER_cert_to_PEM_cert(whole))
+    for name in ("7", '""', "null", f'"{"x" * 101}"', "[" * 5000):
+        (authority / "consortium.json").write_text(f'{{"version": 1, "name": {name}}}')
+        with pytest.raises(BadInput, match=r"authority|1 to 100 characters"):
+            issue(authority, asked)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 101])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
+from secagg.data.archive import load_arrays
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, SecaggError
@@ -174,10 +174,10 @@ def _release(setup: SessionSetup, folder: Path, outcome: Outcome) -> Blocks:
     if not file.exists():
         return {}
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
-    except (OSError, EOFError, ValueError, KeyError, BadZipFile) as error:
-        raise BadInput(f"{file} cannot be read ({error})", remedy="restore it") from None
+        stored = load_arrays(file)
+        vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
+    except (BadInput, ValueError, KeyError):
+        raise BadInput(f"{file} cannot be read", remedy="restore it") from None
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise BadInput(f"{file} is not the sum that the transcript names", remedy="restore it")
     return blocks_of(setup, vector)

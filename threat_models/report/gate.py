@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
+from secagg.reading import parse_toml, read_document
 from threat_models.adversary import adversary_named, names
 from threat_models.report.content import SESSION_RULES, Outcome
 from threat_models.report.meanings import MEANINGS, is_known
@@ -81,7 +81,7 @@ class Gate:
     def read(cls, path: Path = DEFAULT) -> Gate:
         """Read a file. Raises BadInput with its name and the key at fault."""
         try:
-            return cls.parse(path.read_text(encoding="utf-8"))
+            return cls.parse(read_document(path))
         except OSError as error:
             raise BadInput(f"{path}: {error.strerror}", remedy="give a gate file that can be read") from None
         except UnicodeDecodeError:
@@ -96,8 +96,8 @@ class Gate:
         Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models.
         """
         try:
-            content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            content = parse_toml(text)
+        except ValueError as error:
             raise BadInput(f"no valid TOML: {error}") from None
         if content.pop("format", None) != FORMAT:
             raise BadInput("the format is missing or unknown", remedy=f'write format = "{FORMAT}"')

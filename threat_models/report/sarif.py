@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from os import fsencode
 from typing import Any
 from urllib.parse import quote
 
@@ -39,7 +40,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
     }
     if report.subject.transcripts:
         run["artifacts"] = [
-            {"location": {"uri": quote(name)}, "hashes": {"sha-256": digest}}
+            {"location": {"uri": quote(fsencode(name))}, "hashes": {"sha-256": digest}}
             for name, digest in report.subject.transcripts
         ]
     if report.gate is not None:
@@ -71,7 +72,7 @@ def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
 
 
 def _first(report: AuditReport) -> str:
-    return quote(report.subject.transcripts[0][0])
+    return quote(fsencode(report.subject.transcripts[0][0]))
 
 
 def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:

@@ -1,0 +1,105 @@
+"""Files that somebody else may have written: no more of them is read than a stated limit, and none is nested deeper.
+
+A file of kilobytes must not take gigabytes or hours, whatever it holds: archives say what they hold before they are
+opened (`refuse_larger`), and documents (JSON, TOML) are short and shallow.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from secagg.errors import BadInput
+
+VARIABLE = "SECAGG_MAX_BYTES"
+DATA_BYTES = 2 << 30
+"""Most bytes of one source of data, as it lies in memory once opened; another number in SECAGG_MAX_BYTES."""
+DOCUMENT_BYTES = 16 << 20
+"""Most bytes of a plan, a roster, a policy, a schema, a key."""
+DEEPEST = 32
+_CHUNK = 1 << 20
+_DEEP_KEY = re.compile(
+    rf"""(?<![\w"'-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEEPEST}}}""", re.ASCII
+)
+"""A dotted key of more than DEEPEST parts, for which tomllib takes time and memory that grow with their square."""
+
+
+def data_limit() -> int:
+    """Most bytes that one source of data may take. Raises BadInput for a SECAGG_MAX_BYTES that is no number."""
+    text = os.environ.get(VARIABLE, str(DATA_BYTES))
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 60):
+        raise BadInput(f"{VARIABLE} is {text!r}", remedy="give a number of bytes, or unset it")
+    return int(text)
+
+
+def refuse_larger(what: object, needed: int) -> None:
+    """Raise BadInput for a source of data that would take more bytes than `data_limit`."""
+    if needed > (most := data_limit()):
+        remedy = f"set {VARIABLE} to what this machine can hold, if you trust the file"
+        raise BadInput(f"{what} would take {needed} bytes, more than {most}", remedy=remedy)
+
+
+def read_limited(path: Path, most: int | None = None) -> bytes:
+    """A whole file, a pipe too. Raises OSError, and BadInput for more than `most` bytes (None: `data_limit`)."""
+    with path.open("rb") as file:
+        return read_stream(file.read, path, data_limit() if most is None else most)
+
+
+def read_stream(read: Callable[[int], bytes], what: object, most: int) -> bytes:
+    """All that `read` gives of a file that may expand while it is read. Raises BadInput for more than `most` bytes."""
+    content = io.BytesIO()
+    while part := read(min(_CHUNK, most + 1 - content.tell())):
+        content.write(part)
+    if content.tell() > most:
+        remedy = f"is it the right file? {VARIABLE} allows larger data"
+        raise BadInput(f"{what} holds more than {most} bytes", remedy=remedy)
+    return content.getvalue()
+
+
+def read_document(path: Path) -> str:
+    """A text file. Raises OSError, UnicodeDecodeError, and BadInput for more than DOCUMENT_BYTES."""
+    return read_limited(path, DOCUMENT_BYTES).decode("utf-8")
+
+
+def parse_json(text: str | bytes, **options: Callable[..., Any]) -> Any:
+    """The value of a JSON text; `options` are hooks of `json.loads`. Raises ValueError, also where it is too deep."""
+    return _shallow(json.loads, text, **options)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text. Raises ValueError, also where it is too deep."""
+    if _DEEP_KEY.search(text):
+        raise ValueError(f"a key has more than {DEEPEST} parts")
+    tables: dict[str, Any] = _shallow(tomllib.loads, text)
+    return tables
+
+
+def _shallow(parse: Callable[..., Any], text: str | bytes, **options: Callable[..., Any]) -> Any:
+    """What `parse` makes of a text, where it is nested at most DEEPEST deep: who walks through it may recurse.
+
+    Integers have at most 64 bits, as TOML has it, so that each is a float too.
+    """
+    try:
+        value = parse(text, **options)
+    except RecursionError:
+        raise ValueError(f"nested more than {DEEPEST} deep") from None
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        if any(isinstance(each, int) and abs(each) >= 1 << 64 for each in level):
+            raise ValueError("an integer has more than 64 bits")
+        level = [inner for each in level for inner in _inside(each)]
+    if level:
+        raise ValueError(f"nested more than {DEEPEST} deep")
+    return value
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
