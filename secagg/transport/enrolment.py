@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import BadInput, why
 from secagg.files import open_private, private_folder
+from secagg.printable import is_printable
 from secagg.randomness import OperatingSystem
 from secagg.reading import DOCUMENT_BYTES, parse_json, read_document, read_limited
 from secagg.roster import Member, Roster, check_name, write_roster

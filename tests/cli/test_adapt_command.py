@@ -87,7 +87,7 @@ def test_people_read_before_and_after(secagg: Command, home: Path) -> None:
         (["--distil", 1], {"data": "wide.npz"}, "the plan asks for features"),
         (["--distil", 1], {"data": "nan.npz"}, "nan.npz"),
         (["--distil", 1], {"data": "two.npz"}, "too few records"),
-        (["--distil", 1], {"data": "more.npz"}, "the label 2"),
+        (["--distil", 1], {"data": "more.npz"}, "the label is none of the plan's 2 classes"),
     ],
     ids=str,
 )
