@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,8 @@ def test_code_is_announced_before_it_runs(
 ) -> None:  # fmt: skip
     """A .pt2 for which no plan vouches is named as code, with its digest, before a byte of it is parsed."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.pt2").write_bytes(b"anything")
+    with zipfile.ZipFile(tmp_path / "evil.pt2", "w") as archive:
+        archive.writestr("anything", "")
     said_before = []
 
     def load(*_: object) -> None:
@@ -69,7 +71,7 @@ def test_code_is_announced_before_it_runs(
     monkeypatch.setattr(torch.export, "load", load)
     roster = ("--roster", federation / "alice" / "roster.json") if command[0] == "plan" else ()
     assert secagg(*command, *roster, "--backbone", f"random-features:8+{tmp_path / 'evil.pt2'}").code == 2
-    digest = hashlib.sha256(b"anything").hexdigest()
+    digest = hashlib.sha256((tmp_path / "evil.pt2").read_bytes()).hexdigest()
     assert (
         f"WARNING: {tmp_path / 'evil.pt2'} is code, which runs now with your rights; its SHA-256 is {digest}\n"
         in (said_before[0])
