@@ -21,8 +21,8 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup  ## a secure sum of one server and five clients on this machine (PROTECTION=..., ARGS=...)
 	@$(BIN)/secagg demo $(if $(PROTECTION),--protection $(PROTECTION)) $(ARGS)
 
-test: setup  ## the tests, without those marked long
-	@$(BIN)/pytest $(ARGS)
+test: setup  ## the tests, without those marked long, on every core
+	@$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
 
 check: setup  ## lint, format, types, architecture, generated code
 	@$(BIN)/ruff check --quiet .

@@ -194,7 +194,7 @@ def test_bad_record_that_stops_its_member(monkeypatch, tmp_path):
 def _refusing(self, bad, problem, remedy):
     if bad.any():
         index = int(np.argmax(bad))
-        raise self.origin.refusal(index, problem(index), remedy)
+        raise self.origin.refusal(index, problem, remedy)
 
 
 def test_bad_record_that_is_mended(monkeypatch, tmp_path):
