@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Examples, Round
+from methods.round import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
 from secagg.plan import Plan

@@ -19,8 +19,8 @@ from secagg.cli.options import RefineOption
 from secagg.cli.processes import SECONDS, SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
-from secagg.head import Evaluation, evaluate, load_safetensors
-from secagg.parties import LocalRecords, Pipeline, SessionSetup, read_records
+from secagg.head import Evaluation, load_safetensors
+from secagg.parties import Pipeline, SessionSetup, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
@@ -182,18 +182,17 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
 
 def _accuracy(stage: Stage, head: Path) -> Evaluation:
     linear, metadata = load_safetensors(head)
-    return evaluate(linear, Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
+    return linear.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
 def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
     """What all records in one place would have given without noise, and one member's first true counts."""
     setup = SessionSetup.of(stage.plan, stage.roster)
-    records = [read_records(setup, stage.data(name)) for name in stage.members]
-    pooled = LocalRecords.pooled(records)
+    records = {index: read_records(setup, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
     inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
-    counts = np.bincount(records[0].labels, minlength=len(stage.plan.classes))
-    head = pooled_result(setup, pooled).require_head()
-    return evaluate(head, inputs, stage.test.labels), [int(value) for value in counts[:4]]
+    counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
+    artifact = pooled_result(setup, records).require_artifact()
+    return artifact.evaluate(inputs, stage.test.labels), [int(value) for value in counts[:4]]
 
 
 def _report(

@@ -10,7 +10,6 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
 from secagg.errors import SecaggError
-from secagg.head import evaluate
 from secagg.head import predict as classes_of
 from secagg.parties import Pipeline
 from secagg.parties.verification import Verified, verified_together
@@ -37,7 +36,7 @@ def predict(
     with speaker.progress(f"predicting {data}") as progress:
         records = pipeline.records(data)
         features = pipeline.head_inputs(records.inputs, backbone, progress)
-        assessed = evaluate(linear, features, records.labels)
+        assessed = linear.evaluate(features, records.labels)
     if out is not None:
         names = [pipeline.classes[label] for label in classes_of(linear, features)]
         out.write_text("\n".join(names) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ from secagg.experiments.remarks import refuse_records, remarked
 from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.head import LinearHead, evaluate
+from secagg.head import Artifact, LinearHead
 from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
@@ -73,7 +73,7 @@ class Cast:
         """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
         rows = dict(enumerate(split(features.dataset, settings), start=1))
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
-        records = LocalRecords.of(setup.plan, features.train, features.dataset.train)
+        records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
         return cls(features, setup, keys, members, rows, _leaves(settings, len(members)), tuple(notes))
 
@@ -114,7 +114,7 @@ def _federated(
     records = LocalRecords.pooled(list(members.values()))
     clock.lap("quantise")
     last, result, measured = _run(setup, cast.keys, members, cast.leaves, settings.paper_noise, clock)
-    head, reference = result.require_head(), pooled_result(setup, records, result).require_head()
+    head, reference = result.require_artifact(), pooled_result(setup, members, result).require_artifact()
     clock.lap("reference")
     adapted = _adapted(cast, settings, head, adapting)
     clock.lap("adaptation")
@@ -126,7 +126,7 @@ def _federated(
         head=head,
         evaluation=features.evaluate(head, setup.plan.grid),
         reference=features.evaluate(reference, setup.plan.grid),
-        by_domain=features.by_domain(partial(evaluate, head), setup.plan.grid),
+        by_domain=features.by_domain(head.evaluate, setup.plan.grid),
         promise=_promise(setup, settings, list(members.values())),
         bad_records=records.bad,
         federated=Federated(last, result, sent),
@@ -139,10 +139,12 @@ def _federated(
 
 
 def _adapted(
-    cast: Cast, settings: SimulationSettings, head: LinearHead, progress: Progress | None
+    cast: Cast, settings: SimulationSettings, head: Artifact, progress: Progress | None
 ) -> AdaptedClients | None:
     if settings.adaptation is None:
         return None
+    if not isinstance(head, LinearHead):
+        raise BadInput(f"method {settings.method} gives no head that could be adapted")
     rows = tuple(cast.rows.values())
     grid = cast.setup.plan.grid
     return adapt_clients(cast.features, rows, head, settings.method, grid, settings.adaptation, progress)
@@ -258,7 +260,7 @@ def _run(
 def _vector(setup: SessionSetup, records: LocalRecords, paper: PaperNoise | None) -> NDArray[np.int64]:
     if paper is not None:
         return noisy_contribution(setup, records, paper)
-    return contribution_of(setup, records, OperatingSystem())
+    return contribution_of(setup, records, OperatingSystem()).vector
 
 
 def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:

@@ -1,7 +1,7 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.parties.aggregator import AggregatorWork
-from secagg.parties.contribution import LocalRecords, contribution_of, read_records
+from secagg.parties.contribution import LocalRecords, Prepared, contribution_of, read_records
 from secagg.parties.member import Connection, Hooks, MemberSession
 from secagg.parties.pipeline import Pipeline, Progress
 from secagg.parties.result import SumResult, conclude, following_setup, write_result
@@ -17,6 +17,7 @@ __all__ = [
     "LocalRecords",
     "MemberSession",
     "Pipeline",
+    "Prepared",
     "Progress",
     "ServerSession",
     "SessionSetup",

@@ -51,17 +51,12 @@ def _uploads(setup: SessionSetup) -> str:
 
 def _sums(setup: SessionSetup) -> str:
     """Every sum, in order."""
-    plan, census, kinds = setup.plan, isinstance(setup.method, Gated), setup.sums
-    refines = plan.method_parameters.get("refine", 0)
-    said = [
+    return ", then ".join(
         (f"{kind.times} times " if kind.times > 1 else "")
-        + ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in kind.blocks)
+        + ", ".join(f"{block.name} {'×'.join(map(str, block.shape))} ({block.kind})" for block in kind.blocks)
         + f": {sum(block.size for block in kind.blocks)} integers"
-        for kind in (kinds[: 1 + census] if refines else kinds)
-    ]
-    if refines:
-        said.append(f"{refines} rounds of refinement over the same records")
-    return ", then ".join(said)
+        for kind in setup.sums
+    )
 
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:

@@ -345,7 +345,7 @@ class _ServerVerifier:
             result = self._open(ready)
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
             require(is_sum, record, "the published sum is not that of the uploads")
-            self._head_agrees = result.head_sha256 == outcome.head_sha256
+            self._head_agrees = result.artifact_sha256 == outcome.head_sha256
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
         check_outcome(self._setup, outcome)
         self._protocol.conclude(outcome)

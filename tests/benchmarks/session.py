@@ -17,7 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Noise, OneShot, Parameters, Sum
+from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.round import Noise
 from secagg.encoding import Block
 from secagg.errors import ServerAway
 from secagg.head import LinearHead
@@ -202,7 +203,7 @@ def measure_sessions(repeats: int) -> list[SessionCosts]:
     return costs
 
 
-class _OneBlock(OneShot):
+class _OneBlock(SimpleMethod):
     """A method that only notes when the sum is open and what it is; its head says nothing."""
 
     name = "one-block"
@@ -212,9 +213,9 @@ class _OneBlock(OneShot):
         self.opened = 0.0
         self.total = np.zeros(0, dtype=np.int64)
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """The measured vector, without noise."""
-        return (Sum((Block("vector", (LENGTH,), bound=1),), sensitivity={}, shares="equal"),)
+        return (SumSpec((Block("vector", (LENGTH,), bound=1),), sensitivity={}, shares="equal"),)
 
     def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
         """Not asked for: the clients have their vectors."""

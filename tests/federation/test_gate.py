@@ -20,7 +20,7 @@ from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords, conclude
 from secagg.parties.explanation import explain
 from secagg.parties.reference import pooled_result
-from secagg.parties.result import HEAD_FILE, NO_HEAD, check_outcome
+from secagg.parties.result import HEAD_FILE, NO_ARTIFACT, check_outcome
 from secagg.parties.verification import verify_transcript
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.messages import Outcome
@@ -82,11 +82,11 @@ def test_census_opens_the_plan(finished: tuple[Cast, Played]) -> None:
     first = played.stages[0]
     assert opened(cast_, first).tolist() == held(cast_)
     outcome = outcome_of(cast_, first)
-    assert (outcome.head, outcome.head_sha256) == (b"", NO_HEAD)
+    assert (outcome.head, outcome.head_sha256) == (b"", NO_ARTIFACT)
     assert outcome.broadcast == encode(KeptClasses((0, 1)))
     assert not (cast_.transcripts(0, (first,))[0].parent / HEAD_FILE).exists()
     with pytest.raises(BadInput, match="this sum gives no head"):
-        conclude(first, EVERYONE, opened(cast_, first)).require_head()
+        conclude(first, EVERYONE, opened(cast_, first)).require_artifact()
 
 
 def test_class_of_one_member_leaves_no_trace(finished: tuple[Cast, Played]) -> None:
@@ -108,7 +108,7 @@ def test_reference_needs_no_gate(finished: tuple[Cast, Played]) -> None:
     cast_, _ = finished
     pooled = pooled_result(cast_.setup, LocalRecords.pooled(list(cast_.records.values())))
     ungated = pooled_result(promised(4, refine=1, **EXACT), LocalRecords.pooled(list(cast_.records.values())))
-    assert pooled.require_head().present.all()
+    assert pooled.require_artifact().present.all()
     assert pooled.head_sha256 == ungated.head_sha256
 
 
@@ -208,9 +208,9 @@ def test_head_is_missed_where_there_must_be_one(finished: tuple[Cast, Played]) -
         outcome = outcome_of(cast_, stage)
         check_outcome(stage, outcome)
         with pytest.raises(ProtocolViolation, match="server: the plan says otherwise about who gets the head"):
-            check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_HEAD))
+            check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_ARTIFACT))
         with pytest.raises(ProtocolViolation, match="server: the head is not the one that the outcome names"):
-            check_outcome(stage, replace(outcome, head_sha256=NO_HEAD))
+            check_outcome(stage, replace(outcome, head_sha256=NO_ARTIFACT))
 
 
 async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Path) -> None:

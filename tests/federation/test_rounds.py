@@ -289,7 +289,7 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
         vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
         vector[:3] += 5 * cast_.setup.layout.blocks[0].multiplier
         result = conclude(cast_.setup, outcome.members, vector)
-        head = to_safetensors(result.head, parse_safetensors(outcome.head)[1])
+        head = to_safetensors(result.artifact, parse_safetensors(outcome.head)[1])
         return Outcome(
             outcome.members,
             result.aggregate_sha256,

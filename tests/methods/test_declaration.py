@@ -13,14 +13,16 @@ import secagg
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
 from methods.fedcgs import FedCGS
-from methods.method import Examples, Sum
+from methods.method import SumSpec
 from methods.prototypes import Prototypes
+from methods.round import Examples
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.statistics import Grid, Normalisation
 from tests.cli.command import Command, command
 from tests.experiments.test_simulation import FEATURES, LABELS
+from tests.methods.steps import contribute
 
 GRIDS = (Grid(1.0, 1024, normalisation=Normalisation.CENTRED_UNIT), Grid(8.0), Grid(1.0, 1 << 26))
 Blocks = dict[str, Integers]
@@ -32,7 +34,7 @@ class Faulty(Prototypes):
 
     name: ClassVar[str] = "faulty"
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """What prototypes declare."""
         (kind,) = super().sums(dimension, classes, levels)
         return (declared(kind, levels),)
@@ -42,7 +44,7 @@ class Faulty(Prototypes):
         return contributed(super().contribute(examples, classes, levels), examples)
 
 
-def declared(kind: Sum, levels: int) -> Sum:
+def declared(kind: SumSpec, levels: int) -> SumSpec:
     """Replaced by a test."""
     return kind
 
@@ -135,21 +137,23 @@ def test_a_fault_may_pass_over_single_records(monkeypatch: pytest.MonkeyPatch) -
         """Each different record counts once."""
         rows = np.column_stack([examples.records, examples.labels])
         first = np.unique(rows, axis=0, return_index=True)[1]
-        return Prototypes().contribute(examples.take(first), len(blocks["counts"]), 1024)
+        return contribute(Prototypes(), examples.take(first), len(blocks["counts"]), 1024)
 
     monkeypatch.setitem(globals(), "contributed", once)
     with pytest.raises(BadInput, match="counts of 96 records is not the sum"):
         check_declaration(Faulty(), 64, 10, GRIDS[0])
 
 
-def bounded(kind: Sum, name: str, bound: int) -> Sum:
+def bounded(kind: SumSpec, name: str, bound: int) -> SumSpec:
     """The same with another bound of a block."""
     return replace(kind, blocks=tuple(replace(b, bound=bound) if b.name == name else b for b in kind.blocks))
 
 
-def sensed(kind: Sum, *names: str, factor: float = 0.1, adjacencies: tuple[Adjacency, ...] = tuple(Adjacency)) -> Sum:
+def sensed(
+    kind: SumSpec, *names: str, factor: float = 0.1, adjacencies: tuple[Adjacency, ...] = tuple(Adjacency)
+) -> SumSpec:
     """The same with lengths of some blocks declared too small, for some adjacencies."""
-    blocks = kind.sensitivity[Adjacency.ADD_REMOVE].blocks
+    blocks = kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks
     less = tuple(replace(block, l2=factor * block.l2) if block.name in names else block for block in blocks)
     changed = {each: BlockwiseSensitivity(Unit.RECORD, each, less) for each in adjacencies}
     return replace(kind, sensitivity={**kind.sensitivity, **changed})
@@ -180,7 +184,7 @@ class Together:
         ),
         (
             lambda kind, _: replace(kind, sensitivity={
-                Adjacency.ADD_REMOVE: Together(kind.sensitivity[Adjacency.ADD_REMOVE].blocks)
+                Adjacency.ADD_REMOVE: Together(kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks)
             }),
             "moves all blocks together, .* length 1.41421, declared 1 .add-remove",
         ),
@@ -189,7 +193,7 @@ class Together:
     ids=["bound off by one", "sums", "counts", "replace-one", "together", "order of blocks"],
 )  # fmt: skip
 def test_declaration_below_what_is_contributed(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Sum, int], Sum], words: str
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[SumSpec, int], SumSpec], words: str
 ) -> None:
     """A bound or a sensitivity that a record reaches beyond is refused with declared and found, per adjacency."""
     monkeypatch.setitem(globals(), "declared", fault)
@@ -203,7 +207,7 @@ def test_triangle_counts_twice_beside_its_diagonal() -> None:
     class Plain(FedCGS):
         """FedCGS whose second moment is declared a little shorter than R²."""
 
-        def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
             """The triangle's length without the doubled entries."""
             return (sensed(super().sums(dimension, classes, levels)[0], "second_moment", factor=0.99),)
 
@@ -230,7 +234,7 @@ def test_every_planned_round_must_come() -> None:
     class Promising(Prototypes):
         """Two kinds of sums, and no round after the first."""
 
-        def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
             """Prototypes' sum twice."""
             return super().sums(dimension, classes, levels) * 2
 

@@ -9,7 +9,7 @@ import pytest
 from methods.baselines import DpSgd
 from secagg.data import open_dataset
 from secagg.errors import BadInput
-from secagg.head import evaluate, head_digest
+from secagg.head import head_digest
 from secagg.privacy import Adjacency
 from tests.architecture.test_imports import loaded_by
 
@@ -46,7 +46,7 @@ def test_separable_records_are_learnt():
     records, labels = clusters()
     for epsilon in (8.0, math.inf):
         head, _ = trained(epsilon=epsilon)
-        assert evaluate(head, records, labels).accuracy == 1
+        assert head.evaluate(records, labels).accuracy == 1
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
@@ -208,4 +208,4 @@ def test_baseline_is_a_strong_one(data_folder, epsilon, tuned):
     centred = [part.inputs - part.inputs.mean(axis=1, keepdims=True) for part in (data.train, data.test)]
     train, test = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in centred)
     head, _ = trained(DpSgd(), data=(train, data.train.labels), classes=10, epsilon=epsilon)
-    assert 100 * evaluate(head, test, data.test.labels).accuracy >= tuned - 0.7
+    assert 100 * head.evaluate(test, data.test.labels).accuracy >= tuned - 0.7

@@ -127,7 +127,7 @@ class Processes:
         setup = SessionSetup.of(self.plan, self.roster)
         names = self.names if names is None else names
         records = [read_records(setup, str(self.folder / name / "records.npz")) for name in names]
-        return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()) for each in records], axis=0))
+        return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()).vector for each in records], axis=0))
 
     def opened(self) -> Integers:
         """The sum that the server opened."""

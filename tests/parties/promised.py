@@ -81,7 +81,7 @@ def local(setup: SessionSetup, features: np.ndarray, labels: np.ndarray) -> Loca
 
 def exact(setup: SessionSetup, records: LocalRecords) -> Integers:
     """The flat vector without noise, multipliers included."""
-    tensors = setup.round.contribute(records.examples, len(setup.plan.classes), setup.plan.levels)
+    tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
     return setup.layout.flatten(tensors)
 
 
@@ -192,7 +192,7 @@ def noise_of(setup: SessionSetup, sources: Sequence[RandomSource]) -> np.ndarray
     total = np.zeros(setup.layout.length, dtype=np.int64)
     for number, source in enumerate(sources):
         records = some_records(setup, 5 + number, seed=number)
-        total += contribution_of(setup, records, source) - exact(setup, records)
+        total += contribution_of(setup, records, source).vector - exact(setup, records)
     return total
 
 
@@ -237,7 +237,7 @@ def check_bad_record_is_silent(setup: SessionSetup, folder: Path, value: float, 
         own[4, -1], classes[4] = value, label
         np.savez(folder / f"{name}.npz", features=own[rows], labels=classes[rows])
         records = read_records(setup, str(folder / f"{name}.npz"))
-        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise")))
+        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise")).vector)
     assert vectors[0].tobytes() == vectors[1].tobytes()
 
 
@@ -284,7 +284,8 @@ def check_small_sum_is_refused(setup: SessionSetup, leaving: Mapping[int, str]) 
     """With so many gone that fewer remain than the noise is calibrated for, no sum comes about."""
     _, keys = cast(len(setup.roster.clients))
     vectors = {
-        member: contribution_of(setup, some_records(setup), OperatingSystem()) for member in setup.context.clients
+        member: contribution_of(setup, some_records(setup), OperatingSystem()).vector
+        for member in setup.context.clients
     }
     own = {member: keys[member] for member in vectors}
     session = InMemorySession(

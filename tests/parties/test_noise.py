@@ -48,7 +48,7 @@ def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
     counts = np.bincount(labels, minlength=3)
     sums = np.stack([q[labels == label].sum(axis=0) for label in range(3)])
     flat = [setup.plan.noises[0].multiplier * counts, sums.reshape(-1), (q.T @ q)[np.triu_indices(8)]]
-    vector = contribution_of(setup, records, SeededRandomness(b"share"))
+    vector = contribution_of(setup, records, SeededRandomness(b"share")).vector
     assert (vector - noise).tolist() == np.concatenate(flat).tolist() == exact(setup, records).tolist()
     assert setup.plan.noises[0].multiplier > 1
 
@@ -59,7 +59,7 @@ def test_no_share_where_the_plan_asks_for_none(noise):
     none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.UNIT}
     setup = promised(noise=noise) if noise else promised(**none)
     records = some_records(setup)
-    assert np.array_equal(contribution_of(setup, records, None), exact(setup, records))  # type: ignore[arg-type]
+    assert np.array_equal(contribution_of(setup, records, None).vector, exact(setup, records))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -84,7 +84,7 @@ def test_noise_survives_protection_and_opening():
     """Opened through masks and ring, with one member gone, the noise is four shares' and the rest is the exact sum."""
     setup = promised(dimension=WIDE, epsilon=8.0)
     records = {member: some_records(setup, 10, seed=member) for member in setup.context.clients}
-    vectors = {member: contribution_of(setup, own, OperatingSystem()) for member, own in records.items()}
+    vectors = {member: contribution_of(setup, own, OperatingSystem()).vector for member, own in records.items()}
     keys = {member: cast()[1][member] for member in records}
     session = InMemorySession(
         setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem(), {2: "UploadHeader"}
@@ -136,7 +136,7 @@ def test_member_whose_records_are_all_bad_sends_only_noise():
     records = local(setup, np.full((5, 4), np.nan), np.zeros(5))
     assert setup.calibration is not None
     noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share"))
-    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share")), noise)
+    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share")).vector, noise)
 
 
 def test_bad_records_are_refused_without_noise():
@@ -156,5 +156,5 @@ def test_bad_label_counts_for_nothing_whatever_the_integers():
     other[7] = setup.plan.levels
     one, two = LocalRecords(records.integers, marked, records.domains), replace(records, integers=other, labels=marked)
     assert np.array_equal(exact(setup, one), exact(setup, two))
-    noises = [contribution_of(setup, each, SeededRandomness(b"s")) for each in (one, two)]
+    noises = [contribution_of(setup, each, SeededRandomness(b"s")).vector for each in (one, two)]
     assert np.array_equal(*noises)

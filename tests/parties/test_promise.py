@@ -232,7 +232,8 @@ def test_noise_far_above_the_records_comes_through_the_ring():
     """With one record each at ε = 0.02 the opened sum is the exact sum of the noisy vectors, in whole numbers."""
     setup = promised(max_records=1, epsilon=0.02)
     vectors = {
-        member: contribution_of(setup, some_records(setup, 1), OperatingSystem()) for member in setup.context.clients
+        member: contribution_of(setup, some_records(setup, 1), OperatingSystem()).vector
+        for member in setup.context.clients
     }
     keys = dict(zip(vectors, cast()[1][1:], strict=True))
     session = InMemorySession(setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem())

@@ -27,7 +27,7 @@ def concluded(folder: Path, **choices: object) -> tuple[Stage, Outcome, LinearHe
     """A session of three clients, its outcome, and the head in it."""
     stage = make_stage(folder, **choices)
     result = conclude(stage.setup, MEMBERS, stage.total(MEMBERS))
-    return stage, write_result(stage.setup, result, folder), result.require_head()
+    return stage, write_result(stage.setup, result, folder), result.require_artifact()
 
 
 @pytest.mark.parametrize("personalise", [0, 1])

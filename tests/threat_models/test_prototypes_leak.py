@@ -14,7 +14,7 @@ from methods.baselines.baseline import ClientData
 from methods.baselines.fedtc_set import FedTCSet
 from methods.baselines.mpft_samples import MPFTRandom
 from methods.fedtc import FedTC, prototypes
-from methods.method import Examples
+from methods.round import Examples
 from methods.slots import slot_of
 from tests.threat_models.attacks.sums import plan_of, records_of
 from tests.threat_models.backbones import ResNet18

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.gate import GATE
+from methods import method_named
 from methods.method import domains_of
 from secagg.encoding.layout import Integers
 from secagg.plan import NoiseFrom, Plan
@@ -121,9 +121,10 @@ def _of_one_client(target: Target, knowledge: Knowledge) -> Integers:
 def _is_gated(view: Any, target: Target) -> bool:
     """Whether the plan's class gate leaves two clients or more in each cell, beside those whose part is taken off."""
     plan, parameters = view.plan, view.plan.method_parameters
+    threshold = method_named(plan.method, parameters).class_threshold
     own = len(set(view.members) - target.owners)
     counted = len(plan.classes) * max(1, len(domains_of(parameters)))
-    return len(view.cells or plan.classes) == counted and int(parameters.get(GATE, 0)) - plan.dropouts - own > 1
+    return len(view.cells or plan.classes) == counted and threshold - plan.dropouts - own > 1
 
 
 def _run(views: tuple[Any, ...], knowledge: Knowledge, progress: Progress) -> Finding:

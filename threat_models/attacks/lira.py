@@ -8,7 +8,6 @@ inside or outside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -17,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from methods import Method, method_named
+from methods import Method, method_named, sums_of
 from methods.fedcgs import FedCGS
-from methods.gate import GATE
-from methods.method import Examples, Round
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
+from methods.round import Examples, Local, Opened, Round
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.head.linear import ABSENT_BIAS
@@ -104,15 +102,14 @@ class Recipe:
     @classmethod
     def of(cls, view: Any) -> Recipe:
         """The one behind the head in a view."""
-        census = int(bool(view.plan.method_parameters.get(GATE)))
+        census = sum(not kind.is_about_records for kind in sums_of(view.plan))
         noises = _noises(view)[census : view.number] if view.noise is not None else ()
         return cls(view.plan, view.number - census, noises, view.head.present)
 
     @property
     def method(self) -> Method:
         """The plan's method, without a class gate."""
-        parameters = self.plan.method_parameters
-        return method_named(self.plan.method, {name: value for name, value in parameters.items() if name != GATE})
+        return method_named(self.plan.method, self.plan.method_parameters).ungated
 
     @property
     def names(self) -> frozenset[str]:
@@ -130,28 +127,25 @@ class Recipe:
         plan, examples = self.plan, records.examples
         round_: Round = self.method
         for turn in range(1, self.sums):
-            following = round_.following(*self._summed(round_, examples, turn, seed))
+            following = round_.finalize(self._sum(round_, examples, turn, seed)).next_round
             if following is None:
                 raise BadInput(f"the method {plan.method} has no sum after {turn}")
             round_ = following
-        blocks, _, noise = self._summed(round_, examples, self.sums, seed)
-        return self.made(blocks, noise, round_)
+        return self.make(self._sum(round_, examples, self.sums, seed), round_)
 
-    def _summed(
-        self, round_: Round, examples: Examples, turn: int, seed: int
-    ) -> tuple[dict[str, Any], Grid, Noise | None]:
-        """What a round sums of the examples, the plan's grid, and what is known of the noise in it."""
+    def _sum(self, round_: Round, examples: Examples, turn: int, seed: int) -> Opened:
+        """What a round opens of the examples, with noise of the strength that is known."""
         plan, noise = self.plan, self.noises[turn - 1] if self.noises else None
-        blocks: dict[str, Any] = round_.contribute(examples, len(plan.classes), plan.levels)
+        blocks: dict[str, Any] = dict(round_.contribute(Local(examples, len(plan.classes), plan.grid)).blocks)
         if noise is not None:
             extra = drawn(blocks, noise, [seed, turn])
             blocks = {name: block + extra[name] for name, block in blocks.items()}
-        return blocks, plan.grid, noise
+        return Opened(blocks, plan.grid, noise)
 
-    def made(self, blocks: Mapping[str, Any], noise: Noise | None, round_: Round) -> LinearHead:
+    def make(self, opened: Opened, round_: Round) -> LinearHead:
         """The head that a round makes of its sum."""
-        made = round_.head(blocks, self.plan.grid, noise)
-        if made is None:
+        made = round_.finalize(opened).artifact
+        if not isinstance(made, LinearHead):
             raise BadInput(f"this sum of {self.plan.method} gives no head")
         return made if self.present is None else replace(made, bias=np.where(self.present, made.bias, ABSENT_BIAS))
 
@@ -220,13 +214,13 @@ def _remade(recipe: Recipe, candidates: Records, everything: Records, rows: NDAr
     grid, classes, method = recipe.plan.grid, len(recipe.plan.classes), recipe.method
     blocks = total(everything.take(rows), classes, recipe.names)
     there = np.isin(np.arange(len(candidates)), rows)
-    as_is = margins(head_scores(recipe.made(blocks, None, method), candidates, grid), candidates.labels)
+    as_is = margins(head_scores(recipe.make(Opened(blocks, grid), method), candidates, grid), candidates.labels)
     other = np.empty_like(as_is)
     for row in range(len(candidates)):
         one = candidates.take([row])
         own = total(one, classes, frozenset(blocks))
         changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
-        other[row] = margins(head_scores(recipe.made(changed, None, method), one, grid), one.labels)[0]
+        other[row] = margins(head_scores(recipe.make(Opened(changed, grid), method), one, grid), one.labels)[0]
     return np.where(there, as_is, other), np.where(there, other, as_is)
 
 

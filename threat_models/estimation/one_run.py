@@ -135,7 +135,7 @@ def record_epsilon(plan: Plan, claim: PrivacyClaim) -> float:
     """ε of the plan's noise for one record added or left out, whatever the claim is about: what canaries measure."""
     if (plan.unit, plan.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE):
         return claim.epsilon
-    moved = [each.sensitivity[Adjacency.ADD_REMOVE] for each in sums_of(plan)]
+    moved = [each.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, plan.max_records) for each in sums_of(plan)]
     return epsilon_of(claim.releases.about(Unit.RECORD, Adjacency.ADD_REMOVE, moved), claim.delta)
 
 

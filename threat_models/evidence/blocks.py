@@ -54,7 +54,7 @@ def placed(session: Session, records: Records) -> Records:
     if session.round is None:
         return records
     classes = len(session.plan.classes)
-    places = session.round.places(records.examples, classes)
+    places = session.round.cells(records.examples, classes)
     cells = records.labels * (len(session.cells) // classes) + places
     return replace(records, in_cells=np.where(places < 0, -1, cells))
 

@@ -73,7 +73,7 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     earlier: list[Session] = []
     for place, (setup, result, vectors, sent) in enumerate(_rounds(cast)):
         if place in found:
-            session = _session(setup, result.members, result.vector, vectors, sent, result.head)
+            session = _session(setup, result.members, result.vector, vectors, sent, _head(result))
             if place == found[-1]:
                 return setup, replace(session, earlier=tuple(earlier))
             earlier.append(session)
@@ -89,7 +89,7 @@ def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Int
     leaves = dict.fromkeys(cast.leaves, LEAVING[setup.plan.protection][0])
     while True:
         source = OperatingSystem()
-        vectors = {member: contribution_of(setup, own, source) for member, own in cast.members.items()}
+        vectors = {member: contribution_of(setup, own, source).vector for member, own in cast.members.items()}
         opened = run_session(setup, cast.keys, vectors.__getitem__, leaves)
         result = conclude(setup, opened.members, opened.total)
         yield setup, result, vectors, dict(opened.measured.client_bytes)
@@ -131,13 +131,18 @@ def _session(
     )
 
 
+def _head(result: SumResult) -> LinearHead | None:
+    """The head that a sum gave; None for none, and for an artifact of another kind."""
+    return result.artifact if isinstance(result.artifact, LinearHead) else None
+
+
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:
     """The sum of all clients but the last, with fresh noise: a second session over the same data.
 
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
     *members, _ = sorted(set(cast.members) - set(cast.leaves))
-    vectors = {member: contribution_of(setup, cast.members[member], OperatingSystem()) for member in members}
+    vectors = {member: contribution_of(setup, cast.members[member], OperatingSystem()).vector for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
 
