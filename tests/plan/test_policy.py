@@ -400,7 +400,9 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
             read_policy(wrong)
 
 
-@pytest.mark.parametrize("name", ["heart \U0001fac0", "\u6771\u4eac \U00020bb7", "Z\u00fcrich", 'a "b" \\ c'], ids=ascii)
+@pytest.mark.parametrize(
+    "name", ["heart \U0001fac0", "\u6771\u4eac \U00020bb7", "Z\u00fcrich", 'a "b" \\ c'], ids=ascii
+)
 def test_policy_in_a_transcript_names_its_data_set(tmp_path: Path, name: str) -> None:
     """A policy that is written out is read back with its name, in any script: a lost ledger is recovered from it."""
     written = Policy(name, "", ()).to_toml()
