@@ -106,9 +106,7 @@ class Endpoint:
         finally:
             self._uploading.discard(member)
 
-    async def Fetch(
-        self, request_iterator: AsyncIterator[rpc.FetchRequest], context: Any
-    ) -> AsyncIterator[rpc.Chunk]:
+    async def Fetch(self, request_iterator: AsyncIterator[rpc.FetchRequest], context: Any) -> AsyncIterator[rpc.Chunk]:
         """The frame that the caller waits for, in chunks; nothing when it must ask again."""
         member = await self._caller(context)
         frame = await self._guard(member, context, self._fetch(member, request_iterator)) or b""
@@ -208,10 +206,11 @@ class Health:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CHECKS_AT_A_TIME} checks at a time")
         async with self._places:
             try:
-                request = await _only(request_iterator, SILENT_SECONDS)
+                service = (await _only(request_iterator, SILENT_SECONDS)).service
             except (NotNow, MalformedMessage) as error:
+                service = ""
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        if request.service:
+        if service:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is one service, without a name")
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 

@@ -166,7 +166,7 @@ def test_length_that_grows_with_the_dimension(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(globals(), "contributed", half)
     check_declaration(Faulty(), 4, 10, GRIDS[0])
-    with pytest.raises(BadInput, match="moves class_sums by the length 4096, declared 1024 .add-remove"):
+    with pytest.raises(BadInput, match=r"moves class_sums by the length 4096, declared 1024 \(add-remove"):
         check_declaration(Faulty(), 64, 10, GRIDS[0])
 
 
