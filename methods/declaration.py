@@ -1,7 +1,8 @@
 """Whether a method does what it declares: additive integer blocks within their bounds and sensitivities.
 
 Capacity proof and noise rest on what `sums` says. Here `contribute` is tried on extreme single records and on batches
-of them, in a few dimensions, which takes milliseconds: what passes may still be wrong, what fails is.
+of them: on all in a few dimensions and classes, on some with all of the plan's. What passes may still be wrong, what
+fails is.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ MOST_CLASSES = 3
 """Of the records that are tried; a plan's numbers where they are smaller."""
 DIRECTIONS = 4
 """Random ones, from a fixed seed."""
+MOST_ENTRIES = 1 << 19
+"""Of what single records add with all of a plan's dimensions and classes, together; beyond it the fewest are tried."""
+FEWEST, MOST = 10, 256
+"""Single records that are tried so."""
+OFTEN = 64
+"""How often each record is in the longest batch, where that many fit into int64."""
 SLACK = 1e-9
 """Relative room for float64 rounding of lengths."""
 ALONE = 1e-12
@@ -40,8 +47,10 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
     block's `bound`; a record that moves a block, or all of them together, further than a `sensitivity` says, for every
     adjacency that has one; blocks of several records that are not the sum of each one's, in any order. A sum that
     declares no sensitivity may let one record decide what others add: its single records and bounds alone are held.
-    Of each kind of sum the first is tried, on the round that the records' own sum leads to.
+    Of each kind of sum the first is tried, on the round that the records' own sum leads to; of the plan's first sum
+    some records of every class, long in one place or in all, are tried with all its dimensions and classes, too.
     """
+    whole = dimension, classes
     dimension, classes = min(dimension, MOST_DIMENSIONS), min(classes, MOST_CLASSES)
     domains = len(domains_of(method.parameters)) or 1
     examples = _extremes(dimension, classes, domains, grid.levels)
@@ -57,6 +66,25 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
         for _ in range(kind.times if place + 1 < len(kinds) else 0):
             if round_ is not None:
                 round_ = round_.following(round_.contribute(examples, classes, grid.levels), grid, None)
+    if whole != (dimension, classes):
+        _check_whole(method, *whole, grid)
+
+
+def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> None:
+    """Try the first sum with all dimensions and classes, on as many records as `MOST_ENTRIES` has room for."""
+    kind = method.sums(dimension, classes, grid.levels)[0]
+    size = sum(block.size for block in kind.blocks)
+    count = min(max(classes, dimension), MOST, max(FEWEST, MOST_ENTRIES // size))
+    numbers = np.arange(count)
+    places = numbers * dimension // count if count < dimension else numbers % dimension
+    records = np.zeros((count, dimension), dtype=np.int64)
+    records[numbers, places] = grid.levels * (-1) ** numbers
+    if size <= MOST_ENTRIES // FEWEST:  # they reach every entry of a second moment
+        even = math.isqrt(grid.levels**2 // dimension)
+        records[:2] = [[even], [-even]]
+    labels = numbers * classes // count if count < classes else numbers % classes
+    domains = numbers % (len(domains_of(method.parameters)) or 1)
+    _Trial(method.name, method, kind, Examples(records, labels, domains), classes, grid.levels).check(in_pairs=False)
 
 
 def _extremes(dimension: int, classes: int, domains: int, levels: int) -> Examples:
@@ -86,13 +114,13 @@ class _Trial:
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", Layout(self.kind.blocks))
 
-    def check(self) -> None:
-        """Raise BadInput for whatever is broken."""
+    def check(self, *, in_pairs: bool = True) -> None:
+        """Raise BadInput for whatever is broken; not `in_pairs`: of several records only all together are tried."""
         singles = [self._flat(np.array([row])) for row in range(len(self.examples))]
         self._check_bounds(singles)
         if not self.kind.sensitivity:
             return
-        self._check_additive(singles)
+        self._check_additive(singles, self._batches(len(singles)) if in_pairs else [np.arange(len(singles))])
         moved = _Moved.by(singles, self.layout)
         for adjacency, sensitivity in self.kind.sensitivity.items():
             self._check_sensitivity(adjacency, sensitivity, moved)
@@ -120,10 +148,14 @@ class _Trial:
             if (found := int(entries.max())) > bound:
                 raise _broken(self.method, f"one record adds {found} to an entry of {name}, declared bound {bound}")
 
-    def _check_additive(self, singles: list[Integers]) -> None:
-        """Nobody's records, all, all backwards, each twice, and pairs."""
-        every = np.arange(len(singles))
-        batches = [every[:0], every, every[::-1], np.repeat(every, 2), *map(np.array, pairwise(every))]
+    def _batches(self, count: int) -> list[Integers]:
+        """Nobody's records, all, all backwards, each twice and more often, and pairs."""
+        every = np.arange(count)
+        room = (1 << 62) // (count * max(block.bound for block in self.kind.blocks))
+        more = np.repeat(every, max(1, min(OFTEN, room)))
+        return [every[:0], every, every[::-1], np.repeat(every, 2), more, *map(np.array, pairwise(every))]
+
+    def _check_additive(self, singles: list[Integers], batches: list[Integers]) -> None:
         for rows in batches:
             expected = np.sum([singles[row] for row in rows], axis=0, dtype=np.int64) if len(rows) else 0 * singles[0]
             gap = np.abs(self._flat(rows) - expected)

@@ -128,6 +128,48 @@ def test_contribution_that_breaks_its_declaration(
         check_declaration(Faulty(), 64, 10, GRIDS[0])
 
 
+def louder(name: str, *places: slice) -> Callable[[Blocks, Examples], Blocks]:
+    """A block whose entries at some places are three times what they should be."""
+
+    def fault(blocks: Blocks, _: Examples) -> Blocks:
+        block = blocks[name].copy()
+        block[places] *= 3
+        return {**blocks, name: block}
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (louder("class_sums", slice(7, 8)), "adds 3072 to an entry of class_sums, declared bound 1024"),
+        (louder("class_sums", slice(None), slice(60, 61)), "adds 3072 to an entry of class_sums, declared bound 1024"),
+        (louder("counts", slice(9, None)), "adds 3 to an entry of counts, declared bound 1"),
+        (lambda b, _: {**b, "counts": np.minimum(b["counts"], 300)}, "counts of 3072 records is not the sum"),
+    ],
+    ids=["one class", "one dimension", "last class", "many records"],
+)
+def test_fault_of_the_whole_plan(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Blocks, Examples], Any], words: str
+) -> None:
+    """What is wrong only in a later class, a later dimension or a large client is found with the plan's own sizes."""
+    monkeypatch.setitem(globals(), "contributed", fault)
+    with pytest.raises(BadInput, match=words):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def test_length_that_grows_with_the_dimension(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a record length in every place is none too long in four dimensions, and refused in a plan's 64."""
+
+    def half(blocks: Blocks, _: Examples) -> Blocks:
+        return {**blocks, "class_sums": 0 * blocks["class_sums"] + 512 * blocks["counts"][:, None]}
+
+    monkeypatch.setitem(globals(), "contributed", half)
+    check_declaration(Faulty(), 4, 10, GRIDS[0])
+    with pytest.raises(BadInput, match=r"moves class_sums by the length 4096, declared 1024 \(add-remove"):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
 def test_a_fault_may_pass_over_single_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """A contribution that drops equal records is refused, though every record is right alone."""
 
