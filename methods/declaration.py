@@ -1,7 +1,8 @@
 """Whether a method does what it declares: additive integer blocks within their bounds and sensitivities.
 
 Capacity proof and noise rest on what `sums` says. Here `contribute` is tried on extreme single records and on batches
-of them, in a few dimensions, which takes milliseconds: what passes may still be wrong, what fails is.
+of them: on all in a few dimensions and classes, on some with all of the plan's. What passes may still be wrong, what
+fails is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ MOST_CLASSES = 3
 """Of the records that are tried; a plan's numbers where they are smaller."""
 DIRECTIONS = 4
 """Random ones, from a fixed seed."""
+MOST_ENTRIES = 1 << 19
+"""Of what single records add with all of a plan's dimensions and classes, together; beyond it the fewest are tried."""
+FEWEST, MOST = 10, 256
+"""Single records that are tried so."""
+OFTEN = 64
+"""How often each record is in the longest batch, where that many fit into int64."""
 SLACK = 1e-9
 """Relative room for float64 rounding of lengths."""
 ALONE = 1e-12
@@ -41,10 +48,13 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
     its block's `bound`; a unit that moves a block, or all of them together, further than a sensitivity that is stated
     says; blocks of several records that are not the sum of each one's, in any order, where they are said to be. The
     unit is a record, or in a sum per client its whole contribution. Of each kind of sum the first is tried, on the
-    round that the records' own sum leads to. A method that reads raw inputs is not tried: there are none to try.
+    round that the records' own sum leads to; of the plan's first sum some records of every class, long in one place or
+    in all, are tried with all its dimensions and classes, too. A method that reads raw inputs is not tried: there are
+    none to try.
     """
     if method.reads_inputs:
         return
+    whole = dimension, classes
     dimension, classes = min(dimension, MOST_DIMENSIONS), min(classes, MOST_CLASSES)
     domains = len(domains_of(method.parameters)) or 1
     local = Local(_extremes(dimension, classes, domains, grid.levels), classes, grid)
@@ -59,6 +69,26 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
         for _ in range(kind.times if place + 1 < len(kinds) else 0):
             if round_ is not None:
                 round_ = round_.finalize(Opened(round_.contribute(local).blocks, grid)).next_round
+    if whole != (dimension, classes):
+        _check_whole(method, *whole, grid)
+
+
+def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> None:
+    """Try the first sum with all dimensions and classes, on as many records as `MOST_ENTRIES` has room for."""
+    kind = method.sums(dimension, classes, grid.levels)[0]
+    size = sum(block.size for block in kind.blocks)
+    count = min(max(classes, dimension), MOST, max(FEWEST, MOST_ENTRIES // size))
+    numbers = np.arange(count)
+    places = numbers * dimension // count if count < dimension else numbers % dimension
+    records = np.zeros((count, dimension), dtype=np.int64)
+    records[numbers, places] = grid.levels * (-1) ** numbers
+    if size <= MOST_ENTRIES // FEWEST:  # they reach every entry of a second moment
+        even = math.isqrt(grid.levels**2 // dimension)
+        records[:2] = [[even], [-even]]
+    labels = numbers * classes // count if count < classes else numbers % classes
+    domains = numbers % (len(domains_of(method.parameters)) or 1)
+    local = Local(Examples(records, labels, domains), classes, grid)
+    _Trial(method.name, method, kind, local).check(in_pairs=False)
 
 
 def _extremes(dimension: int, classes: int, domains: int, levels: int) -> Examples:
@@ -86,22 +116,25 @@ class _Trial:
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", Layout(self.kind.blocks))
 
-    def check(self) -> None:
-        """Raise BadInput for whatever is broken."""
-        singles = [self._flat(np.array([row])) for row in range(len(self.local.examples))]
-        units = [*singles, *map(self._flat, self._batches())] if self.kind.per is Unit.SILO else singles
+    def check(self, *, in_pairs: bool = True) -> None:
+        """Raise BadInput for whatever is broken; not `in_pairs`: of several records only all together are tried."""
+        every = np.arange(len(self.local.examples))
+        batches = self._batches(every) if in_pairs else [every]
+        singles = [self._flat(np.array([row])) for row in every]
+        units = [*singles, *map(self._flat, batches)] if self.kind.per is Unit.SILO else singles
         self._check_bounds(units)
         if self.kind.is_additive:
-            self._check_additive(singles)
+            self._check_additive(singles, batches)
         moved = _Moved.by(units, self.layout)
         for each in self.kind.sensitivities:
             if each.unit is self.kind.per:
                 self._check_sensitivity(each, moved)
 
-    def _batches(self) -> list[Integers]:
-        """Nobody's records, all, all backwards, each twice, and pairs."""
-        every = np.arange(len(self.local.examples))
-        return [every[:0], every, every[::-1], np.repeat(every, 2), *map(np.array, pairwise(every))]
+    def _batches(self, every: Integers) -> list[Integers]:
+        """Nobody's records, all, all backwards, each twice and more often, and pairs."""
+        room = (1 << 62) // (len(every) * max(block.bound for block in self.kind.blocks))
+        more = np.repeat(every, max(1, min(OFTEN, room)))
+        return [every[:0], every, every[::-1], np.repeat(every, 2), more, *map(np.array, pairwise(every))]
 
     def _flat(self, rows: NDArray[np.int64]) -> Integers:
         """The flat vector of the records at `rows`."""
@@ -128,8 +161,8 @@ class _Trial:
                 told = f"{found} to an entry of {name}, declared bound {bound}"
                 raise _broken(self.method, f"one {self.kind.per} adds {told}")
 
-    def _check_additive(self, singles: list[Integers]) -> None:
-        for rows in self._batches():
+    def _check_additive(self, singles: list[Integers], batches: list[Integers]) -> None:
+        for rows in batches:
             expected = np.sum([singles[row] for row in rows], axis=0, dtype=np.int64) if len(rows) else 0 * singles[0]
             gap = np.abs(self._flat(rows) - expected)
             for name, _, entries in self._by_block(gap):

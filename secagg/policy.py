@@ -248,5 +248,5 @@ def _toml(value: Any) -> str:
     if isinstance(value, float) and math.isinf(value):
         return '"inf"'
     if isinstance(value, str):
-        return json.dumps(value).replace("\x7f", "\\u007f")
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML has no surrogate pairs
     return repr(value)

@@ -7,7 +7,9 @@ Control characters move a terminal's cursor, format characters turn the directio
 from __future__ import annotations
 
 _RANGES = ((0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
-_INVISIBLE = {0x034F, 0x3164, 0xFFA0} | {code for low, high in _RANGES for code in range(low, high + 1)}
+_BLANK = {0x2800, 0xFFFC, 0x16FE4, 0x1D159}
+"""Symbols drawn as nothing: the braille pattern without a dot, a stand-in for an object, a filler, a null notehead."""
+_INVISIBLE = {0x034F, 0x3164, 0xFFA0} | _BLANK | {code for low, high in _RANGES for code in range(low, high + 1)}
 """Letters and marks that show nothing: Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt) outside C*."""
 
 

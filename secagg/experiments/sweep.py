@@ -44,7 +44,8 @@ class Ran:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was taken over, where anything was there; then what the runs' own reports note, each once."""
-        said = f"{self.kept} of {len(self.runs)} runs were taken over"
+        made = sum(run.result is not None for run in self.runs)
+        said = f"{self.kept} of {made} runs were taken over"
         said += f"; {self.again} of other code or versions had to run again" if self.again else ""
         return (*([said] if self.kept or self.again else []), *notes_of(self.runs))
 

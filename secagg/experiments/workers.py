@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from secagg.data import Dataset
 from secagg.errors import BadInput, SecaggError
 from secagg.experiments.features import Clock, Features, map_of
-from secagg.experiments.provenance import made_by
+from secagg.experiments.provenance import SOURCES, made_by, sources_sha256
 from secagg.experiments.scratch import owned_folder
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
@@ -122,7 +122,7 @@ def run_all(dataset: Dataset, files: Sequence[RunFile], workers: int) -> Iterato
 
     Features are extracted here, once for each backbone and expansion, and mapped into every process from a folder that
     only the user can read; it stands beside the runs and goes when this ends (where it is killed, at the next start).
-    Raises BadInput when a process dies; what has ended is kept.
+    Raises BadInput when a process dies or the code is edited meanwhile; what has ended is kept.
     """
     with owned_folder(files[0].folder.parent) as folder:
         refused, extracted = _extract(dataset, files, folder)
@@ -213,6 +213,8 @@ def _run(file: RunFile) -> Run:
         result = simulate_features(features, settings, clock)
     except SecaggError as error:
         return Run(file.settings, None, str(error))
+    if sources_sha256(*SOURCES) != file.identity["made_by"]["code_sha256"]:  # which a worker reads after it was taken
+        raise BadInput("the code was edited while it ran", remedy="the same command goes on, with the code as it is")
     return file.write(result.to_json())
 
 

@@ -19,6 +19,7 @@ from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.federation.storage import folder_name
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, Release, head_after
 from secagg.parties import SessionSetup
+from secagg.parties.purging import session_folders
 from secagg.parties.transcripts import setup_of
 from secagg.policy import Budget, data_set
 from secagg.privacy import Unit
@@ -72,8 +73,9 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     """Enter what the ledger lacks; return the new rows, and whether they are proven to be the lost ones.
 
     Where they are not, every data set that transcripts or ledger name is charged with an exact sum. Raises BadInput
-    where nothing is lost.
+    where nothing is lost, or nothing is there to tell.
     """
+    session_folders(state)
     lost = _lost(state)
     if not lost:
         raise BadInput(f"no transcript in {state} names a release that its ledger lacks", remedy="use it as it is")

@@ -20,5 +20,6 @@ def session_folder(state: Path, setup: SessionSetup) -> Path:
     try:
         private_folder(folder)
     except OSError as error:
-        raise BadInput(f"cannot make the folder {folder} ({error.strerror})", remedy="free the disk") from None
+        problem = f"cannot make the folder {folder} ({error.strerror})"
+        raise BadInput(problem, remedy="give another --state folder, or free the disk") from None
     return folder

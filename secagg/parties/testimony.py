@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import COUNTS, TranscriptInvalid
+from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
@@ -30,6 +30,7 @@ class Doubt:
 
 SILENT = Doubt("its author has sent nothing yet", "as far as it goes")
 UNSIGNED_END = Doubt("nobody has signed its end", "if it ended there")
+UNSIGNED_REASON = Doubt("nobody has signed the reason that it states for its end", "if it ended for that reason")
 PURGED = Doubt("the vectors beside it were purged: digests only", "if the purged vectors lead to it")
 
 
@@ -54,8 +55,9 @@ class MemberVerifier:
         self._server_heads = {NOT_SEEN}
         self._own_heads: list[bytes] = []
         self._said: dict[str, str] = {}
-        self._receipts: list[str] = []
-        self._uploads = 0
+        self._announced: list[str] = []
+        self._receipts: set[int] = set()
+        self._uploaders: set[int] = set()
         self._is_countersigned = False
         self._has_revealed = False
         self._lacks_vectors = False
@@ -70,9 +72,19 @@ class MemberVerifier:
         """What the transcript leaves open, once all of it is checked."""
         return (
             *((SILENT,) if self.author is None else ()),
-            *((UNSIGNED_END,) if "aborted" in self._said and "announced" not in self._said else ()),
+            *self._doubts_of_end,
             *((PURGED,) if self._lacks_vectors else ()),
         )
+
+    @property
+    def _doubts_of_end(self) -> tuple[Doubt, ...]:
+        """Whether somebody has signed that it was aborted, and for the reason that the record states."""
+        if "aborted" not in self._said:
+            return ()
+        if not self._announced:
+            return (UNSIGNED_END,)
+        stated = {each[:2000] for each in (self._said["aborted"], str(SessionAborted(self._said["aborted"])))}
+        return () if stated & set(self._announced) else (UNSIGNED_REASON,)
 
     @property
     def proves(self) -> str:
@@ -98,7 +110,10 @@ class MemberVerifier:
         return protection.client if is_client or protection.second is None else protection.second
 
     def _check_own(self, record: Record) -> None:
-        """The digests of the policy that was followed, and of the ledger's row."""
+        """The digests of the policy that was followed, and of the ledger's row, to which what it sent next commits."""
+        is_late = "uploaded" in self._said or (record.kind == "policy" and bool(self._own_heads))
+        require(not is_late, record, f"the {record.kind} comes after what it led to")
+        require(record.kind not in self._said, record, f"a second {record.kind}")
         digest = hashlib.sha256(record.content).digest() if record.kind == "policy" else record.content
         require(len(digest) == hashlib.sha256().digest_size, record, "the digest of a ledger's row has another size")
         self._said[record.kind] = digest.hex()
@@ -134,7 +149,7 @@ class MemberVerifier:
         body = open_frame(record.content, setup.roster, setup.context.plan, sender, receiver)
         self.signers.add(body.sender)
         if body.step == Abort.__name__:
-            self._said["announced"] = body.step
+            self._announced.append(payload_of(body, Abort).reason)
         self._has_revealed |= body.step == setup.protection.reveals.__name__
         return body
 
@@ -158,7 +173,7 @@ class MemberVerifier:
             raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step}")
         is_whole = manifest.client == body.sender and manifest_is_signed(context, manifest)
         require(is_whole, record, "an upload is not its client's for these aggregators")
-        self._uploads += 1
+        self._uploaders.add(body.sender)
         self._lacks_vectors = is_purged(self._folder)
         if not self._lacks_vectors:
             digest = manifest.digests[context.number_of(me) - 1]
@@ -177,7 +192,7 @@ class MemberVerifier:
             record,
             "a receipt is not its aggregator's for this client",
         )
-        self._receipts.append(self._setup.roster.name(body.sender))
+        self._receipts.add(body.sender)
 
     def conclusion(self, records: int) -> dict[str, Any]:
         """What the transcript tells. Raises TranscriptInvalid when its end is missing."""
@@ -189,13 +204,13 @@ class MemberVerifier:
         }
         found: dict[str, Any] = of_client if self.role == "client" else {}
         if self._receipts:
-            found["receipts_from"] = self._receipts
-        if self._uploads:
-            found["uploads"] = self._uploads
+            found["receipts_from"] = [self._setup.roster.name(each) for each in sorted(self._receipts)]
+        if self._uploaders:
+            found["uploads"] = len(self._uploaders)
         if self.author is None:
             return {"session": "this client has sent nothing yet", **found}
         if self.outcome is None:
-            if not (self._setup.protection.speaks_once and "ledger" in self._said):
+            if not (self._setup.protection.speaks_once and "uploaded" in self._said):
                 raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
             return {"session": "this client has uploaded and has not fetched the outcome", **found}
         return {
@@ -213,4 +228,4 @@ class MemberVerifier:
             return f"not by this {self.role}"
         if {"uploaded", "ledger"} & set(self._said):
             return f"perhaps: an upload may have left, and whether others opened it stands elsewhere; {COUNTS}"
-        return "no: this client has uploaded nothing"
+        return "no, says this client: it has uploaded nothing"

@@ -121,7 +121,10 @@ def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(_place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
+    known: set[tuple[str, bytes]] = set()
     for record in following:
+        require((record.kind, record.content) not in known, record, "it stands there already: no party writes it twice")
+        known.add((record.kind, record.content))
         try:
             verifier.check(record)
         except TranscriptInvalid:

@@ -2,8 +2,9 @@
 
 A transcript holds copies of both, and its author may lay more of them beside it: these vouch for nothing. So a party
 notes every plan that it runs in its state folder, outside the folders of the sessions, with the number that the file
-system gave to the state folder. A copy of that folder has another number, and so has one that somebody else made:
-its notes count for nothing.
+system gave to the state folder. A copy of that folder has another number, and so has one that somebody else made in
+this file system: its notes count for nothing. A whole file system that somebody else made (a mounted image or volume)
+has the numbers that its author chose: bring plan and roster to what lies on one.
 """
 
 from __future__ import annotations

@@ -116,7 +116,8 @@ def read_transcript(path: Path, *, torn_tail_allowed: bool = False) -> list[Reco
             return []
         return [record for record, _ in _scan(path, torn_tail_allowed=torn_tail_allowed)]
     except OSError as error:
-        raise BadInput(f"cannot read the transcript {path} ({error.strerror})") from None
+        remedy = f"name the {FILE_NAME} in a session's folder" if path.is_dir() else ""
+        raise BadInput(f"cannot read the transcript {path} ({error.strerror})", remedy=remedy) from None
 
 
 def _scan(path: Path, *, torn_tail_allowed: bool) -> Iterator[tuple[Record, int]]:

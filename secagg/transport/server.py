@@ -8,19 +8,20 @@ import logging
 import resource
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1 import health_pb2
 
 from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SecaggError
 from secagg.roster import SERVER_INDEX
 from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
 from secagg.transport.limits import (
+    CALL_SECONDS,
     CALLS_PER_MEMBER,
+    CHECKS_AT_A_TIME,
     CHUNK_BYTES,
     HANDSHAKE_SECONDS,
     KEEPALIVE,
@@ -34,6 +35,8 @@ from secagg.wire import rpc
 
 _log = logging.getLogger("secagg.server")
 _SERVICE = "secagg.v1.Session"
+_HEALTH = "grpc.health.v1.Health"
+T = TypeVar("T")
 
 
 class Coordinator(Protocol):
@@ -64,46 +67,56 @@ class Endpoint:
         self._credit = [_Credit() for _ in credentials.roster.members]
 
     def handlers(self) -> dict[str, Any]:
-        """The service's methods. A request that does not parse is an empty one: its sender is refused by name."""
+        """The service's methods. A request that does not parse is an empty one: its sender is refused by name.
+
+        All are streams here, which look the same to callers: gRPC hands over other calls once their request is whole,
+        and until then they would count for everybody and nobody.
+        """
         answer = rpc.SubmitReply.SerializeToString
         return {
-            "Submit": grpc.unary_unary_rpc_method_handler(self.Submit, _parsing(rpc.SubmitRequest), answer),
+            "Submit": grpc.stream_unary_rpc_method_handler(self.Submit, _parsing(rpc.SubmitRequest), answer),
             "Upload": grpc.stream_unary_rpc_method_handler(self.Upload, _parsing(rpc.UploadPart), answer),
-            "Fetch": grpc.unary_stream_rpc_method_handler(
+            "Fetch": grpc.stream_stream_rpc_method_handler(
                 self.Fetch, _parsing(rpc.FetchRequest), rpc.Chunk.SerializeToString
             ),
         }
 
-    async def Submit(self, request: rpc.SubmitRequest, context: Any) -> rpc.SubmitReply:
+    async def Submit(self, request_iterator: AsyncIterator[rpc.SubmitRequest], context: Any) -> rpc.SubmitReply:
         """One frame."""
         member = await self._caller(context)
-        return rpc.SubmitReply(
-            frame=await self._guard(member, context, self._coordinator.submit(member, request.frame))
-        )
+        return rpc.SubmitReply(frame=await self._guard(member, context, self._submit(member, request_iterator)))
+
+    async def _submit(self, member: int, requests: AsyncIterator[rpc.SubmitRequest]) -> bytes:
+        request = await _only(requests, CALL_SECONDS)
+        return await self._coordinator.submit(member, request.frame)
 
     async def Upload(self, request_iterator: AsyncIterator[rpc.UploadPart], context: Any) -> rpc.SubmitReply:
         """A frame, then the vector in parts."""
         member = await self._caller(context)
         if member in self._uploading:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one upload at a time")
-        return rpc.SubmitReply(frame=await self._guard(member, context, self._upload(member, aiter(request_iterator))))
+        return rpc.SubmitReply(frame=await self._guard(member, context, self._upload(member, request_iterator)))
 
-    async def _upload(self, member: int, parts: AsyncIterator[rpc.UploadPart]) -> bytes:
+    async def _upload(self, member: int, request_iterator: AsyncIterator[rpc.UploadPart]) -> bytes:
         self._uploading.add(member)
+        parts = aiter(request_iterator)
         try:
-            first = await _first(parts)
+            first = await _first(parts, SILENT_SECONDS)
             return await self._coordinator.upload(member, first.frame if first is not None else b"", _data(parts))
         finally:
             self._uploading.discard(member)
 
-    async def Fetch(self, request: rpc.FetchRequest, context: Any) -> AsyncIterator[rpc.Chunk]:
+    async def Fetch(self, request_iterator: AsyncIterator[rpc.FetchRequest], context: Any) -> AsyncIterator[rpc.Chunk]:
         """The frame that the caller waits for, in chunks; nothing when it must ask again."""
         member = await self._caller(context)
-        patience = min(POLL_SECONDS, float(request.patience))
-        waiting = self._coordinator.fetch(member, request.plan, request.step, patience)
-        frame = await self._guard(member, context, waiting) or b""
+        frame = await self._guard(member, context, self._fetch(member, request_iterator)) or b""
         for start in range(0, len(frame), CHUNK_BYTES):
             yield rpc.Chunk(data=frame[start : start + CHUNK_BYTES])
+
+    async def _fetch(self, member: int, requests: AsyncIterator[rpc.FetchRequest]) -> bytes | None:
+        request = await _only(requests, SILENT_SECONDS)
+        patience = min(POLL_SECONDS, float(request.patience))
+        return await self._coordinator.fetch(member, request.plan, request.step, patience)
 
     async def _caller(self, context: Any) -> int:
         """The roster index of the member that calls; whoever is none is refused."""
@@ -172,12 +185,34 @@ class _Credit:
         self._left -= 1
 
 
-class Health(health_aio.HealthServicer):
-    """Answers Check; Watch would let anyone with a certificate hold calls open."""
+class Health:
+    """The standard health check, for anyone with a certificate. Nobody can hold calls open: few are read at a time.
 
-    async def Watch(self, request: Any, context: Any) -> None:
-        """Refused."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
+    Watch is not served.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(CHECKS_AT_A_TIME)
+
+    def handlers(self) -> dict[str, Any]:
+        """The service's method."""
+        answer = health_pb2.HealthCheckResponse.SerializeToString
+        parse = _parsing(health_pb2.HealthCheckRequest)
+        return {"Check": grpc.stream_unary_rpc_method_handler(self.Check, parse, answer)}
+
+    async def Check(self, request_iterator: AsyncIterator[Any], context: Any) -> Any:
+        """SERVING, of the server as a whole."""
+        if self._places.locked():
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CHECKS_AT_A_TIME} checks at a time")
+        async with self._places:
+            try:
+                service = (await _only(request_iterator, SILENT_SECONDS)).service
+            except (NotNow, MalformedMessage) as error:
+                service = ""
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if service:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is one service, without a name")
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
 
 def _parsing(message: Any) -> Callable[[bytes], Any]:
@@ -190,12 +225,20 @@ def _parsing(message: Any) -> Callable[[bytes], Any]:
     return parse
 
 
-async def _first(parts: AsyncIterator[rpc.UploadPart]) -> rpc.UploadPart | None:
-    """The part with the frame. Raises NotNow when the caller is silent for too long."""
+async def _first(parts: AsyncIterator[T], seconds: float) -> T | None:
+    """The first message of a call. Raises NotNow when it is not there in time."""
     try:
-        return await asyncio.wait_for(anext(parts, None), SILENT_SECONDS)
+        return await asyncio.wait_for(anext(parts, None), seconds)
     except TimeoutError:
-        raise NotNow(f"nothing came for {SILENT_SECONDS:.0f} s") from None
+        raise NotNow(f"nothing came for {seconds:.0f} s") from None
+
+
+async def _only(requests: AsyncIterator[T], seconds: float) -> T:
+    """The request of a call that has one. Raises NotNow when it is not there in time, MalformedMessage without any."""
+    request = await _first(aiter(requests), seconds)
+    if request is None:
+        raise MalformedMessage("request", "none came")
+    return request
 
 
 async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
@@ -224,11 +267,8 @@ async def serve(credentials: Credentials, coordinator: Coordinator, listen: str)
         ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS)),
     ]
     server = grpc.aio.server(options=options, maximum_concurrent_rpcs=16 * len(credentials.roster.members) + 16)
-    handlers = Endpoint(credentials, coordinator).handlers()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
-    health = Health()
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    await health.set("", health_pb2.HealthCheckResponse.SERVING)
+    services = {_SERVICE: Endpoint(credentials, coordinator).handlers(), _HEALTH: Health().handlers()}
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(*each) for each in services.items()])
     try:
         port = server.add_secure_port(listen, credentials.for_server())
     except RuntimeError:

@@ -84,6 +84,11 @@ def fields_of(cls: type) -> tuple[Field, ...]:
     return _FIELDS[cls]
 
 
+def class_with(names: set[str]) -> type | None:
+    """The first registered message class with exactly these fields, None where there is none."""
+    return next((cls for cls, fields in _FIELDS.items() if {field.name for field in fields} == names), None)
+
+
 def encode(value: Any) -> bytes:
     """The canonical bytes of a message value. Raises MalformedMessage when a field breaks its bound."""
     return _to_proto(value).SerializeToString(deterministic=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage, OtherVersion
 from secagg.reading import parse_json, read_document
-from secagg.wire.codec import VERSION, Field, decode, encode, fields_of, refuse_other_version
+from secagg.wire.codec import VERSION, Field, class_with, decode, encode, fields_of, refuse_other_version
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ def from_json(cls: type[T], text: str) -> T:
     except ValueError as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
     if isinstance(content, dict):
+        _refuse_other_kind(cls, content)
         refuse_other_version(cls, content.get(VERSION))
     return decode(cls, encode(_build(cls, content)))
 
@@ -58,6 +59,13 @@ def _each_field_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) != len(pairs):
         raise ValueError("a field stands twice")
     return dict(pairs)
+
+
+def _refuse_other_kind(cls: type, content: dict[str, Any]) -> None:
+    """Tell a plan given as a roster from a roster of another version: its fields are those of a plan."""
+    kind = class_with(set(content))
+    if kind is not None and set(content) != {field.name for field in fields_of(cls)}:
+        raise MalformedMessage(cls.__name__, f"a file of another kind: {kind.__name__}")
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -264,12 +264,41 @@ def test_runs_of_other_code_are_made_again(tmp_path: Path) -> None:
     assert sweep(dataset(), grid, 1, str(tmp_path), 1).notes[0] == "2 of 2 runs were taken over"
 
 
+def copied_sources(folder: Path) -> Path:
+    """A folder with the packages' sources, to be edited."""
+    copy = folder / "copy"
+    for source in SOURCES:
+        shutil.copytree(source, copy / source.name, ignore=shutil.ignore_patterns("__pycache__", "generated"))
+    shutil.copytree(SOURCES[0] / "wire" / "generated", copy / "secagg" / "wire" / "generated")
+    return copy
+
+
+EDITED_MEANWHILE = """
+from pathlib import Path
+import methods, secagg
+from secagg.data import open_dataset
+from secagg.errors import BadInput
+source = Path(methods.__file__).parent / "prototypes.py"
+def edit(done, total):
+    source.write_text(source.read_text().replace("-0.5", "+0.5"))
+try:
+    secagg.sweep(open_dataset("wine"), {"method": ["prototypes"]}, 1, "out", 1, edit)
+except BadInput as error:
+    print(error.problem, len(list(Path("out/runs").iterdir())))
+"""
+
+
+def test_method_that_is_edited_while_a_sweep_runs(tmp_path: Path) -> None:
+    """What a worker computed with code edited after the sweep began is not kept as a result of the code before."""
+    environment = os.environ | {"PYTHONPATH": str(copied_sources(tmp_path))}
+    script = [sys.executable, "-P", "-c", EDITED_MEANWHILE]
+    said = subprocess.check_output(script, env=environment, text=True, cwd=tmp_path)
+    assert said == "the code was edited while it ran 0\n"
+
+
 def test_edited_method_is_run_again(tmp_path: Path) -> None:
     """A sweep after an edit of a method's source, by whoever imports it, shows what the new code gives."""
-    copy = tmp_path / "copy"
-    for folder in SOURCES:
-        shutil.copytree(folder, copy / folder.name, ignore=shutil.ignore_patterns("__pycache__", "generated"))
-    shutil.copytree(SOURCES[0] / "wire" / "generated", copy / "secagg" / "wire" / "generated")
+    copy = copied_sources(tmp_path)
     script = [sys.executable, "-P", "-c", "from secagg.experiments.provenance import made_by; print(made_by())"]
     environment = os.environ | {"PYTHONPATH": str(copy)}
     before, same = (subprocess.check_output(script, env=environment, text=True) for _ in range(2))
@@ -337,3 +366,11 @@ def test_digest_of_data() -> None:
         changed = dataset()
         getattr(changed, part).inputs[7, 2] += 1
         assert data_sha256(changed) != data_sha256(dataset())
+
+
+def test_refused_runs_are_not_counted_among_those_taken_over(tmp_path: Path) -> None:
+    """Repeating a sweep takes over every run that can be made: those refused are none that would run again."""
+    grid = {"protection": ["masked", "none"], "method": ["ccvr"]}
+    refused = [run for run in sweep(dataset(), grid, 1, tmp_path, 1).runs if run.result is None]
+    assert len(refused) == 1
+    assert sweep(dataset(), grid, 1, tmp_path, 1).notes[0] == "1 of 1 runs were taken over"

@@ -215,3 +215,10 @@ def test_transcript_that_was_changed_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=r"transcript\.log does not tell what it was charged with"):
             attempt(tmp_path)
     assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_folder_without_sessions_has_nothing_to_recover(tmp_path: Path) -> None:
+    """A mistyped state folder is said to hold no sessions, not that its ledger is whole; nothing is created."""
+    with pytest.raises(BadInput, match="there are no sessions in"):
+        recover_ledger(tmp_path / "mistyped")
+    assert not (tmp_path / "mistyped").exists()

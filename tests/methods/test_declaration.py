@@ -15,7 +15,7 @@ from methods.declaration import check_declaration
 from methods.fedcgs import FedCGS
 from methods.method import SumSpec
 from methods.prototypes import Prototypes
-from methods.round import Examples
+from methods.round import Contribution, Examples, Local
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
@@ -39,9 +39,9 @@ class Faulty(Prototypes):
         (kind,) = super().sums(dimension, classes, levels)
         return (declared(kind, levels),)
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> Blocks:
+    def contribute(self, local: Local) -> Contribution:
         """What prototypes contribute."""
-        return contributed(super().contribute(examples, classes, levels), examples)
+        return Contribution(contributed(dict(super().contribute(local).blocks), local.examples))
 
 
 def declared(kind: SumSpec, levels: int) -> SumSpec:
@@ -130,6 +130,48 @@ def test_contribution_that_breaks_its_declaration(
         check_declaration(Faulty(), 64, 10, GRIDS[0])
 
 
+def louder(name: str, *places: slice) -> Callable[[Blocks, Examples], Blocks]:
+    """A block whose entries at some places are three times what they should be."""
+
+    def fault(blocks: Blocks, _: Examples) -> Blocks:
+        block = blocks[name].copy()
+        block[places] *= 3
+        return {**blocks, name: block}
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (louder("class_sums", slice(7, 8)), "adds 3072 to an entry of class_sums, declared bound 1024"),
+        (louder("class_sums", slice(None), slice(60, 61)), "adds 3072 to an entry of class_sums, declared bound 1024"),
+        (louder("counts", slice(9, None)), "adds 3 to an entry of counts, declared bound 1"),
+        (lambda b, _: {**b, "counts": np.minimum(b["counts"], 300)}, "counts of 3072 records is not the sum"),
+    ],
+    ids=["one class", "one dimension", "last class", "many records"],
+)
+def test_fault_of_the_whole_plan(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Blocks, Examples], Any], words: str
+) -> None:
+    """What is wrong only in a later class, a later dimension or a large client is found with the plan's own sizes."""
+    monkeypatch.setitem(globals(), "contributed", fault)
+    with pytest.raises(BadInput, match=words):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def test_length_that_grows_with_the_dimension(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a record length in every place is none too long in four dimensions, and refused in a plan's 64."""
+
+    def half(blocks: Blocks, _: Examples) -> Blocks:
+        return {**blocks, "class_sums": 0 * blocks["class_sums"] + 512 * blocks["counts"][:, None]}
+
+    monkeypatch.setitem(globals(), "contributed", half)
+    check_declaration(Faulty(), 4, 10, GRIDS[0])
+    with pytest.raises(BadInput, match=r"moves class_sums by the length 4096, declared 1024 \(add-remove"):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
 def test_a_fault_may_pass_over_single_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """A contribution that drops equal records is refused, though every record is right alone."""
 
@@ -156,7 +198,7 @@ def sensed(
     blocks = kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks
     less = tuple(replace(block, l2=factor * block.l2) if block.name in names else block for block in blocks)
     changed = {each: BlockwiseSensitivity(Unit.RECORD, each, less) for each in adjacencies}
-    return replace(kind, sensitivity={**kind.sensitivity, **changed})
+    return replace(kind, sensitivities=tuple(changed.get(each.adjacency, each) for each in kind.sensitivities))
 
 
 @dataclass(frozen=True)
@@ -183,9 +225,9 @@ class Together:
             "moves class_sums by the length 2048, declared 1228.8 .replace-one",
         ),
         (
-            lambda kind, _: replace(kind, sensitivity={
-                Adjacency.ADD_REMOVE: Together(kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks)
-            }),
+            lambda kind, _: replace(
+                kind, sensitivities=(Together(kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks),)
+            ),
             "moves all blocks together, .* length 1.41421, declared 1 .add-remove",
         ),
         (lambda kind, _: replace(kind, blocks=kind.blocks[::-1]), "sensitivity for add-remove is of"),
@@ -222,7 +264,9 @@ def test_later_sums_are_tried_too(monkeypatch: pytest.MonkeyPatch, rounds: int) 
 
     whole = RefinementRound.contribute
     monkeypatch.setattr(
-        RefinementRound, "contribute", lambda *given: {name: 2 * block for name, block in whole(*given).items()}
+        RefinementRound,
+        "contribute",
+        lambda *given: Contribution({name: 2 * block for name, block in whole(*given).blocks.items()}),
     )
     with pytest.raises(BadInput, match="gradient"):
         check_declaration(method_named("fedcgs", {"refine": rounds}), 8, 3, GRIDS[0])

@@ -26,7 +26,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.head import predict
 from secagg.head.residual import LOGIT_SCALE
-from secagg.privacy import Adjacency, OpenedNoise
+from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import decode, encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of

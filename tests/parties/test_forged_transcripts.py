@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, TranscriptInvalid
 from secagg.parties.verification import verify_transcript
+from secagg.parties.vouching import Trust
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.protection.sharing.binding import sign_manifest
 from secagg.protection.sharing.messages import ShareManifest
@@ -224,3 +225,82 @@ def made_up(draw: st.DrawFn, stage: Stage, known: list[Entry]) -> Entry:
         body = replace(body, payload=body.payload[:at] + byte + body.payload[at + 1 :])
     signer = sender if sender < len(stage.keys) and draw(st.booleans()) else draw(st.integers(0, len(stage.keys) - 1))
     return draw(st.sampled_from(["sent", "received"])), sign_frame(stage.keys[signer], body)
+
+
+def brought(stage: Stage) -> Trust:
+    """Plan and roster of the stage."""
+    return Trust((stage.setup.plan.digest,), (stage.setup.roster.digest,))
+
+
+def told_of(stage: Stage, member: int, entries: list[Entry]) -> dict[str, object]:
+    """What `verify` says of entries that their owner chained and signed anew, to whoever brings the plan."""
+    said = verdict_of(stage, member, entries)
+    return {} if "record" in said else verify_transcript(stage.home(member) / "forged.log", brought(stage))
+
+
+def place_of(entries: list[Entry], what: str) -> int:
+    """The index of the first entry of a kind or step."""
+    return next(n for n, (kind, part) in enumerate(entries) if what in (kind, _step_of(kind, part)))
+
+
+def _step_of(kind: str, part: bytes) -> str:
+    return peek(part).step if kind in ("sent", "received") else ""
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+@pytest.mark.parametrize("kind", ["policy", "ledger"])
+def test_policy_or_ledger_that_nothing_commits_to(sessions: dict[str, Stage], protection: str, kind: str) -> None:
+    """A policy or a ledger's row behind what was signed, which no frame commits to, or a second one, is refused."""
+    stage = sessions[protection]
+    entries = entries_of(stage, CLIENT)
+    upload = place_of(entries, stage.setup.protection.client.announcement.__name__)
+    forged = (kind, b"z" * 32)
+    for tampered in ([*entries, forged], [*entries[: upload + 1], forged, *entries[upload + 1 :]]):
+        assert "comes after what it led to" in verdict_of(stage, CLIENT, tampered)
+    assert f"a second {kind}" in verdict_of(stage, CLIENT, [*entries[:2], forged, (kind, bytes(32)), *entries[2:]])
+
+
+@pytest.mark.parametrize(("protection", "author"), AUTHORS)
+def test_record_that_stands_there_twice(sessions: dict[str, Stage], protection: str, author: int) -> None:
+    """What was received once and stands there again (an upload, a receipt) is refused: it would count twice."""
+    stage = sessions[protection]
+    entries = entries_of(stage, author)
+    for place, entry in enumerate(entries):
+        if entry[0] == "received":
+            said = verdict_of(stage, author, [*entries[: place + 1], entry, *entries[place + 1 :]])
+            assert said == f"transcript record {place + 1}: it stands there already: no party writes it twice"
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_reason_that_nobody_signed(sessions: dict[str, Stage], protection: str) -> None:
+    """An end is believed with the reason that somebody signed for it, and with no other."""
+    stage = sessions[protection]
+    entries = entries_of(stage, CLIENT)
+    for reason, doubt in (("gone", ""), ("the server cheats", "nobody has signed the reason that it states")):
+        left = ("sent", frame(stage, CLIENT, SERVER_INDEX, Abort("gone")))
+        assert doubt in str(told_of(stage, CLIENT, [*entries, ("aborted", reason.encode()), left])["verdict"])
+        told = ("received", frame(stage, SERVER_INDEX, EVERYONE, Abort("gone")))
+        assert doubt in str(told_of(stage, CLIENT, [*entries, told, ("aborted", reason.encode())])["verdict"])
+    assert told_of(stage, CLIENT, [*entries, ("aborted", b"gone"), left])["verdict"] == "verifies"
+
+
+def test_upload_that_is_claimed_and_not_shown(sessions: dict[str, Stage]) -> None:
+    """Where clients speak once, one has uploaded whose transcript holds the upload; a ledger's row alone is none."""
+    stage = sessions["encrypted"]
+    entries = entries_of(stage, CLIENT)
+    upload, left = place_of(entries, "EncryptedUpload"), ("sent", frame(stage, CLIENT, SERVER_INDEX, Abort("gone")))
+    told = told_of(stage, CLIENT, entries[: upload + 1])
+    assert told["session"] == "this client has uploaded and has not fetched the outcome"
+    assert "ends before" in verdict_of(stage, CLIENT, [*entries[:upload], left])
+
+
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_author_that_hides_its_upload(sessions: dict[str, Stage], protection: str) -> None:
+    """That a client has uploaded nothing `verify` never says in its own voice: whoever cuts the upload away says so."""
+    stage = sessions[protection]
+    entries = entries_of(stage, CLIENT)
+    upload = place_of(entries, stage.setup.protection.client.announcement.__name__)
+    before = [entry for entry in entries[:upload] if entry[0] != "ledger"]
+    ended = [("received", frame(stage, SERVER_INDEX, EVERYONE, Abort("over"))), ("aborted", b"over")]
+    told = told_of(stage, CLIENT, [*before, *ended])
+    assert told["released"] == "no, says this client: it has uploaded nothing"

@@ -278,5 +278,5 @@ def test_end_that_nobody_signed(sessions: dict[str, Stage], tmp_path: Path) -> N
     found = verify_transcript(stage.transcript(CLIENT), brought(stage))
     assert (found["verdict"], found["released"]) == (
         "consistent, but nobody has signed its end",
-        "no: this client has uploaded nothing",
+        "no, says this client: it has uploaded nothing",
     )

@@ -279,6 +279,10 @@ def test_file_gives_the_policy_back(tmp_path: Path) -> None:
             "heart\ufe0f",
             "he\u034fart",
             "heart\u3164",
+            "heart\u2800",
+            "heart\ufffc",
+            "heart\U00016fe4",
+            "heart\U0001d159",
             "he\xa0art",
             "a\u2028b",
         ),
@@ -289,7 +293,7 @@ def test_file_gives_the_policy_back(tmp_path: Path) -> None:
 )
 def test_name_that_shows_otherwise_than_it_is_is_refused(tmp_path: Path, name: str) -> None:
     """A data set's name with what cannot be seen, or with empty or dotted parts, is refused with a remedy."""
-    text = HEADER.replace('"x"', json.dumps(name).replace("\x7f", "\\u007f"))
+    text = HEADER.replace('"x"', json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f"))
     (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
     for attempt in (lambda: read_policy(tmp_path / "policy.toml"), lambda: policy_for(PLAN, data_name=name)):
         with pytest.raises(BadInput, match=r"the name of the data set .*; write plain words, and a version"):
@@ -394,3 +398,13 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     for wrong in (tmp_path / "none", tmp_path, tmp_path / "binary"):
         with pytest.raises(BadInput, match=str(wrong)):
             read_policy(wrong)
+
+
+@pytest.mark.parametrize(
+    "name", ["heart \U0001fac0", "\u6771\u4eac \U00020bb7", "Z\u00fcrich", 'a "b" \\ c'], ids=ascii
+)
+def test_policy_in_a_transcript_names_its_data_set(tmp_path: Path, name: str) -> None:
+    """A policy that is written out is read back with its name, in any script: a lost ledger is recovered from it."""
+    written = Policy(name, "", ()).to_toml()
+    (tmp_path / "policy.toml").write_text(written, encoding="utf-8")
+    assert read_policy(tmp_path / "policy.toml").data_name == name

@@ -1,13 +1,14 @@
 """The roster: who may take part, read strictly, in one order."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from secagg.errors import BadInput, MalformedMessage
+from secagg.plan import Plan
 from secagg.roster import NO_TLS_KEY, Member, Roster, check_name, read_roster, write_roster
 from secagg.wire import decode, to_json
 from tests.plan.federation_files import member, small_roster
@@ -147,6 +148,14 @@ def test_roster_of_another_version_is_refused_by_its_version(tmp_path: Path) -> 
     path = tmp_path / "roster.json"
     path.write_text(json.dumps({"version": 7, "unknown": 1}))
     with pytest.raises(BadInput, match=r"roster\.json is a roster of version 7, this program reads version \d+; "):
+        read_roster(path)
+
+
+def test_plan_is_no_roster_of_another_version(tmp_path: Path) -> None:
+    """A plan given as a roster is called a file of another kind; a newer program would not help."""
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**dict.fromkeys((field.name for field in fields(Plan)), 0), "version": 4}))
+    with pytest.raises(BadInput, match=r"is no roster: .* a file of another kind: Plan$"):
         read_roster(path)
 
 

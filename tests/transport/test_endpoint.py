@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -258,6 +259,35 @@ async def test_calls_of_one_member_are_limited(consortium: Path, address: str, c
             assert await link.submit(b"x") == b"answer"
         release.set()
         assert await asyncio.gather(*held) == [grpc.StatusCode.OK] * CALLS_PER_MEMBER
+
+
+@pytest.mark.parametrize(
+    "method", ["secagg.v1.Session/Submit", "secagg.v1.Session/Fetch", "grpc.health.v1.Health/Check"]
+)
+@pytest.mark.parametrize("caller", ["alice", "stranger"])
+async def test_calls_that_never_say_what_they_want(
+    consortium: Path, address: str, coordinator: Remembering, method: str, caller: str
+) -> None:
+    """However many calls one certificate opens without ever sending the request, the others' calls are answered."""
+    credentials = read_credentials(consortium / "alice")
+    if caller == "stranger":
+        certify(consortium, consortium / "alice", "mallory")
+        credentials = replace(credentials, cert_pem=(consortium / "alice" / "cert.pem").read_bytes())
+
+    async def never() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async with channel(credentials, address) as opened:
+        calls = [opened.stream_unary(f"/{method}")(never()) for _ in range(500)]
+        async with asyncio.timeout(60.0):  # those that are refused at once are all that go over the bound
+            for ended in islice(asyncio.as_completed([call.code() for call in calls]), len(calls) - 8):
+                await ended
+        async with Link(read_credentials(consortium / "bob"), address, 0.0) as link:
+            await link.submit(b"x")
+        assert coordinator.submitted == [(2, b"x")]
+        for call in calls:
+            call.cancel()
 
 
 async def _code_of(stub: Any, frame: bytes) -> Any:
