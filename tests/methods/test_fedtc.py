@@ -389,6 +389,6 @@ def test_false_sums_are_named():
     aggregate["slot_sums"][2, 3] = 0
     aggregate["slot_sums"][2, 3, 0] = (aggregate["slot_counts"][2, 3] + 1) * GRID.levels
     said = failures_of(METHOD, aggregate, GRID)
-    assert said[0] == "slot 2 of class 1 has the count -1"
-    assert said[1].startswith("slot 3 of class 2 sums to length")
+    assert said[0] == "class 1, part 2, has -1 records"
+    assert said[1].startswith("class 2, part 3, sums to length")
     assert len(said) == 2

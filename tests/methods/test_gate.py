@@ -16,7 +16,7 @@ from methods.round import Examples, Round
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import LinearHead, predict
-from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit, of_silo
+from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
@@ -124,18 +124,16 @@ def _census(labels: list[int]) -> np.ndarray:
 
 def _bound(unit: Unit, adjacency: Adjacency) -> float:
     """The squared sensitivity of the method's census."""
-    sensitivity = gated().sums(DIMENSION, CLASSES, 64)[0].sensitivity(Unit.RECORD, adjacency, 1)
-    return (sensitivity if unit is Unit.RECORD else of_silo(sensitivity, 1000)).squared({"census": 1.0})
+    return gated().sums(DIMENSION, CLASSES, 64)[0].sensitivity(unit, adjacency, 1000).squared({"census": 1.0})
 
 
 def test_silo_is_bounded_whatever_its_records() -> None:
     """A client with a million records moves the census as far as one with as many as there are classes."""
-    census = CensusSensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 9)
-    silo = of_silo(census, 1_000_000)
-    assert silo == of_silo(census, 1) == replace(census, unit=Unit.SILO)
-    assert [block.l2 for block in silo.blocks] == [3.0]
-    with pytest.raises(BadInput, match="a silo of 0 records"):
-        of_silo(census, 0)
+    census = gated().sums(DIMENSION, 9, 64)[0]
+    for records in (1, 1_000_000):
+        silo = census.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, records)
+        assert silo == CensusSensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 9)
+        assert [block.l2 for block in silo.blocks] == [3.0]
 
 
 @pytest.mark.parametrize(("name", "parameters"), METHOD_SETTINGS)

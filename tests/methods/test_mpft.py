@@ -303,7 +303,7 @@ def test_what_no_honest_sum_shows_is_said() -> None:
         assert failures_of(round_, blocks, GRID) == []
         blocks["slot_counts"][3, 1, 0] = -1
         assert [line.split(" has")[0].split(" sums")[0] for line in failures_of(round_, blocks, GRID)] == [
-            "class 3, domain 1, slot 0"
+            "class 3, part 1/0,"
         ] * 2
 
 
@@ -401,8 +401,8 @@ def test_census_counts_clients_in_every_cell() -> None:
     assert census.blocks[0].shape == (CLASSES, DOMAINS)
     assert census.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).squared({"census": 1.0}) == 1
     assert census.sensitivity(Unit.RECORD, Adjacency.REPLACE_ONE, 1).squared({"census": 1.0}) == 2
-    assert failures_of(gate, {"census": np.array([[0, -1, 2]] * 2)}, GRID)[1] == (
-        "class 1 in domain 1 is held by -1 clients"
+    assert (
+        failures_of(gate, {"census": np.array([[0, -1, 2]] * 2)}, GRID)[1] == "class 1, part 1, is held by -1 clients"
     )
 
 
