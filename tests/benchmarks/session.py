@@ -234,7 +234,7 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) 
     home.mkdir(parents=True)
 
     def finish(result: SumResult) -> Outcome:
-        return Outcome(result.members, result.aggregate_sha256, result.head_sha256, b"")
+        return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256, b"")
 
     server = ServerSession(setup, members.server.identity, home, Journal(home / FILE_NAME), finish)
     stage = _Stage(server, setup)

@@ -45,7 +45,7 @@ def test_split_does_not_change_one_bit() -> None:
         simulated(clients=9, partition="dirichlet:0.1", seed=4),
         simulated(clients=6, partition="shards:1", colluders=1),
     ]
-    assert len({run.federated.result.head_sha256 for run in runs}) == 1
+    assert len({run.federated.result.artifact_sha256 for run in runs}) == 1
     assert len({run.federated.result.aggregate_sha256 for run in runs}) == 1
 
 

@@ -106,8 +106,8 @@ def test_class_of_one_member_leaves_no_trace(finished: tuple[Cast, Played]) -> N
 def test_reference_needs_no_gate(finished: tuple[Cast, Played]) -> None:
     """With all records in one place the class is there: nobody is to be protected from the pool."""
     cast_, _ = finished
-    pooled = pooled_result(cast_.setup, LocalRecords.pooled(list(cast_.records.values())))
-    ungated = pooled_result(promised(4, refine=1, **EXACT), LocalRecords.pooled(list(cast_.records.values())))
+    pooled = pooled_result(cast_.setup, cast_.records)
+    ungated = pooled_result(promised(4, refine=1, **EXACT), cast_.records)
     assert pooled.require_artifact().present.all()
     assert pooled.head_sha256 == ungated.head_sha256
 

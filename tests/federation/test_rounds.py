@@ -22,7 +22,7 @@ from secagg.errors import (
 )
 from secagg.federation import FederationServer
 from secagg.head import parse_safetensors, to_safetensors
-from secagg.parties import LocalRecords, SessionSetup, conclude
+from secagg.parties import SessionSetup, conclude
 from secagg.parties.reference import pooled_result
 from secagg.parties.result import check_outcome
 from secagg.parties.verification import verify_transcript
@@ -60,7 +60,7 @@ def test_everyone_ends_with_the_same_head(finished: tuple[Cast, Played]) -> None
     result = conclude(last, EVERYONE, opened(cast_, last))
     for setup, outcome in played.clients.values():
         assert setup.context == last.context
-        assert (outcome.members, outcome.head_sha256) == (EVERYONE, result.head_sha256)
+        assert (outcome.members, outcome.head_sha256) == (EVERYONE, result.artifact_sha256)
         assert outcome.broadcast == b""
 
 
@@ -152,8 +152,8 @@ async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None
     played = await Play(cast_).run()
     for stage in played.stages:
         assert np.array_equal(opened(cast_, stage), sum(exact(stage, cast_.records[member]) for member in EVERYONE))
-    pooled = pooled_result(cast_.setup, LocalRecords.pooled(list(cast_.records.values())))
-    assert played.clients[1][1].head_sha256 == pooled.head_sha256
+    pooled = pooled_result(cast_.setup, cast_.records)
+    assert played.clients[1][1].head_sha256 == pooled.artifact_sha256
 
 
 async def test_silos_and_no_protection(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
         return Outcome(
             outcome.members,
             result.aggregate_sha256,
-            result.head_sha256,
+            result.artifact_sha256,
             head,
             result.next_broadcast,
             vector.astype("<i8").tobytes(),
@@ -324,7 +324,7 @@ async def test_server_is_killed_between_and_in_rounds(tmp_path: Path, points: li
     assert played.restarts == len(points)
     assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
     heads = {outcome.head_sha256 for _, outcome in played.clients.values()}
-    assert heads == {conclude(played.stages[-1], EVERYONE, opened(cast_, played.stages[-1])).head_sha256}
+    assert heads == {conclude(played.stages[-1], EVERYONE, opened(cast_, played.stages[-1])).artifact_sha256}
     for stage in played.stages:
         noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
         check_noise(stage, noise, 4)

@@ -17,6 +17,7 @@ import pytest
 import methods
 from methods.baselines import BASELINES
 from secagg.data import open_dataset
+from tests.methods.readme import readme_blocks
 
 PACKAGE = Path(methods.__file__).parent
 NAMES = ("naive_bayes.py", "averaging.py")
@@ -29,7 +30,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     copy = folder / "methods"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    parts = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    parts = readme_blocks()
     registry = copy / "__init__.py"
     for name, file, line in zip(NAMES, parts[::2], parts[1::2], strict=True):
         (copy / name).write_text(file, encoding="utf-8")
