@@ -18,10 +18,10 @@ from secagg.parties import (
     Hooks,
     LocalRecords,
     MemberSession,
+    Rounds,
     SessionSetup,
     begin_transcript,
     contribution_of,
-    following_setup,
     note_plan,
 )
 from secagg.policy import Policy
@@ -56,21 +56,18 @@ class FederationClient:
 
         Nothing where this client has uploaded and has not waited. `others` are the connections to aggregators.
         """
-        following: SessionSetup | None = self.setup
-        done: list[tuple[SessionSetup, Outcome]] = []
-        while following is not None:
-            setup = following
-            if setup.openings:
-                self.progress(f"round {len(setup.openings) + 1} of {setup.rounds}")
+        rounds: Rounds[Outcome] = Rounds(self.setup)
+        for setup in rounds:
+            if setup.number > 1:
+                self.progress(f"round {setup.number} of {setup.rounds}")
             try:
                 outcome = await self._session(setup, server, others or {})
             except SessionAborted as error:
                 raise self._counted(setup, error) from None
             if outcome is None:
                 return []
-            done.append((setup, outcome))
-            following = following_setup(setup, outcome)
-        return done
+            rounds.ended(outcome)
+        return rounds.done
 
     @property
     def release(self) -> Release:

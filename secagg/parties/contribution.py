@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from secagg.errors import BadInput
 from secagg.parties.pipeline import Pipeline, Progress
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, Plan
-from secagg.privacy import discrete_gaussian
+from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.randomness import RandomSource
 from secagg.statistics import quantise
 
@@ -123,3 +124,11 @@ def contribution_of(setup: SessionSetup, records: LocalRecords, randomness: Rand
     tensors = setup.round.contribute(records.examples, len(plan.classes), plan.levels)
     vector = setup.layout.flatten(tensors)
     return vector if noise is None else vector + noise
+
+
+def opening_noise_of(setup: SessionSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
+    """What draws the noise of one party that opens the session's sum; None where the plan has it add none."""
+    calibration = setup.calibration
+    if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
+        return None
+    return partial(rounded_gaussian, calibration.segments, randomness)

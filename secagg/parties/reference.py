@@ -9,9 +9,9 @@ from methods.gate import GATE
 from secagg.encoding import sum_digest
 from secagg.parties.contribution import LocalRecords, contribution_of
 from secagg.parties.result import SumResult, conclude
+from secagg.parties.rounds import Rounds
 from secagg.parties.setup import SessionSetup
 from secagg.plan import canonical_json
-from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 
 
@@ -31,12 +31,10 @@ def pooled_result(setup: SessionSetup, records: LocalRecords, opened: SumResult 
         noise="",
         noises=(),
     )
-    stage = SessionSetup.of(exact, setup.roster)
-    while True:
+    rounds: Rounds[SumResult] = Rounds(SessionSetup.of(exact, setup.roster))
+    for stage in rounds:
         vector = contribution_of(stage, records, OperatingSystem())
         if opened is not None and not setup.plan.has_noise and sum_digest(vector) == opened.aggregate_sha256:
             return opened
-        result = conclude(stage, stage.context.clients, vector)
-        if result.following is None:
-            return result
-        stage = stage.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
+        rounds.ended(conclude(stage, stage.context.clients, vector))
+    return rounds.last

@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 
 from secagg.crypto.signatures import SigningKey
-from secagg.experiments.sessions import run_session
+from secagg.experiments.session import run_session
 from secagg.parties import SessionSetup
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster

@@ -1,0 +1,305 @@
+"""One session in memory, whatever protects it: the parties' own state machines, every message through its bytes.
+
+Sockets, disks and the signed frames around messages are missing; who is to say what when, is the protection's affair.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from secagg.crypto.signatures import SigningKey
+from secagg.encoding import Integers
+from secagg.parties import SessionSetup, opening_noise_of
+from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
+from secagg.protection.seam import ReadyState, ServerState, Transition, VectorState, WaitingState, WorkingState
+from secagg.randomness import OperatingSystem
+from secagg.roster import SERVER_INDEX
+from secagg.wire import decode, encode
+
+Message = TypeVar("Message")
+
+
+class Uploads(Protocol):
+    """The bytes that each party announces."""
+
+    def __setitem__(self, index: int, content: bytes) -> None: ...
+
+    def __getitem__(self, index: int) -> bytes: ...
+
+
+@dataclass
+class Measured:
+    """What a session cost. CPU seconds per client are summed over its steps; bytes are what it sent.
+
+    `server_seconds` are elapsed ones of the server and of all second parties, by what was collected or said.
+    """
+
+    client_cpu: dict[int, float] = field(default_factory=dict)
+    client_bytes: dict[int, int] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: Measured) -> None:
+        """Add the cost of another session."""
+        for member, seconds in other.client_cpu.items():
+            self.client_cpu[member] = self.client_cpu.get(member, 0.0) + seconds
+        for member, size in other.client_bytes.items():
+            self.client_bytes[member] = self.client_bytes.get(member, 0) + size
+        for step, seconds in other.server_seconds.items():
+            self.server_seconds[step] = self.server_seconds.get(step, 0.0) + seconds
+
+    @contextmanager
+    def client(self, member: int) -> Iterator[None]:
+        """What runs inside costs this client CPU."""
+        begun = time.process_time()
+        yield
+        self.add(Measured({member: time.process_time() - begun}))
+
+    @contextmanager
+    def server(self, step: str) -> Iterator[None]:
+        """What runs inside takes server or second parties time."""
+        begun = time.perf_counter()
+        yield
+        self.add(Measured(server_seconds={step: time.perf_counter() - begun}))
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """The opened sum, the clients in it, and the cost."""
+
+    total: Integers
+    members: tuple[int, ...]
+    measured: Measured
+
+
+class InMemorySession:
+    """Carries every party through one session: at once (`run`), or a step at a time for whoever looks between.
+
+    `parties` are the clients, the second parties and, where it signs, the server, by roster index. A client in `leaves`
+    vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the sum adds.
+    `said` has not reached the server yet, `shown` has not left it; `uploads` are the bytes that parties announce.
+    """
+
+    def __init__(
+        self,
+        context: SessionContext,
+        protection: Protection,
+        parties: Mapping[int, LocalParty],
+        vector_of: Callable[[int], Integers],
+        leaves: Mapping[int, str] | None = None,
+        noise: Callable[[], Integers] | None = None,
+    ) -> None:
+        self.context = context
+        self.protection = protection
+        self.parties = dict(parties)
+        self.vector_of = vector_of
+        self.leaves = dict(leaves or {})
+        self.noise = noise
+        self.states: dict[int, Any] = {}
+        self.said: dict[int, Any] = {}
+        self.shown: dict[int, Any] = {}
+        self.uploads: Uploads = {}
+        self.measured = Measured()
+        self.server: Any = None
+
+    def run(self) -> SessionResult:
+        """Carry the session to its end. Raises SessionAborted when too few are left, or nothing may be opened.
+
+        What is uploaded waits in files, as at a server: memory is that of a few vectors.
+        """
+        with TemporaryDirectory() as folder:
+            self.uploads = _Files(Path(folder))
+            self.begin()
+            self.play()
+            with self.measured.server("open"):
+                total = self.opened()
+        return SessionResult(total, self.server.members, self.measured)
+
+    def begin(self) -> None:
+        """Every party takes its first step."""
+        self.server = self.protection.begin_server(self.context)
+        for index, me in self.parties.items():
+            script = self.protection.client if self._is_client(index) else self.protection.second
+            if index != SERVER_INDEX and script is not None:
+                self._act(index, partial(script.begin, self.context, me))
+
+    def play(self) -> None:
+        """Go on from where the session stands until the sum can be opened."""
+        while isinstance(self.server, ServerState):
+            self.hear()
+            self.close()
+            self.answer()
+
+    def hear(self, *without: int) -> None:
+        """The server takes what lies ready from those that it expects; who leaves at this step does it before."""
+        for index, message in list(self.said.items()):
+            if self._leaves_at(index, type(message)):
+                self.leave(index)
+        said, self.said = self.said, {}
+        with self.measured.server(self.server.awaits.__name__):
+            for index, message in sorted(said.items()):
+                if index in self.server.expected and index not in without:
+                    self.deliver(index, message)
+
+    def deliver(self, index: int, message: Any) -> None:
+        """A party's message reaches the server, with the bytes that it announces."""
+        data = encode(message)
+        self._charge(index, len(data))
+        self.server.accept(index, decode(self.server.awaits, data))
+        if isinstance(self.server, VectorState):
+            self._charge(index, self.server.vector_bytes)
+            self.server.inspect(index, self.uploads[index])
+
+    def close(self) -> None:
+        """The server ends its step, and adds up where the sum is to be declared."""
+        with self.measured.server(self.server.awaits.__name__):
+            following, messages = self.server.close()
+            if isinstance(following, SumToDeclare):
+                for member in following.vectors:
+                    following.add(member, self.uploads[member])
+                following, messages = following.requested(following.request(self.parties[SERVER_INDEX].identity))
+        self.server, self.shown = following, dict(messages)
+
+    def answer(self, *without: int) -> None:
+        """Every party that is there takes what the server shows it."""
+        shown, self.shown = self.shown, {}
+        for index, message in sorted(shown.items()):
+            if index in self.states and index not in without:
+                self.show(index, message)
+
+    def show(self, index: int, message: Any) -> None:
+        """The server's message reaches a party, if it is one that this waits for."""
+        state, me = self.states[index], self.parties[index]
+        if isinstance(state, WorkingState) and isinstance(message, state.opened_by or ()):
+            self._work(index)
+        elif isinstance(state, WaitingState) and isinstance(message, state.awaits):
+            self._act(index, lambda: state.advance(self.context, me, _through(message)))
+
+    def leave(self, member: int) -> None:
+        """A client vanishes."""
+        for each in (self.states, self.said, self.shown):
+            each.pop(member, None)
+
+    def opened(self) -> Integers:
+        """What the server opens, with the noise of a server that adds some."""
+        ring, length = self.context.ring, self.context.length
+        total = np.zeros(length, dtype=ring.word)
+        for index in self.server.vectors:
+            total += ring.unpack(self.uploads[index], length)
+        opened: Integers = self.server.open(self.context, total)
+        return opened if self.noise is None or self.context.seconds else opened + self.noise()
+
+    def _is_client(self, index: int) -> bool:
+        return index in self.context.identities
+
+    def _leaves_at(self, index: int, step: type) -> bool:
+        return self.leaves.get(index) == step.__name__
+
+    def _charge(self, index: int, size: int) -> None:
+        if self._is_client(index):
+            self.measured.add(Measured(client_bytes={index: size}))
+
+    def _act(self, index: int, action: Callable[[], Transition]) -> None:
+        """A party takes a step, on its own account; a client protects its vector as soon as it can."""
+        if not self._is_client(index):
+            with self.measured.server(f"second party {index}"):
+                transition = action()
+            return self._take(index, transition)
+        with self.measured.client(index):
+            transition = action()
+            if isinstance(transition.state, ReadyState):
+                if self._leaves_at(index, self.protection.client.announcement):
+                    return self.leave(index)
+                residues = self.context.ring.encode(self.vector_of(index))
+                transition = transition.state.protect(self.context, self.parties[index], residues)
+        self._take(index, transition)
+
+    def _take(self, index: int, transition: Transition) -> None:
+        """A party's next state; what it says leaves, and a second party does the work that waits for nobody."""
+        self.states[index] = transition.state
+        if transition.vector is not None:
+            self.uploads[index] = transition.vector
+        if transition.outgoing is not None:
+            self._send(index, transition.outgoing)
+        if isinstance(transition.state, WorkingState) and transition.state.opened_by is None:
+            self._work(index)
+
+    def _work(self, index: int) -> None:
+        """A second party does its own work."""
+        state, me = self.states[index], self.parties[index]
+        parts = {part.receiver: part for part in self.protection.deliveries(self.context)}
+        self._act(
+            index, lambda: state.work(self.context, me, lambda client: self._part(client, parts[index]), self.noise)
+        )
+
+    def _send(self, index: int, message: Any) -> None:
+        """A message lies ready for the server, or each second party gets it with its part of the upload."""
+        parts = self.protection.deliveries(self.context)
+        is_upload = self._is_client(index) and isinstance(message, self.protection.client.announcement)
+        if not is_upload or parts[0].receiver == SERVER_INDEX:
+            self.said[index] = message
+            return
+        for part in parts:
+            if not self._hand_over(index, message, part):
+                return self.leave(index)
+
+    def _hand_over(self, member: int, message: Any, part: Delivery) -> bool:
+        """A second party takes a client's part and gives its receipt; False where the client vanishes then."""
+        me, data = self.parties[part.receiver], encode(message)
+        self._charge(member, len(data) + part.size)
+        with self.measured.server(type(message).__name__):
+            taking = self.states[part.receiver]
+            taking = taking.accept(self.context, me, decode(type(message), data), self._part(member, part))
+            receipt = taking.receipt(self.context, me, member)
+        self.states[part.receiver] = taking
+        with self.measured.client(member):
+            self.states[member].check_receipt(self.context, _through(receipt))
+        return not self._leaves_at(member, type(receipt))
+
+    def _part(self, member: int, part: Delivery) -> bytes:
+        return self.uploads[member][part.start : part.start + part.size]
+
+
+def run_session(
+    setup: SessionSetup,
+    identities: Mapping[int, SigningKey],
+    vector_of: Callable[[int], Integers],
+    leaves: Mapping[int, str],
+) -> SessionResult:
+    """Open the sum of the clients that stay; `leaves` says who leaves at which step.
+
+    `identities` are those of all parties by their index in the roster. Raises SessionAborted when too few are left.
+    """
+    context, source = setup.context, OperatingSystem()
+    parties = {
+        index: LocalParty(index, identities[index], source)
+        for index in (SERVER_INDEX, *context.clients, *context.seconds)
+    }
+    noise = opening_noise_of(setup, source)
+    return InMemorySession(context, setup.protection, parties, vector_of, leaves, noise).run()
+
+
+class _Files:
+    """Parties' bytes, each in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __setitem__(self, index: int, content: bytes) -> None:
+        (self._folder / str(index)).write_bytes(content)
+
+    def __getitem__(self, index: int) -> bytes:
+        return (self._folder / str(index)).read_bytes()
+
+
+def _through(message: Message) -> Message:
+    """A message as its receiver reads it."""
+    return decode(type(message), encode(message))
