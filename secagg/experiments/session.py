@@ -85,7 +85,8 @@ class InMemorySession:
 
     `parties` are the clients, the second parties and, where it signs, the server, by roster index. A client in `leaves`
     vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the sum adds.
-    `said` has not reached the server yet, `shown` has not left it; `uploads` are the bytes that parties announce.
+    What parties have said and the server has not heard lies in the `outbox`, what it has said and they have not in the
+    `inbox`; `uploads` are the bytes that they announce.
     """
 
     def __init__(
@@ -104,8 +105,8 @@ class InMemorySession:
         self.leaves = dict(leaves or {})
         self.noise = noise
         self.states: dict[int, Any] = {}
-        self.said: dict[int, Any] = {}
-        self.shown: dict[int, Any] = {}
+        self.outbox: dict[int, Any] = {}
+        self.inbox: dict[int, Any] = {}
         self.uploads: Uploads = {}
         self.measured = Measured()
         self.server: Any = None
@@ -140,10 +141,10 @@ class InMemorySession:
 
     def hear(self, *without: int) -> None:
         """The server takes what lies ready from those that it expects; who leaves at this step does it before."""
-        for index, message in list(self.said.items()):
+        for index, message in list(self.outbox.items()):
             if self._leaves_at(index, type(message)):
                 self.leave(index)
-        said, self.said = self.said, {}
+        said, self.outbox = self.outbox, {}
         with self.measured.server(self.server.awaits.__name__):
             for index, message in sorted(said.items()):
                 if index in self.server.expected and index not in without:
@@ -166,11 +167,11 @@ class InMemorySession:
                 for member in following.vectors:
                     following.add(member, self.uploads[member])
                 following, messages = following.requested(following.request(self.parties[SERVER_INDEX].identity))
-        self.server, self.shown = following, dict(messages)
+        self.server, self.inbox = following, dict(messages)
 
     def answer(self, *without: int) -> None:
         """Every party that is there takes what the server shows it."""
-        shown, self.shown = self.shown, {}
+        shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
             if index in self.states and index not in without:
                 self.show(index, message)
@@ -185,7 +186,7 @@ class InMemorySession:
 
     def leave(self, member: int) -> None:
         """A client vanishes."""
-        for each in (self.states, self.said, self.shown):
+        for each in (self.states, self.outbox, self.inbox):
             each.pop(member, None)
 
     def opened(self) -> Integers:
@@ -208,19 +209,17 @@ class InMemorySession:
             self.measured.add(Measured(client_bytes={index: size}))
 
     def _act(self, index: int, action: Callable[[], Transition]) -> None:
-        """A party takes a step, on its own account; a client protects its vector as soon as it can."""
-        if not self._is_client(index):
-            with self.measured.server(f"second party {index}"):
-                transition = action()
-            return self._take(index, transition)
-        with self.measured.client(index):
-            transition = action()
-            if isinstance(transition.state, ReadyState):
-                if self._leaves_at(index, self.protection.client.announcement):
-                    return self.leave(index)
-                residues = self.context.ring.encode(self.vector_of(index))
-                transition = transition.state.protect(self.context, self.parties[index], residues)
+        """A party takes a step, on its own account."""
+        with self.measured.client(index) if self._is_client(index) else self.measured.server(f"second party {index}"):
+            transition = self._protected(index, action())
         self._take(index, transition)
+
+    def _protected(self, index: int, transition: Transition) -> Transition:
+        """A client protects its vector as soon as it can, if it is not about to leave."""
+        ready = transition.state
+        if not isinstance(ready, ReadyState) or self._leaves_at(index, self.protection.client.announcement):
+            return transition
+        return ready.protect(self.context, self.parties[index], self.context.ring.encode(self.vector_of(index)))
 
     def _take(self, index: int, transition: Transition) -> None:
         """A party's next state; what it says leaves, and a second party does the work that waits for nobody."""
@@ -245,11 +244,9 @@ class InMemorySession:
         parts = self.protection.deliveries(self.context)
         is_upload = self._is_client(index) and isinstance(message, self.protection.client.announcement)
         if not is_upload or parts[0].receiver == SERVER_INDEX:
-            self.said[index] = message
-            return
-        for part in parts:
-            if not self._hand_over(index, message, part):
-                return self.leave(index)
+            self.outbox[index] = message
+        elif not all(self._hand_over(index, message, part) for part in parts):
+            self.leave(index)
 
     def _hand_over(self, member: int, message: Any, part: Delivery) -> bool:
         """A second party takes a client's part and gives its receipt; False where the client vanishes then."""

@@ -71,6 +71,4 @@ def following_setup(setup: SessionSetup, how: Ended) -> SessionSetup | None:
     """The session that an end opens; None after the last. Raises what `SessionSetup.following` raises."""
     if not how.broadcast:
         return None
-    return setup.following(
-        RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.broadcast)
-    )
+    return setup.following(RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.broadcast))

@@ -32,8 +32,9 @@ class SessionSetup:
     """One session's derived facts; equal for all parties because plan, roster and broadcasts are.
 
     A plan of several rounds has one session for each: `round` is what this one sums, `opening` led to it (None to the
-    first). `known_round` is None where the broadcasts of the rounds between are not at hand. `claim` is the promise of all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are
-    the bytes that a client uploads, beside its messages, for each kind of sum in order.
+    first). `known_round` is None where the broadcasts of the rounds between are not at hand. `claim` is the promise of
+    all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are the bytes that
+    a client uploads, beside its messages, for each kind of sum in order.
     """
 
     plan: Plan
@@ -85,9 +86,8 @@ class SessionSetup:
             if 8 * placed.length > MAX_RELEASE:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
         capacity, context = fits[0]
-        return cls(
-            plan, roster, method, method, None, layouts[0], capacity, protection, context, uploads, claim, calibrations[0]
-        )
+        first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
+        return cls(plan, roster, method, method, None, *first)
 
     def following(self, opening: RoundOpening) -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.

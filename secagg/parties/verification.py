@@ -115,7 +115,8 @@ def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, A
 def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     """The transcript, read, replayed, and held against what the verifier trusts; as if it were the first of its plan.
 
-    `openings` may tell how the rounds before it were opened. Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
+    `openings` may tell how the rounds before it were opened. Raises TranscriptInvalid naming the first record at fault,
+    BadInput when the file cannot be read.
     """
     records = read_transcript(path)
     setup, following = setup_of(records, openings.beside(path))

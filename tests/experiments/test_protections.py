@@ -100,7 +100,9 @@ def test_too_few_uploads_abort(protection: str) -> None:
     setup = promised(4, protection=protection, **EXACT, dropouts=1)
     vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
     with pytest.raises(SessionAborted, match="at least"):
-        run_session(setup, identities(setup), vectors.__getitem__, dict.fromkeys((1, 2, 3), setup.protection.leaving[0]))
+        run_session(
+            setup, identities(setup), vectors.__getitem__, dict.fromkeys((1, 2, 3), setup.protection.leaving[0])
+        )
     most = 2 if protection == "shared" else 1
     with pytest.raises(BadInput, match=f"4 clients tolerate at most {most} dropouts"):
         digits(protection, clients=4, dropouts=3)

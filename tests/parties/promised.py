@@ -23,7 +23,7 @@ from secagg.data import Origin, Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
-from secagg.experiments.in_memory import InMemorySession
+from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, contribution_of, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan
@@ -286,12 +286,8 @@ def check_small_sum_is_refused(setup: SessionSetup, leaving: Mapping[int, str]) 
     vectors = {
         member: contribution_of(setup, some_records(setup), OperatingSystem()) for member in setup.context.clients
     }
-    own = {member: keys[member] for member in vectors}
-    session = InMemorySession(
-        setup.context, setup.protection, own, vectors.__getitem__, OperatingSystem(), dict(leaving)
-    )
     try:
-        members = session.run().members
+        members = run_session(setup, dict(enumerate(keys)), vectors.__getitem__, leaving).members
     except SessionAborted:
         return
     raise AssertionError(f"the sum of {len(members)} was opened")
