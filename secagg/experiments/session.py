@@ -20,7 +20,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.parties import SessionSetup, opening_noise_of
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
-from secagg.protection.seam import ReadyState, ServerState, Transition, VectorState, WaitingState, WorkingState
+from secagg.protection.seam import ReadyState, ServerState, Transition, VectorState, WorkingState
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
@@ -170,19 +170,21 @@ class InMemorySession:
         self.server, self.inbox = following, dict(messages)
 
     def answer(self, *without: int) -> None:
-        """Every party that is there takes what the server shows it."""
+        """Every party that is there takes what the server shows it, where it waits for that."""
         shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
-            if index in self.states and index not in without:
+            state = self.states.get(index)
+            expected = state.opened_by if isinstance(state, WorkingState) else getattr(state, "awaits", None)
+            if isinstance(message, expected or ()) and index not in without:
                 self.show(index, message)
 
     def show(self, index: int, message: Any) -> None:
-        """The server's message reaches a party, if it is one that this waits for."""
-        state, me = self.states[index], self.parties[index]
-        if isinstance(state, WorkingState) and isinstance(message, state.opened_by or ()):
+        """The server's message reaches a party. Raises what the party makes of it."""
+        state, me, data = self.states[index], self.parties[index], encode(message)
+        if isinstance(state, WorkingState):
             self._work(index)
-        elif isinstance(state, WaitingState) and isinstance(message, state.awaits):
-            self._act(index, lambda: state.advance(self.context, me, _through(message)))
+        else:
+            self._act(index, lambda: state.advance(self.context, me, decode(state.awaits, data)))
 
     def leave(self, member: int) -> None:
         """A client vanishes."""
