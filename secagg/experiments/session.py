@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +24,6 @@ from secagg.protection.seam import ReadyState, ServerState, Transition, VectorSt
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
-
-Message = TypeVar("Message")
-
-
-class Uploads(Protocol):
-    """The bytes that each party announces."""
-
-    def __setitem__(self, index: int, content: bytes) -> None: ...
-
-    def __getitem__(self, index: int) -> bytes: ...
 
 
 @dataclass
@@ -107,7 +97,7 @@ class InMemorySession:
         self.states: dict[int, Any] = {}
         self.outbox: dict[int, Any] = {}
         self.inbox: dict[int, Any] = {}
-        self.uploads: Uploads = {}
+        self.uploads: dict[int, bytes] | _Files = {}
         self.measured = Measured()
         self.server: Any = None
 
@@ -174,8 +164,8 @@ class InMemorySession:
         shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
             state = self.states.get(index)
-            expected = state.opened_by if isinstance(state, WorkingState) else getattr(state, "awaits", None)
-            if isinstance(message, expected or ()) and index not in without:
+            awaited = getattr(state, "awaits", getattr(state, "opened_by", None))
+            if type(message) is awaited and index not in without:
                 self.show(index, message)
 
     def show(self, index: int, message: Any) -> None:
@@ -260,7 +250,7 @@ class InMemorySession:
             receipt = taking.receipt(self.context, me, member)
         self.states[part.receiver] = taking
         with self.measured.client(member):
-            self.states[member].check_receipt(self.context, _through(receipt))
+            self.states[member].check_receipt(self.context, decode(type(receipt), encode(receipt)))
         return not self._leaves_at(member, type(receipt))
 
     def _part(self, member: int, part: Delivery) -> bytes:
@@ -297,8 +287,3 @@ class _Files:
 
     def __getitem__(self, index: int) -> bytes:
         return (self._folder / str(index)).read_bytes()
-
-
-def _through(message: Message) -> Message:
-    """A message as its receiver reads it."""
-    return decode(type(message), encode(message))

@@ -195,10 +195,8 @@ def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
 ) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
-    protection = protection_named(settings.protection)
-    role = protection.second_role
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
-    names += [(f"{role}-{number + 1}", role) for number in range(protection.fewest_seconds)]
+    names += protection_named(settings.protection).second_roles.items()
     keys = {index: SigningKey.generate(OperatingSystem()) for index in range(len(names))}
     roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
     dataset = features.dataset

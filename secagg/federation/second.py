@@ -50,7 +50,7 @@ class FederationSecond:
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
             hooks = Hooks(self.progress)
-            if setup.plan.protection == "shared":
+            if any(part.receiver == self.me.member for part in setup.protection.deliveries(setup.context)):
                 uploads = AggregatorWork(setup, self.me, folder, journal, gone)
                 self._uploads[setup.context.plan] = uploads
                 hooks = Hooks(self.progress, work=uploads.work)

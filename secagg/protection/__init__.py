@@ -97,6 +97,11 @@ class Protection:
     encrypts: bool = False
 
     @property
+    def second_roles(self) -> dict[str, str]:
+        """Name → role of as few second parties as there may be, for whoever makes them up."""
+        return {f"{self.second_role}-{place}": self.second_role for place in range(1, self.fewest_seconds + 1)}
+
+    @property
     def leaving(self) -> tuple[str, ...]:
         """The names of `steps`."""
         return tuple(step.__name__ for step in self.steps)

@@ -51,12 +51,8 @@ def say(text: str) -> None:
 
 def roles(count: int, protection: str) -> dict[str, str]:
     """Name → role of everyone: one server, `count` clients, and the second parties of the protection."""
-    chosen = protection_named(protection)
-    return (
-        {"server": "server"}
-        | {f"client-{number:03}": "client" for number in range(1, count + 1)}
-        | {f"{chosen.second_role}-{number}": chosen.second_role for number in range(1, chosen.fewest_seconds + 1)}
-    )
+    clients = {f"client-{number:03}": "client" for number in range(1, count + 1)}
+    return {"server": "server"} | clients | protection_named(protection).second_roles
 
 
 def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) -> Members:

@@ -22,7 +22,7 @@ from secagg.errors import (
 )
 from secagg.federation import FederationServer
 from secagg.head import parse_safetensors, to_safetensors
-from secagg.parties import LocalRecords, SessionSetup, conclude
+from secagg.parties import LocalRecords, SessionSetup, conclude, note_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.result import check_outcome
 from secagg.parties.rounds import following_setup
@@ -443,18 +443,24 @@ def test_transcripts_of_later_rounds_do_not_grow(tmp_path: Path) -> None:
         assert max(sizes[2:-1]) - min(sizes[2:-1]) < 200, sizes
 
 
+def moved(transcript: Path, state: Path, cast_: Cast) -> Path:
+    """A session's folder, alone in another state folder in which the plan is noted as agreed on."""
+    state.mkdir(parents=True)
+    note_plan(state, cast_.setup.plan)
+    return Path(shutil.copytree(transcript.parent, state / "session")) / transcript.name
+
+
 def test_round_alone_proves_its_sum_and_not_where_it_leads(over: tuple[Cast, Played], tmp_path: Path) -> None:
     """A third round away from the folders of those before it is consistent, and says what could not be computed."""
     cast_, played = over
     for member in (0, 2):
         path = cast_.transcripts(member, played.stages)[2]
         whole = verify_transcript(path)
-        away = Path(shutil.copytree(path.parent, tmp_path / str(member) / "round")) / path.name
-        alone = verify_transcript(away)
-        said = "consistent, but what its sum leads to needs the broadcasts of all rounds before"
-        assert alone["verdict"].startswith(said)
-        assert "round 3 of 3 stands without the transcript of round 2" in alone["verdict"]
-        assert said not in whole["verdict"]
+        alone = verify_transcript(moved(path, tmp_path / str(member), cast_))
+        without = "round 3 of 3 stands without the transcript of round 2"
+        assert whole["verdict"] == f"consistent, but {without}"
+        said = "what its sum leads to needs the broadcasts of all rounds before"
+        assert alone["verdict"] == f"consistent, but {said}; {without}"
         assert alone["aggregate_sha256"] == whole["aggregate_sha256"]
         if member == 0:
             assert (whole["head_recomputed_here"], alone["head_recomputed_here"]) == ("the same bits", "no")
@@ -463,10 +469,7 @@ def test_round_alone_proves_its_sum_and_not_where_it_leads(over: tuple[Cast, Pla
 def test_openings_are_found_among_the_given_transcripts(over: tuple[Cast, Played], tmp_path: Path) -> None:
     """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
     cast_, played = over
-    away = [
-        Path(shutil.copytree(path.parent, tmp_path / str(number) / "round")) / path.name
-        for number, path in enumerate(cast_.transcripts(0, played.stages))
-    ]
+    away = [moved(path, tmp_path / path.parent.name, cast_) for path in cast_.transcripts(0, played.stages)]
     found = verified_together(away, NOTHING_BROUGHT)
     assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
     for missing in (0, 1):

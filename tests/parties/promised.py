@@ -45,12 +45,10 @@ WIDE = 128
 
 def cast(clients: int = 5, protection: str = "masked") -> tuple[Roster, tuple[SigningKey, ...]]:
     """A roster and its members' keys, the same in every test; index 0 is the server's, two aggregators are last."""
-    role = protection_named(protection).second_role
-    seconds = {"": 0, "aggregator": 2, "key-holder": 1}[role]
-    keys = tuple(identity(member) for member in range(clients + 1 + seconds))
-    members = [Member("server", "server", keys[0].public)]
-    members += [Member(f"client-{number}", "client", keys[number].public) for number in range(1, clients + 1)]
-    members += [Member(f"{role}-{place}", role, keys[clients + place].public) for place in range(1, seconds + 1)]
+    roles = {"server": "server"} | {f"client-{number}": "client" for number in range(1, clients + 1)}
+    roles |= protection_named(protection).second_roles
+    keys = tuple(identity(member) for member in range(len(roles)))
+    members = [Member(*each, key.public) for each, key in zip(roles.items(), keys, strict=True)]
     return Roster.of("promised", members), keys
 
 
