@@ -13,6 +13,7 @@ import pytest
 
 from methods.refinement import RefinementBroadcast
 from secagg.errors import (
+    BadInput,
     MalformedMessage,
     PlanRefused,
     ProtocolViolation,
@@ -34,6 +35,7 @@ from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_f
 from secagg.wire import decode, encode
 from tests.federation.rounds import Cast, Gone, Play, Played, opened
 from tests.parties.promised import cast, check_noise, exact
+from threat_models.evidence.transcripts import read_session
 
 EVERYONE = (1, 2, 3, 4)
 
@@ -450,13 +452,14 @@ def moved(transcript: Path, state: Path, cast_: Cast) -> Path:
     return Path(shutil.copytree(transcript.parent, state / "session")) / transcript.name
 
 
-def test_round_alone_proves_its_sum_and_not_where_it_leads(over: tuple[Cast, Played], tmp_path: Path) -> None:
+def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: tuple[Cast, Played], tmp_path: Path) -> None:
     """A third round away from the folders of those before it is consistent, and says what could not be computed."""
-    cast_, played = over
+    cast_, played = finished
     for member in (0, 2):
         path = cast_.transcripts(member, played.stages)[2]
         whole = verify_transcript(path)
-        alone = verify_transcript(moved(path, tmp_path / str(member), cast_))
+        away = moved(path, tmp_path / str(member), cast_)
+        alone = verify_transcript(away)
         without = "round 3 of 3 stands without the transcript of round 2"
         assert whole["verdict"] == f"consistent, but {without}"
         said = "what its sum leads to needs the broadcasts of all rounds before"
@@ -464,11 +467,15 @@ def test_round_alone_proves_its_sum_and_not_where_it_leads(over: tuple[Cast, Pla
         assert alone["aggregate_sha256"] == whole["aggregate_sha256"]
         if member == 0:
             assert (whole["head_recomputed_here"], alone["head_recomputed_here"]) == ("the same bits", "no")
+        with pytest.raises(
+            BadInput, match="what round 3 sums follows from the rounds before it.*give their transcripts"
+        ):
+            read_session(away)
 
 
-def test_openings_are_found_among_the_given_transcripts(over: tuple[Cast, Played], tmp_path: Path) -> None:
+def test_openings_are_found_among_the_given_transcripts(finished: tuple[Cast, Played], tmp_path: Path) -> None:
     """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
-    cast_, played = over
+    cast_, played = finished
     away = [moved(path, tmp_path / path.parent.name, cast_) for path in cast_.transcripts(0, played.stages)]
     found = verified_together(away, NOTHING_BROUGHT)
     assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
