@@ -467,9 +467,7 @@ def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: tuple[Cast,
         assert alone["aggregate_sha256"] == whole["aggregate_sha256"]
         if member == 0:
             assert (whole["head_recomputed_here"], alone["head_recomputed_here"]) == ("the same bits", "no")
-        with pytest.raises(
-            BadInput, match="what round 3 sums follows from the rounds before it.*give their transcripts"
-        ):
+        with pytest.raises(BadInput, match="round 3 sums follows from the rounds before"):
             read_session(away)
 
 
