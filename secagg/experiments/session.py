@@ -160,7 +160,10 @@ class InMemorySession:
         self.server, self.inbox = following, dict(messages)
 
     def answer(self, *without: int) -> None:
-        """Every party that is there takes what the server shows it, where it waits for that."""
+        """Every party that is there takes what the server shows it, where it waits for that.
+
+        Clients come before second parties, which close what they collect as soon as it is their turn.
+        """
         shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
             state = self.states.get(index)
