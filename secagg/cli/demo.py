@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
 from secagg.cli.options import RefineOption
-from secagg.cli.processes import SECONDS, SERVER, Stage, run_processes
+from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_safetensors
@@ -135,12 +136,12 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices) -> Stage:
         shutil.rmtree(out)
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
-    seconds = SECONDS.get(protection_named(choices.protection).second_role, ())
+    seconds = protection_named(choices.protection).second_roles
     roster = _enrol(out, members, seconds)
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
-    stage = Stage(out, members, seconds, roster, plan, dataset.test or dataset.train)
+    stage = Stage(out, members, tuple(seconds), roster, plan, dataset.test or dataset.train)
     _hand_out(stage, dataset)
     return stage
 
@@ -150,12 +151,12 @@ def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.
     np.savez(file, images=images, labels=labels, classes=np.array(dataset.classes))
 
 
-def _enrol(out: Path, members: tuple[str, ...], seconds: tuple[str, ...]) -> Roster:
-    """What `pki init`, `pki request` and `pki issue` do, for everyone."""
+def _enrol(out: Path, members: tuple[str, ...], seconds: Mapping[str, str]) -> Roster:
+    """What `pki init`, `pki request` and `pki issue` do, for everyone; `seconds` are names and roles."""
     create_authority(out / "authority", "demo consortium")
     requests = [create_request(out / SERVER / "tls", SERVER, "server")]
     requests += [create_request(out / name / "tls", name, "client") for name in members]
-    requests += [create_request(out / name / "tls", name, name.rstrip("-12")) for name in seconds]
+    requests += [create_request(out / name / "tls", name, role) for name, role in seconds.items()]
     roster = issue(out / "authority", requests)
     for name in (SERVER, *members, *seconds):
         for file in (out / "authority" / "issued" / name).iterdir():

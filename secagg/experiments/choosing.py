@@ -10,12 +10,10 @@ import numpy as np
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.experiments.in_memory import Measured
-from secagg.experiments.sessions import run_session
-from secagg.experiments.simulation import SECONDS
+from secagg.experiments.session import Measured, run_session
 from secagg.parties import SessionSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.protection import PROTECTIONS, protection_named
+from secagg.protection import PROTECTIONS, Protection, protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 
@@ -75,7 +73,7 @@ def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choi
 
 def _choice(name: str, data: PublicData, roster: Roster, choices: PlanChoices) -> Choice:
     words = (TRUST[name], VISITS[name], LEAVING[name])
-    supposed = _with_seconds(roster, protection_named(name).second_role)
+    supposed = _with_seconds(roster, protection_named(name))
     try:
         setup = SessionSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
     except BadInput as error:
@@ -85,9 +83,10 @@ def _choice(name: str, data: PublicData, roster: Roster, choices: PlanChoices) -
     return Choice(name, *words, upload, _client_seconds(data, supposed, choices))
 
 
-def _with_seconds(roster: Roster, role: str) -> Roster:
-    """The roster with as many of the role as a simulation has, where it has fewer."""
-    lacking = SECONDS.get(role, 0) - len(roster.with_role(role))
+def _with_seconds(roster: Roster, protection: Protection) -> Roster:
+    """The roster with as many second parties as the protection needs, where it has fewer."""
+    role = protection.second_role
+    lacking = protection.fewest_seconds - len(roster.with_role(role))
     keys = [SigningKey.generate(OperatingSystem()) for _ in range(max(0, lacking))]
     added = [Member(f"supposed-{role}-{number}", role, key.public) for number, key in enumerate(keys, start=1)]
     return Roster.of(roster.consortium, (*roster.members, *added))

@@ -19,10 +19,10 @@ from secagg.parties import (
     LocalRecords,
     MemberSession,
     Prepared,
+    Rounds,
     SessionSetup,
     begin_transcript,
     contribution_of,
-    following_setup,
     note_plan,
 )
 from secagg.parties.private_state import keep_state, recall_state
@@ -58,23 +58,20 @@ class FederationClient:
 
         Nothing where this client has uploaded and has not waited. `others` are the connections to aggregators.
         """
-        following: SessionSetup | None = self.setup
+        rounds: Rounds[Outcome] = Rounds(self.setup)
         private = b""
-        done: list[tuple[SessionSetup, Outcome]] = []
-        while following is not None:
-            setup = following
-            if setup.openings:
-                self.progress(f"round {len(setup.openings) + 1} of {setup.rounds}")
+        for setup in rounds:
+            if setup.number > 1:
+                self.progress(f"round {setup.number} of {setup.rounds}")
             try:
                 outcome = await self._session(setup, private, server, others or {})
             except SessionAborted as error:
                 raise self._counted(setup, error) from None
             if outcome is None:
                 return []
-            done.append((setup, outcome))
             private = recall_state(session_folder(self.state, setup), setup.context.plan)
-            following = following_setup(setup, outcome)
-        return done
+            rounds.ended(outcome)
+        return rounds.done
 
     @property
     def release(self) -> Release:

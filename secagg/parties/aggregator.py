@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
+from secagg.parties.contribution import opening_noise_of
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, read_vector
-from secagg.plan import NoiseFrom
-from secagg.privacy import rounded_gaussian
 from secagg.protection import LocalParty
 from secagg.protection.seam import Transition
 from secagg.protection.sharing.agreeing import SetAgreed
@@ -146,11 +145,9 @@ class AggregatorWork:
 
     def _add_up(self, state: SetAgreed) -> Transition:
         """Add the shares of the agreed set, and this aggregator's own noise where the plan says so."""
-        summing = state.summing(self._context, self._me)
         digests = {manifest.client: manifest.digests[self._number - 1] for manifest in state.manifests}
-        for client in summing.waiting:
-            summing.add(client, read_vector(self._folder, self._setup.roster.name(client), client, digests[client]))
-        calibration, noise = self._setup.calibration, None
-        if calibration is not None and self._setup.plan.noise == NoiseFrom.AGGREGATOR:
-            noise = rounded_gaussian(calibration.segments, self._me.randomness)
-        return state.commit(self._context, self._me, summing.packed(noise))
+
+        def kept(client: int) -> bytes:
+            return read_vector(self._folder, self._setup.roster.name(client), client, digests[client])
+
+        return state.work(self._context, self._me, kept, opening_noise_of(self._setup, self._me.randomness))

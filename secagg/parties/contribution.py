@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from secagg.features import FeatureMap
 from secagg.parties.pipeline import Pipeline, Progress
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, Plan
-from secagg.privacy import discrete_gaussian
+from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.randomness import RandomSource
 from secagg.statistics import quantise
 
@@ -161,3 +162,11 @@ def contribution_of(
     made = setup.round.contribute(records.at(setup, randomness, member, state))
     vector = setup.layout.flatten(made.blocks)
     return Prepared(vector if noise is None else vector + noise, made.state)
+
+
+def opening_noise_of(setup: SessionSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
+    """What draws the noise of one party that opens the session's sum; None where the plan has it add none."""
+    calibration = setup.calibration
+    if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
+        return None
+    return partial(rounded_gaussian, calibration.segments, randomness)

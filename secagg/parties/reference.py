@@ -9,10 +9,10 @@ from dataclasses import replace
 from secagg.encoding import Integers, sum_digest
 from secagg.parties.contribution import LocalRecords, contribution_of
 from secagg.parties.result import SumResult, conclude
+from secagg.parties.rounds import Rounds
 from secagg.parties.setup import SessionSetup
 from secagg.plan import canonical_json
 from secagg.privacy import Unit
-from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 
 
@@ -35,18 +35,17 @@ def pooled_result(
         noise="",
         noises=(),
     )
-    stage = SessionSetup.of(exact, setup.roster)
-    is_pooled = all(kind.per is Unit.RECORD for kind in stage.sums)
+    first = SessionSetup.of(exact, setup.roster)
+    rounds: Rounds[SumResult] = Rounds(first)
+    is_pooled = all(kind.per is Unit.RECORD for kind in first.sums)
     sources = {0: LocalRecords.pooled(list(members.values()))} if is_pooled else dict(members)
     states = dict.fromkeys(sources, b"")
-    while True:
+    for stage in rounds:
         vector, states = _sum(stage, sources, states)
         if opened is not None and not setup.plan.has_noise and sum_digest(vector) == opened.aggregate_sha256:
             return opened
-        result = conclude(stage, stage.context.clients, vector)
-        if result.following is None:
-            return result
-        stage = stage.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
+        rounds.ended(conclude(stage, stage.context.clients, vector))
+    return rounds.last
 
 
 def _sum(

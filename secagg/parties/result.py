@@ -21,7 +21,7 @@ from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
-from secagg.protection.messages import Announcement, Outcome, RoundOpening
+from secagg.protection.messages import Announcement, Outcome
 from secagg.statistics import sanity_failures
 
 HEAD_FILE = "head.safetensors"
@@ -56,7 +56,7 @@ class SumResult:
         return sum_digest(self.vector)
 
     @property
-    def next_broadcast(self) -> bytes:
+    def broadcast(self) -> bytes:
         """What opens the next round; empty after the last."""
         return self.following.broadcast() if self.following is not None else b""
 
@@ -73,8 +73,13 @@ class SumResult:
 
 
 def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) -> SumResult:
-    """Take the step that follows from a sum. Raises BadInput when it gives none (a single class, say)."""
+    """Take the step that follows from a sum. Raises BadInput when it gives none (a single class, say).
+
+    There is no step where the session's round is not known.
+    """
     blocks = setup.layout.split(vector)
+    if setup.known_round is None:
+        return SumResult(members, vector, blocks, None, ())
     seed = digest("public randomness", setup.context.plan, sum_digest(vector))
     step = setup.round.finalize(Opened(blocks, setup.plan.grid, setup.opened_noise(len(members)), len(members), seed))
     return SumResult(members, vector, blocks, step.artifact, _doubts(setup, blocks), step.next_round)
@@ -122,9 +127,7 @@ def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcom
         write_synced(folder / HEAD_FILE, content)
         shown = content if plan.result == "members" else b""
     release = result.release if setup.shows_sum else b""
-    return Outcome(
-        result.members, result.aggregate_sha256, result.artifact_sha256, shown, result.next_broadcast, release
-    )
+    return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256, shown, result.broadcast, release)
 
 
 def _metadata(plan: Plan) -> dict[str, str]:
@@ -135,11 +138,16 @@ def _metadata(plan: Plan) -> dict[str, str]:
 def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
     """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
 
-    Where the plan has several rounds, the head and the next round are recomputed from the released sum.
+    Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
+    is known.
     """
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
         raise ProtocolViolation("server", "the plan says otherwise about how many rounds there are")
     own = _recomputed(setup, outcome) if outcome.release else None
+    if setup.known_round is None:  # what the sum leads to stays open
+        if outcome.head:
+            _told_artifact(setup, outcome)
+        return
     if own is not None and own.artifact is None:
         if outcome.head or outcome.head_sha256 != NO_ARTIFACT:
             raise ProtocolViolation("server", "announces a head after a sum that gives none")
@@ -162,13 +170,6 @@ def _recomputed(setup: SessionSetup, outcome: Outcome) -> SumResult:
         return conclude(setup, outcome.members, vector)
     except BadInput as error:
         raise ProtocolViolation("server", f"the released sum leads nowhere: {error.problem}") from None
-
-
-def following_setup(setup: SessionSetup, outcome: Outcome) -> SessionSetup | None:
-    """The session that follows an outcome; None after the last."""
-    if not outcome.broadcast:
-        return None
-    return setup.following(RoundOpening(outcome.aggregate_sha256, outcome.broadcast))
 
 
 def _told_artifact(setup: SessionSetup, outcome: Outcome) -> Artifact | None:

@@ -9,7 +9,7 @@ from methods.method import SumSpec, domains_of
 from methods.round import Noise, Round
 from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
-from secagg.errors import BadInput
+from secagg.errors import BadInput, ProtocolViolation
 from secagg.ledger import SpentCurve
 from secagg.parties.promise import Noisers, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
@@ -31,16 +31,17 @@ FINE_LEVELS = 1 << 16
 class SessionSetup:
     """One session's derived facts; equal for all parties because plan, roster and broadcasts are.
 
-    A plan of several rounds has one session for each: `round` is what this one sums, `openings` led to it. `claim` is
-    the promise of all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are
-    the bytes that a client uploads, beside its messages, for each kind of sum in order.
+    A plan of several rounds has one session for each: `round` is what this one sums, `opening` led to it (None to the
+    first). `known_round` is None where the broadcasts of the rounds between are not at hand. `claim` is the promise of
+    all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are the bytes that
+    a client uploads, beside its messages, for each kind of sum in order.
     """
 
     plan: Plan
     roster: Roster
     method: Method
-    round: Round
-    openings: tuple[RoundOpening, ...]
+    known_round: Round | None
+    opening: RoundOpening | None
     layout: Layout
     capacity: Capacity
     protection: Protection
@@ -87,9 +88,8 @@ class SessionSetup:
             if 8 * placed.length > MAX_RELEASE:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
         capacity, context = fits[0]
-        return cls(
-            plan, roster, method, method, (), layouts[0], capacity, protection, context, uploads, claim, calibrations[0]
-        )
+        first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
+        return cls(plan, roster, method, method, None, *first)
 
     def following(self, opening: RoundOpening) -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.
@@ -97,20 +97,27 @@ class SessionSetup:
         Who was told something else signs for another session, and no sum with the others comes about.
         Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it.
         """
-        round_ = self.round.decode_broadcast(opening.broadcast, self.plan.grid)
-        sums, kind = self.sums, self._kind(len(self.openings) + 1)
+        if (opening.number, opening.previous) != (self.number + 1, self.context.plan):
+            raise ProtocolViolation("server", f"opens round {opening.number} of another history")
+        return self.later(opening, self.round.decode_broadcast(opening.broadcast, self.plan.grid))
+
+    def later(self, opening: RoundOpening, round_: Round | None = None) -> SessionSetup:
+        """The session of any later round: without its `round` all follows from the plan and the opening alone.
+
+        Raises ProtocolViolation for a round that the plan does not have.
+        """
+        if opening.number > self.rounds:
+            raise ProtocolViolation("server", "announces a round that the plan does not have")
+        sums, kind = self.sums, self._kind(opening.number)
         calibration = self.claim.releases.parts[kind][0] if self.claim is not None else None
         layout = layout_of(sums[kind], calibration)
         capacity, context = _in_ring(self.context, self.plan, sums[kind], layout, calibration)
-        context = replace(
-            context,
-            plan=digest("round", context.plan, opening.aggregate_sha256, opening.broadcast),
-            session=digest("session of a round", context.session, opening.aggregate_sha256, opening.broadcast),
-        )
+        bound = opening.context
+        context = replace(context, plan=bound, session=digest("session of a round", self.plan.session, bound))
         return replace(
             self,
-            round=round_,
-            openings=(*self.openings, opening),
+            known_round=round_,
+            opening=opening,
             layout=layout,
             capacity=capacity,
             context=context,
@@ -118,9 +125,24 @@ class SessionSetup:
         )
 
     @property
+    def round(self) -> Round:
+        """What this session sums. Raises BadInput where that is not known."""
+        if self.known_round is None:
+            raise BadInput(
+                f"what round {self.number} sums follows from the rounds before it",
+                remedy="give their transcripts too, or leave each in its folder beside this one's",
+            )
+        return self.known_round
+
+    @property
+    def number(self) -> int:
+        """Which of the plan's rounds this is, from 1."""
+        return self.opening.number if self.opening is not None else 1
+
+    @property
     def is_last(self) -> bool:
         """Whether no round follows this one."""
-        return len(self.openings) + 1 == self.rounds
+        return self.number == self.rounds
 
     @property
     def shows_sum(self) -> bool:
@@ -146,16 +168,16 @@ class SessionSetup:
     @property
     def spec(self) -> SumSpec:
         """The kind of sum of this session."""
-        return self.sums[self._kind(len(self.openings))]
+        return self.sums[self._kind(self.number)]
 
-    def _kind(self, place: int) -> int:
-        """Of which kind the plan's sum at a place is, from 0."""
-        return [number for number, kind in enumerate(self.sums) for _ in range(kind.times)][place]
+    def _kind(self, number: int) -> int:
+        """Of which kind the plan's sum of a number, from 1, is, from 0."""
+        return [kind for kind, each in enumerate(self.sums) for _ in range(each.times)][number - 1]
 
     @property
     def join_seconds(self) -> int:
         """How long parties may take to come: at first in their own time; in later rounds too where they may leave."""
-        waits = not self.openings or self.protection.speaks_once
+        waits = self.number == 1 or self.protection.speaks_once
         return self.plan.join_seconds if waits else self.plan.step_seconds
 
     @property

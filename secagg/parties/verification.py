@@ -21,7 +21,7 @@ from secagg.parties.result import SumResult, check_outcome, open_sum
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
 from secagg.parties.testimony import PURGED, UNSIGNED_END, Doubt, MemberVerifier, require
-from secagg.parties.transcripts import setup_of
+from secagg.parties.transcripts import Openings, setup_of
 from secagg.parties.vouching import Trust
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
@@ -41,6 +41,7 @@ from secagg.wire import encode
 
 NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own")
 NOBODYS_PLAN = Doubt("made under a plan that nobody vouched for", "if this plan is the one that was agreed on")
+UNKNOWN = Doubt("what its sum leads to needs the broadcasts of all rounds before", "if its sum leads to what it says")
 NOTHING_BROUGHT = Trust()
 
 
@@ -67,7 +68,7 @@ class Verified:
     @property
     def number(self) -> int:
         """Which of the plan's rounds this is, from 1."""
-        return len(self.setup.openings) + 1
+        return self.setup.number
 
     @property
     def verdict(self) -> str:
@@ -108,16 +109,17 @@ class Verified:
 
 def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
     """What one transcript tells and proves, as plain values. Raises what `verified` raises."""
-    return linked(verified(path, trust), ()).findings
+    return linked(verified(path, trust, Openings((path,))), ()).findings
 
 
-def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
+def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     """The transcript, read, replayed, and held against what the verifier trusts; as if it were the first of its plan.
 
-    Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
+    `openings` may tell how the rounds before it were opened. Raises TranscriptInvalid naming the first record at fault,
+    BadInput when the file cannot be read.
     """
     records = read_transcript(path)
-    setup, following = setup_of(records)
+    setup, following = setup_of(records, openings.beside(path))
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(_place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
@@ -133,7 +135,7 @@ def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
             raise TranscriptInvalid(record.index, str(error)) from None
     told = verifier.conclusion(len(records))
     vouched_by = trust.vouches_for_plan(setup, path)
-    doubts = verifier.doubts
+    doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None else ()))
     if not vouched_by:
         doubts = (NOBODYS_PLAN if trust.vouches_for_keys(setup) else NOBODYS_KEYS, *doubts)
     return Verified(
@@ -153,7 +155,8 @@ def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
 
 def verified_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
     """Every transcript, held against the others of its plan, or why it is not valid (TranscriptInvalid, BadInput)."""
-    alone = [_attempt(path, partial(verified, path, trust)) for path in paths]
+    openings = Openings(paths)
+    alone = [_attempt(path, partial(verified, path, trust, openings)) for path in paths]
     consistent = [each for each in alone if isinstance(each, Verified)]
     return tuple(
         _attempt(each.path, partial(linked, each, consistent)) if isinstance(each, Verified) else each for each in alone
@@ -170,28 +173,42 @@ def _attempt(path: Path, verify: Callable[[], Verified]) -> Verified | SecaggErr
 
 
 def linked(one: Verified, given: Sequence[Verified]) -> Verified:
-    """`one`, held against the outcomes of the rounds before it among the `given` transcripts of the same plan.
+    """`one`, held against the outcomes of the rounds before it, as far back as the `given` transcripts of its plan go.
 
-    With a doubt where the one before it, of the same party or of the server, is not among them. Raises
-    TranscriptInvalid for another sum or broadcast than a transcript of an earlier round tells.
+    Each round names the one before it by a digest. With a doubt where the one before `one`, of the same party or of the
+    server, is not among them. Raises TranscriptInvalid for another sum or broadcast than a transcript of an earlier
+    round tells, or another round.
     """
-    openings, is_linked = one.setup.openings, not one.setup.openings
-    for other in given:
-        if other.outcome is None or other.number >= one.number or other.setup.plan.digest != one.setup.plan.digest:
-            continue
-        opening, outcome = openings[other.number - 1], other.outcome
-        place = _place_of_plan(one.records) + 1 + other.number
-        if opening.aggregate_sha256 != outcome.aggregate_sha256:
-            told = f"the sum {opening.aggregate_sha256.hex()}, {other.path} {outcome.aggregate_sha256.hex()}"
-            raise TranscriptInvalid(place, f"of round {other.number} it tells {told}")
-        if opening.broadcast != outcome.broadcast:
-            raise TranscriptInvalid(place, f"round {other.number} ended with another broadcast, says {other.path}")
-        is_linked |= other.number == one.number - 1 and other.author in (one.author, SERVER_INDEX)
+    later, is_linked = one, one.number == 1
+    while before := [each for each in given if each.outcome is not None and _precedes(each, later)]:
+        for each in before:
+            _check_link(one, later, each)
+        is_linked |= later is one and any(each.author in (one.author, SERVER_INDEX) for each in before)
+        later = before[0]
     if is_linked:
         return one
     words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
     alone = Doubt(words, "if the rounds before it ended as it says")
     return replace(one, doubts=(*one.doubts, alone))
+
+
+def _precedes(one: Verified, other: Verified) -> bool:
+    """Whether a transcript is of the round before another's, under the same plan."""
+    return one.number == other.number - 1 and one.setup.plan.digest == other.setup.plan.digest
+
+
+def _check_link(one: Verified, later: Verified, before: Verified) -> None:
+    """Raise TranscriptInvalid for `one` unless `later`, which it goes back to, was opened by the outcome `before`."""
+    opening, outcome, place = later.setup.opening, before.outcome, _place_of_plan(one.records) + 2
+    if opening is None or outcome is None:
+        return
+    if opening.aggregate_sha256 != outcome.aggregate_sha256:
+        told = f"the sum {opening.aggregate_sha256.hex()}, {before.path} {outcome.aggregate_sha256.hex()}"
+        raise TranscriptInvalid(place, f"of round {before.number} it tells {told}")
+    if opening.broadcast != outcome.broadcast:
+        raise TranscriptInvalid(place, f"round {before.number} ended with another broadcast, says {before.path}")
+    if opening.previous != before.setup.context.plan:
+        raise TranscriptInvalid(place, f"round {before.number} followed from other rounds, says {before.path}")
 
 
 def _place_of_plan(records: Sequence[Record]) -> int:
@@ -282,7 +299,7 @@ class _ServerVerifier:
     def _reason_to_abort(self) -> str | None:
         if self._protocol.sum_to_open is None:
             return self._protocol.failure
-        if self._lacks_vectors():
+        if self._lacks_vectors() or self._setup.known_round is None:
             return self._aborted
         try:
             self._open(self._protocol.sum_to_open)
@@ -369,12 +386,13 @@ class _ServerVerifier:
         if outcome is None:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
         agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
+        is_computed = not self._is_purged and self._setup.known_round is not None
         follows = "the published sum follows from all that was received"
         return {
             "session": "every step follows, but the sum was not computed again" if self._is_purged else follows,
             "members": [self._setup.roster.name(member) for member in outcome.members],
             "aggregate_sha256": outcome.aggregate_sha256.hex(),
             "head_sha256": outcome.head_sha256.hex(),
-            "head_recomputed_here": "no" if self._is_purged else agrees,
+            "head_recomputed_here": agrees if is_computed else "no",
             "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
         }

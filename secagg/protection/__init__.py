@@ -16,7 +16,7 @@ from secagg.protection.encryption.server import AwaitingHolder
 from secagg.protection.masking.binding import thresholds_of
 from secagg.protection.masking.client_opening import Endorsed, Opened, Uploaded
 from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
-from secagg.protection.masking.messages import Opening
+from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening
 from secagg.protection.masking.server import AwaitingKeys
 from secagg.protection.messages import UploadHeader
 from secagg.protection.seam import (
@@ -32,7 +32,7 @@ from secagg.protection.sharing import client as sharing_client
 from secagg.protection.sharing import context as sharing
 from secagg.protection.sharing.collecting import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.coordinating import GatheringKeys
-from secagg.protection.sharing.messages import ShareManifest, SumShare
+from secagg.protection.sharing.messages import ShareManifest, ShareReceipt, SumShare
 from secagg.roster import SERVER_INDEX
 
 __all__ = [
@@ -67,8 +67,10 @@ class Protection:
 
     `fewest` is the smallest number of clients whose sum can be opened (BadInput when the plan's clients, colluders
     and dropouts do not go together); `explain` says why, for people. `begin_server` is the server's first step.
-    `context` adds what the protection itself derives from the session's facts. Where members of the role `second_role`
-    take part, `second` is what they do. `deliveries` says which bytes of an upload go to whom.
+    `steps` are the messages that a client may vanish before, first to last; a receipt stands for the upload's other
+    parts, once the receiver of the first has given one. `context` adds what the protection itself derives from the
+    session's facts. Where members of the role `second_role` take part, at least `fewest_seconds`, `second` is what they
+    do. `deliveries` says which bytes of an upload go to whom.
     `proves` is what a server's transcript proves of the published sum, and on whose word the rest stands, for people.
     From the first message of the class `reveals` on somebody may know the sum, published or not; `revealed` says why.
     `hides_vectors`: nobody sees one client's vector alone, so that the shares of noise of all that are in a sum protect
@@ -82,8 +84,10 @@ class Protection:
     proves: str
     reveals: type
     revealed: str
+    steps: tuple[type, ...]
     context: Callable[[SessionContext], SessionContext] = lambda context: context
     second_role: str = ""
+    fewest_seconds: int = 0
     second: Script | None = None
     deliveries: Callable[[Any], tuple[Delivery, ...]] = lambda context: (
         Delivery(SERVER_INDEX, 0, context.upload_bytes),
@@ -91,6 +95,16 @@ class Protection:
     hides_vectors: bool = True
     speaks_once: bool = False
     encrypts: bool = False
+
+    @property
+    def second_roles(self) -> dict[str, str]:
+        """Name → role of as few second parties as there may be, for whoever makes them up."""
+        return {f"{self.second_role}-{place}": self.second_role for place in range(1, self.fewest_seconds + 1)}
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """The names of `steps`."""
+        return tuple(step.__name__ for step in self.steps)
 
 
 _OF_CLIENT = "what this client was told and what it gave, each frame signed; of the sum it has the server's word alone"
@@ -104,6 +118,7 @@ PROTECTIONS = {
         "the published sum is the sum of the accepted uploads",
         Opening,
         "the shares of the others were opened",
+        (KeyAdvertisement, Dealing, UploadHeader, Endorsement, Opening),
     ),
     "shared": Protection(
         sharing.fewest,
@@ -114,8 +129,10 @@ PROTECTIONS = {
         "it accepted stands on that aggregator's word",
         SumShare,
         "an aggregator had published its share of the sum",
+        (ShareManifest, ShareReceipt),
         sharing.SharedContext.of,
         "aggregator",
+        2,
         Script(
             begin_aggregator,
             AGGREGATOR_STATES,
@@ -135,8 +152,10 @@ PROTECTIONS = {
         "that it opened this sum rightly stands on the key holder's word",
         SumRequest,
         "the key holder was shown the sum",
+        (EncryptedUpload,),
         encryption.EncryptedContext.of,
         "key-holder",
+        1,
         Script(
             begin_holder,
             HOLDER_STATES,
@@ -154,6 +173,7 @@ PROTECTIONS = {
         "the published sum is the sum of the accepted uploads, each of which the server saw in clear",
         UploadHeader,
         "vectors were uploaded in clear",
+        (UploadHeader,),
         hides_vectors=False,
     ),
 }

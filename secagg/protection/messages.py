@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from secagg.crypto.labels import digest, number
 from secagg.wire import Items, Length, Range, message
 
 Index = Annotated[int, Range(1, 4096)]
@@ -53,10 +54,21 @@ class Outcome:
 @message("RoundOpening")
 @dataclass(frozen=True)
 class RoundOpening:
-    """What led from one round to the next."""
+    """What led to round `number` of a plan: the sum of the round before, and what the server told of this one.
 
+    `previous` is the context of the session before (the plan's digest before the second round, `context` before later
+    ones), and so binds all that led to it.
+    """
+
+    number: Annotated[int, Range(2, 65_536)]
+    previous: Digest
     aggregate_sha256: Digest
     broadcast: Annotated[bytes, Length(1, 63 << 20)]
+
+    @property
+    def context(self) -> bytes:
+        """The digest that stands for plan and history in the session that this opens (`SessionContext.plan`)."""
+        return digest("round", number(self.number), self.previous, self.aggregate_sha256, self.broadcast)
 
 
 @message("Acknowledgement")

@@ -8,7 +8,7 @@ threads; deadlines reach the server as a call of `close`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -127,6 +127,25 @@ class WorkingState(Protocol):
     """A step of a second party whose own work leads on from here, once the server has said what `opened_by` names."""
 
     opened_by: ClassVar[type | None]
+
+    def work(
+        self, context: Any, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
+    ) -> Transition:
+        """Do it. `kept` gives what is kept of a client's upload; `noise` draws this party's own, if it adds any."""
+        ...
+
+
+@runtime_checkable
+class CollectingState(WorkingState, Protocol):
+    """The step of a second party that takes uploads, until its work ends it."""
+
+    def accept(self, context: Any, me: LocalParty, announcement: Any, vector: bytes) -> CollectingState:
+        """Take one client's part; the same again changes nothing. Raises ProtocolViolation (the client)."""
+        ...
+
+    def receipt(self, context: Any, me: LocalParty, client: int) -> Any:
+        """The receipt for what was taken from a client; the same each time."""
+        ...
 
 
 @runtime_checkable

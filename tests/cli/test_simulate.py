@@ -123,7 +123,7 @@ def test_too_many_dropouts(
     secagg: Command, monkeypatch: pytest.MonkeyPatch, protection: str, clients: list[object]
 ) -> None:
     """More dropouts than a sum survives are a bad option, with what it does survive, before a session begins."""
-    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     said = secagg("simulate", "--quiet", "--json", "-", "--protection", protection, *clients, "--dropouts", 9)
     assert said.code == 2
     most = {("shared", 10): 8, ("shared", 5): 3}.get((protection, 10 if clients else 5), 4 if clients else 2)

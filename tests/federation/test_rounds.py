@@ -13,6 +13,7 @@ import pytest
 
 from methods.refinement import RefinementBroadcast
 from secagg.errors import (
+    BadInput,
     MalformedMessage,
     PlanRefused,
     ProtocolViolation,
@@ -22,10 +23,11 @@ from secagg.errors import (
 )
 from secagg.federation import FederationServer
 from secagg.head import parse_safetensors, to_safetensors
-from secagg.parties import SessionSetup, conclude
+from secagg.parties import SessionSetup, conclude, note_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.result import check_outcome
-from secagg.parties.verification import verify_transcript
+from secagg.parties.rounds import following_setup
+from secagg.parties.verification import NOTHING_BROUGHT, Verified, verified_together, verify_transcript
 from secagg.privacy import Unit
 from secagg.protection.messages import Outcome, RoundOpening
 from secagg.statistics import Normalisation
@@ -33,6 +35,7 @@ from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_f
 from secagg.wire import decode, encode
 from tests.federation.rounds import Cast, Gone, Play, Played, opened
 from tests.parties.promised import cast, check_noise, exact
+from threat_models.evidence.transcripts import read_session
 
 EVERYONE = (1, 2, 3, 4)
 
@@ -78,9 +81,9 @@ def test_sessions_follow_from_each_other(finished: tuple[Cast, Played]) -> None:
     cast_, played = finished
     for stage, after in zip(played.stages, played.stages[1:], strict=False):
         result = conclude(stage, EVERYONE, opened(cast_, stage))
-        opening = RoundOpening(result.aggregate_sha256, result.next_broadcast)
-        assert after.openings[-1] == opening
-        assert stage.following(opening).context == after.context
+        following = following_setup(stage, result)
+        assert following is not None
+        assert (following.opening, following.context) == (after.opening, after.context)
     assert len({stage.context.plan for stage in played.stages}) == 3
 
 
@@ -295,7 +298,7 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
             result.aggregate_sha256,
             result.artifact_sha256,
             head,
-            result.next_broadcast,
+            result.broadcast,
             vector.astype("<i8").tobytes(),
         )
 
@@ -380,42 +383,109 @@ def other_broadcast(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("member", [0, 2])
 @pytest.mark.parametrize(
-    ("change", "at"),
+    ("change", "is_found_there"),
     [
-        (changed_opening(aggregate_sha256=bytes(32)), 4),
-        (changed_opening(broadcast=b"\x00"), 3),
-        (other_broadcast, 4),
-        (lambda content: content[:-1], 3),
-        (lambda content: b"", 3),
+        (changed_opening(aggregate_sha256=bytes(32)), False),
+        (changed_opening(previous=bytes(32)), False),
+        (changed_opening(number=2), True),
+        (changed_opening(number=4), True),
+        (changed_opening(broadcast=b"\x00"), True),
+        (other_broadcast, False),
+        (lambda content: content[:-1], True),
+        (lambda content: b"", True),
     ],
-    ids=["other sum", "no broadcast", "other weights", "truncated", "empty"],
+    ids=["other sum", "other history", "earlier", "beyond the plan", "no broadcast", "other weights", "short", "empty"],
 )
 def test_changed_round_record_is_found(
-    over: tuple[Cast, Played], member: int, change: Callable[[bytes], bytes], at: int
+    over: tuple[Cast, Played], member: int, change: Callable[[bytes], bytes], is_found_there: bool
 ) -> None:
     """A changed round record is found there, or at the first frame, which is then of another session."""
     cast_, played = over
     path = cast_.transcripts(member, played.stages)[2]
-    rewritten(path, lambda kind, index, content: change(content) if (kind, index) == ("round", 3) else content)
+    kinds = [record.kind for record in read_transcript(path)]
+    place = kinds.index("round")
+    rewritten(path, lambda kind, _, content: change(content) if kind == "round" else content)
     with pytest.raises(TranscriptInvalid) as refusal:
         verify_transcript(path)
-    kinds = [record.kind for record in read_transcript(path)]
-    assert refusal.value.record == (
-        at if at == 3 else next(i for i, kind in enumerate(kinds) if kind in ("sent", "received"))
-    )
+    frame = next(index for index, kind in enumerate(kinds) if kind in ("sent", "received"))
+    assert refusal.value.record == (place if is_found_there else frame)
 
 
 @pytest.mark.parametrize("member", [0, 2])
-def test_missing_or_exchanged_round_record_is_found(over: tuple[Cast, Played], member: int) -> None:
-    """A transcript of the third session without one of its round records, or with them exchanged, does not verify."""
+def test_missing_or_other_round_record_is_found(over: tuple[Cast, Played], member: int) -> None:
+    """A transcript of the third session without its round record, or with more or other ones, does not verify."""
     cast_, played = over
+    second, third = (read_transcript(path) for path in cast_.transcripts(member, played.stages)[1:])
     path = cast_.transcripts(member, played.stages)[2]
-    records = read_transcript(path)
-    for order in ([0, 1, 3], [0, 1, 2], [0, 1, 3, 2], [0, 1]):
-        path.unlink(missing_ok=True)
+    place = next(record.index for record in third if record.kind == "round")
+    before, own, after = third[:place], third[place], third[place + 1 :]
+    other = second[place]
+    assert other.kind == "round"
+    for middle in ([], [other], [own, other], [other, own]):
+        path.unlink()
         journal = Journal(path)
-        for record in [*(records[index] for index in order), *records[4:]]:
+        for record in [*before, *middle, *after]:
             journal.append(record.kind, record.content)  # type: ignore[arg-type]
         journal.close()
         with pytest.raises(TranscriptInvalid):
             verify_transcript(path)
+
+
+def test_transcripts_of_later_rounds_do_not_grow(tmp_path: Path) -> None:
+    """What a round's transcript begins with is as long in the ninth round as in the third: one opening."""
+    played = asyncio.run(Play(Cast.of(tmp_path, refine=8)).run())
+    cast_ = Cast.of(tmp_path, refine=8)
+    assert len(played.stages) == 9
+    for member in (0, *EVERYONE):
+        sizes = []
+        for path in cast_.transcripts(member, played.stages):
+            records = read_transcript(path)
+            assert [record.kind for record in records].count("round") == (len(sizes) > 0)
+            sizes.append(path.stat().st_size)
+        assert max(sizes[2:-1]) - min(sizes[2:-1]) < 200, sizes
+
+
+def moved(transcript: Path, state: Path, cast_: Cast) -> Path:
+    """A session's folder, alone in another state folder in which the plan is noted as agreed on."""
+    state.mkdir(parents=True)
+    note_plan(state, cast_.setup.plan)
+    return Path(shutil.copytree(transcript.parent, state / "session")) / transcript.name
+
+
+def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: tuple[Cast, Played], tmp_path: Path) -> None:
+    """A third round away from the folders of those before it is consistent, and says what could not be computed."""
+    cast_, played = finished
+    for member in (0, 2):
+        path = cast_.transcripts(member, played.stages)[2]
+        whole = verify_transcript(path)
+        away = moved(path, tmp_path / str(member), cast_)
+        alone = verify_transcript(away)
+        without = "round 3 of 3 stands without the transcript of round 2"
+        assert whole["verdict"] == f"consistent, but {without}"
+        said = "what its sum leads to needs the broadcasts of all rounds before"
+        assert alone["verdict"] == f"consistent, but {said}; {without}"
+        assert alone["aggregate_sha256"] == whole["aggregate_sha256"]
+        if member == 0:
+            assert (whole["head_recomputed_here"], alone["head_recomputed_here"]) == ("the same bits", "no")
+        with pytest.raises(BadInput, match="round 3 sums follows from the rounds before"):
+            read_session(away)
+
+
+def test_openings_are_found_among_the_given_transcripts(finished: tuple[Cast, Played], tmp_path: Path) -> None:
+    """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
+    cast_, played = finished
+    away = [moved(path, tmp_path / path.parent.name, cast_) for path in cast_.transcripts(0, played.stages)]
+    found = verified_together(away, NOTHING_BROUGHT)
+    assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
+    for missing in (0, 1):
+        *_, last = verified_together([path for path in away if path != away[missing]], NOTHING_BROUGHT)
+        assert isinstance(last, Verified)
+        assert ("stands without" in last.verdict) == ("needs the broadcasts" in last.verdict) == (missing == 1)
+
+
+def test_false_opening_beside_a_transcript_is_not_taken(over: tuple[Cast, Played]) -> None:
+    """Where the folder of the second round holds another opening, the third does without: nothing false is used."""
+    cast_, played = over
+    _, second, third = cast_.transcripts(0, played.stages)
+    rewritten(second, lambda kind, _, content: other_broadcast(content) if kind == "round" else content)
+    assert "needs the broadcasts of all rounds before" in verify_transcript(third)["verdict"]

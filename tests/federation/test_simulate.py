@@ -143,7 +143,7 @@ def test_rounds_run_to_the_end() -> None:
     """A refined plan has all its sums, the last of them a gradient, and one promise for all."""
     run = simulated(**{**PROMISE, "epsilon": 8.0}, refine=3, **HELD_OUT)
     setup = run.federated.setup
-    assert (len(setup.openings), setup.is_last) == (3, True)
+    assert (setup.number, setup.is_last) == (4, True)
     assert list(run.federated.result.blocks) == ["gradient"]
     assert "over all 4 sums together" in run.promise
 

@@ -294,7 +294,7 @@ def test_no_plan_and_no_session_with_a_broken_method(
     monkeypatch.setitem(METHODS, Faulty.name, Faulty)  # type: ignore[arg-type]
     assert secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise).federated is not None
     monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "class_sums": 3 * b["class_sums"]})
-    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     with pytest.raises(BadInput, match="method faulty breaks its declaration: one record adds"):
         secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise)
 

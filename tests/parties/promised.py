@@ -23,7 +23,7 @@ from secagg.data import Origin, Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
-from secagg.experiments.in_memory import InMemorySession
+from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, contribution_of, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan
@@ -45,12 +45,10 @@ WIDE = 128
 
 def cast(clients: int = 5, protection: str = "masked") -> tuple[Roster, tuple[SigningKey, ...]]:
     """A roster and its members' keys, the same in every test; index 0 is the server's, two aggregators are last."""
-    role = protection_named(protection).second_role
-    seconds = {"": 0, "aggregator": 2, "key-holder": 1}[role]
-    keys = tuple(identity(member) for member in range(clients + 1 + seconds))
-    members = [Member("server", "server", keys[0].public)]
-    members += [Member(f"client-{number}", "client", keys[number].public) for number in range(1, clients + 1)]
-    members += [Member(f"{role}-{place}", role, keys[clients + place].public) for place in range(1, seconds + 1)]
+    roles = {"server": "server"} | {f"client-{number}": "client" for number in range(1, clients + 1)}
+    roles |= protection_named(protection).second_roles
+    keys = tuple(identity(member) for member in range(len(roles)))
+    members = [Member(*each, key.public) for each, key in zip(roles.items(), keys, strict=True)]
     return Roster.of("promised", members), keys
 
 
@@ -287,12 +285,8 @@ def check_small_sum_is_refused(setup: SessionSetup, leaving: Mapping[int, str]) 
         member: contribution_of(setup, some_records(setup), OperatingSystem()).vector
         for member in setup.context.clients
     }
-    own = {member: keys[member] for member in vectors}
-    session = InMemorySession(
-        setup.context, setup.protection, own, vectors.__getitem__, OperatingSystem(), dict(leaving)
-    )
     try:
-        members = session.run().members
+        members = run_session(setup, dict(enumerate(keys)), vectors.__getitem__, leaving).members
     except SessionAborted:
         return
     raise AssertionError(f"the sum of {len(members)} was opened")

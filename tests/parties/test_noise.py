@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from secagg.errors import BadRecord
-from secagg.experiments.in_memory import InMemorySession
+from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, conclude, contribution_of
+from secagg.parties.rounds import following_setup
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit, discrete_gaussian
-from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Normalisation
 from secagg.unsafe_for_tests import SeededRandomness
@@ -75,7 +75,7 @@ def test_noise_of_a_round_has_the_planned_variance():
     setup = promised(dimension=WIDE, classes=40, refine=1, epsilon=4.0)
     records = some_records(setup, 400)
     result = conclude(setup, setup.context.clients, exact(setup, records))
-    following = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
+    following = following_setup(setup, result)
     assert [block.name for block in following.layout.blocks] == ["gradient"]
     check_noise(following, noise_of(following, FRESH), 5)
 
@@ -85,11 +85,8 @@ def test_noise_survives_protection_and_opening():
     setup = promised(dimension=WIDE, epsilon=8.0)
     records = {member: some_records(setup, 10, seed=member) for member in setup.context.clients}
     vectors = {member: contribution_of(setup, own, OperatingSystem()).vector for member, own in records.items()}
-    keys = {member: cast()[1][member] for member in records}
-    session = InMemorySession(
-        setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem(), {2: "UploadHeader"}
-    )
-    opened = session.run()
+    keys = dict(enumerate(cast()[1]))
+    opened = run_session(setup, keys, vectors.__getitem__, {2: "UploadHeader"})
     assert opened.members == (1, 3, 4, 5)
     check_noise(setup, opened.total - sum(exact(setup, records[member]) for member in opened.members), 4)
 

@@ -23,7 +23,6 @@ from secagg.statistics import Normalisation
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue
 
-SECONDS = {"": (), "aggregator": ("aggregator-1", "aggregator-2"), "key-holder": ("key-holder",)}
 DATA = PublicData("features", (6,), ("a", "b", "c"), None, None)
 NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "normalisation": None}
 """Choices of a plan that promises something."""
@@ -44,9 +43,8 @@ class Consortium:
     @classmethod
     def enrol(cls, folder: Path, protection: str, *, clients: int = 4, **choices: Any) -> Consortium:
         """Certificates, roster and plan; the policy accepts exactly this plan. One client may vanish, one collude."""
-        seconds = SECONDS[protection_named(protection).second_role]
         roles = {"server": "server", **{f"client-{number}": "client" for number in range(1, clients + 1)}}
-        roles |= {name: name.rstrip("-12") for name in seconds}
+        roles |= protection_named(protection).second_roles
         create_authority(folder / "authority", "probes")
         roster = issue(folder / "authority", [create_request(folder / n / "tls", n, role) for n, role in roles.items()])
         for name in roles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,17 +16,14 @@ from secagg.data.records import BAD
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
-from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Cast
+from secagg.experiments.simulation import Cast, play_rounds, prepare
 from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
-from secagg.parties import LocalRecords, SessionSetup, SumResult, conclude, contribution_of
+from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.plan import Plan
 from secagg.privacy import Adjacency
-from secagg.protection.messages import RoundOpening
-from secagg.randomness import OperatingSystem
 from threat_models.attacks.likelihood import total as summed
 from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, counted, noise_of, placed
 from threat_models.evidence.splits import ciphertexts_of
@@ -63,6 +60,7 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
 
     Those before it are its `earlier` sums where they hold class sums; a census and what comes after are not attacked.
+    Who drops out is in none of the sums, whose noise is then the least that the plan allows.
     Raises BadInput for a method that sums no counts.
     """
     method = cast.setup.plan.method
@@ -71,39 +69,23 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     if not found:
         raise BadInput(f"the method {method} sums no counts", remedy="audit a method that does")
     earlier: list[Session] = []
-    for place, (setup, result, vectors, sent) in enumerate(_rounds(cast)):
+    absent = dict.fromkeys(cast.leaves, cast.setup.protection.leaving[0])
+    for place, played in enumerate(play_rounds(cast, absent, prepare)):
         if place in found:
-            session = _session(setup, result.members, result.vector, vectors, sent, _head(result))
+            result, sent = played.result, played.measured.client_bytes
+            session = _session(played.setup, result.members, result.vector, played.vectors, sent, _head(result))
             if place == found[-1]:
-                return setup, replace(session, earlier=tuple(earlier))
+                return played.setup, replace(session, earlier=tuple(earlier))
             earlier.append(session)
     raise BadInput(f"the method {method} ended before sum {found[-1] + 1}")
-
-
-def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Integers], dict[int, int]]]:
-    """Every session of the plan: what it was, what came of it, each client's vector, and the bytes that it sent.
-
-    Who drops out is in none of the sums, whose noise is then the least that the plan allows.
-    """
-    setup = cast.setup
-    leaves = dict.fromkeys(cast.leaves, LEAVING[setup.plan.protection][0])
-    while True:
-        source = OperatingSystem()
-        vectors = {member: contribution_of(setup, own, source).vector for member, own in cast.members.items()}
-        opened = run_session(setup, cast.keys, vectors.__getitem__, leaves)
-        result = conclude(setup, opened.members, opened.total)
-        yield setup, result, vectors, dict(opened.measured.client_bytes)
-        if result.following is None:
-            return
-        setup = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
 
 
 def _session(
     setup: SessionSetup,
     members: tuple[int, ...],
     total: Integers,
-    vectors: dict[int, Integers],
-    sent: dict[int, int],
+    vectors: Mapping[int, Integers],
+    sent: Mapping[int, int],
     head: LinearHead | None = None,
 ) -> Session:
     names = setup.context.names
@@ -126,7 +108,7 @@ def _session(
         round=setup.round,
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
-        number=len(setup.openings) + 1,
+        number=setup.number,
         ciphertexts=ciphertexts_of(setup),
     )
 
@@ -142,7 +124,7 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
     *members, _ = sorted(set(cast.members) - set(cast.leaves))
-    vectors = {member: contribution_of(setup, cast.members[member], OperatingSystem()).vector for member in members}
+    vectors = {member: prepare(setup, cast.members[member], member, b"").vector for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
 

@@ -77,7 +77,7 @@ def _session(proved: Verified) -> Session:
         round=setup.round,
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
-        number=len(setup.openings) + 1,
+        number=setup.number,
         ciphertexts=ciphertexts_of(setup),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),

@@ -8,10 +8,12 @@ because each signs the commitments that it has seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
+from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.messages import Digest
 from secagg.protection.seam import LocalParty, SessionContext, Transition
@@ -96,6 +98,19 @@ class SetAgreed:
     def summing(self, context: SharedContext, me: LocalParty) -> ShareSum:
         """Where this aggregator's shares of the agreed set are added, one at a time."""
         return ShareSum(context, context.number_of(me.member), self.secret, self.manifests)
+
+    def work(
+        self,
+        context: SharedContext,
+        me: LocalParty,
+        kept: Callable[[int], bytes],
+        noise: Callable[[], Integers] | None,
+    ) -> Transition:
+        """Add the kept shares of the agreed set and this aggregator's own noise, and commit to the sum share."""
+        total = self.summing(context, me)
+        for client in total.waiting:
+            total.add(client, kept(client))
+        return self.commit(context, me, total.packed(noise() if noise is not None else None))
 
     def commit(self, context: SharedContext, me: LocalParty, packed: bytes) -> Transition:
         """Fix the sum share that `ShareSum.packed` gave, once and for ever, and forget the session key.

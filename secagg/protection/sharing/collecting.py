@@ -6,11 +6,13 @@ Collecting → SetCommitted → SetRevealed → SetAgreed → SumCommitted → S
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sealing import SealBroken
+from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
@@ -73,6 +75,16 @@ class Collecting:
         if known is None:
             raise ProtocolViolation(_client(context, client), "has uploaded nothing")
         return bind.sign_receipt(context, me.identity, context.number_of(me.member), known)
+
+    def work(
+        self,
+        context: SharedContext,
+        me: LocalParty,
+        kept: Callable[[int], bytes],
+        noise: Callable[[], Integers] | None,
+    ) -> Transition:
+        """Nobody else is waited for."""
+        return self.close(context, me)
 
     def close(self, context: SharedContext, me: LocalParty) -> Transition:
         """Fix the accepted set, once and for ever. Raises SessionAborted below the minimum cohort."""

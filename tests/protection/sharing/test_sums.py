@@ -69,9 +69,9 @@ def test_noise_must_fit() -> None:
     """Noise outside the ring or of another length is refused, and the agreed set waits on."""
     session = Shared(shared_context(2, 3, bits=16)).until("commit sum")
     with pytest.raises(CapacityExceeded):
-        session.add_up(1, np.full(6, 2**15, dtype=np.int64))
+        session.worked(1, np.full(6, 2**15, dtype=np.int64))
     with pytest.raises(BadInput, match="sums 6"):
-        session.add_up(1, np.zeros(7, dtype=np.int64))
+        session.worked(1, np.zeros(7, dtype=np.int64))
     assert session.commit_sums().reveal_sums().open() == session.expected((1, 2, 3))
 
 
