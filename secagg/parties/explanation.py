@@ -5,6 +5,7 @@ from __future__ import annotations
 from scipy.special import ndtr
 
 from methods.gate import Gated
+from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom
 from secagg.privacy import Unit
@@ -50,13 +51,17 @@ def _uploads(setup: SessionSetup) -> str:
 
 
 def _sums(setup: SessionSetup) -> str:
-    """Every sum, in order."""
-    return ", then ".join(
-        (f"{kind.times} times " if kind.times > 1 else "")
-        + ", ".join(f"{block.name} {'×'.join(map(str, block.shape))} ({block.kind})" for block in kind.blocks)
-        + f": {sum(block.size for block in kind.blocks)} integers"
-        for kind in setup.sums
-    )
+    """Every sum, in order, its blocks called by their kinds."""
+    said, is_again = [], False
+    for spec in setup.sums:
+        names = (str(block.kind) if block.kind is not Kind.OTHER else block.name for block in spec.blocks)
+        shapes = ("×".join(map(str, block.shape)) for block in spec.blocks)
+        blocks = ", ".join(" ".join(pair) for pair in zip(names, shapes, strict=True))
+        times = f"{spec.times} times " if spec.times > 1 else ""
+        again = ", over the same records" if is_again or spec.times > 1 else ""
+        said.append(f"{times}{blocks}: {sum(block.size for block in spec.blocks)} integers{again}")
+        is_again |= spec.is_about_records
+    return ", then ".join(said)
 
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ class SessionSetup:
             raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
         if not plan.grid.is_normalised and method.needs_unit_length:
             raise BadInput(
-                f"{plan.method} with {plan.parameters} takes records of one length",
+                f"{plan.method} with these parameters takes records of one length",
                 remedy="choose centred-unit or unit",
             )
         protection = protection_named(plan.protection)

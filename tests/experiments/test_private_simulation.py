@@ -318,7 +318,7 @@ def test_prototypes_take_no_parameters(settings):
         ({"adjacency": "swap"}, "no such adjacency"),
         ({"normalise": "none"}, "needs normalised records"),
         ({"normalise": "magic"}, "no such normalise"),
-        ({"epsilon": math.inf, "refine": 1, "normalise": "none"}, "refinement takes records of one length"),
+        ({"epsilon": math.inf, "refine": 1, "normalise": "none"}, "takes records of one length"),
         ({"radius": 2.0}, "normalised records all have length 1"),
         ({"centre": 0.3, "normalise": "centred-unit"}, "their own mean as centre"),
         ({"levels": 1}, "at least 3"),

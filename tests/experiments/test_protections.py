@@ -67,7 +67,7 @@ def test_every_protection_opens_the_same_sum(
         found = digits(protection, **given).federated.result
         assert found.members == control.members
         assert found.aggregate_sha256 == control.aggregate_sha256
-        assert found.head_sha256 == control.head_sha256
+        assert found.artifact_sha256 == control.artifact_sha256
 
 
 def test_who_reaches_one_aggregator_is_left_out() -> None:

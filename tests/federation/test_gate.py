@@ -109,7 +109,7 @@ def test_reference_needs_no_gate(finished: tuple[Cast, Played]) -> None:
     pooled = pooled_result(cast_.setup, cast_.records)
     ungated = pooled_result(promised(4, refine=1, **EXACT), cast_.records)
     assert pooled.require_artifact().present.all()
-    assert pooled.head_sha256 == ungated.head_sha256
+    assert pooled.artifact_sha256 == ungated.artifact_sha256
 
 
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
@@ -300,8 +300,8 @@ def test_explanation_states_the_gate() -> None:
     """One row says who is left out and why; under noise also how surely, from the census's σ."""
     rows = dict(explain(promised(4, class_gate=1, dropouts=1, refine=2, **EXACT)))
     assert rows["what is summed"] == (
-        "census 3: 3 integers, then counts 3, class_sums 3×4, second_moment 10: 25 integers, then "
-        "2 rounds of refinement over the same records"
+        "census 3: 3 integers, then counts 3, class sums 3×4, second moment 10: 25 integers, then "
+        "2 times update 3×5: 15 integers, over the same records"
     )
     assert "fewer than 3 clients" in rows["class gate"]
     counted = "1 honest, 1 that may vanish, 1 that may collude"

@@ -340,7 +340,7 @@ POLICY = [
         probe("second session"),
     ),
     Fault("policy", "earlier uploads not looked up", always(Ledger, "has_uploaded", False), probe("replayed session")),
-    Fault("policy", "class gate skipped", always(GatedRound, "check", None), probe("false gate")),
+    Fault("policy", "class gate skipped", always(GatedRound, "require_equal", None), probe("false gate")),
     Fault("policy", "broadcast not recomputed", always(RefinementRound, "require_equal", None), probe("false weights")),
 ]
 FAULTS = (*(replace(each, transcript=NOISY_TRANSCRIPTS) for each in PRIVACY), *MASKING, *TRANSPORT, *POLICY)
