@@ -23,7 +23,7 @@ from secagg.parties import LocalRecords, Pipeline
 from secagg.parties.memory import write_synced
 from secagg.plan import Plan
 from threat_models.estimation import Canaries, draw_canaries
-from threat_models.estimation.planted import fair_coins
+from threat_models.estimation.canaries import fair_coins
 from threat_models.evidence.simulation import main_session, records_of
 from threat_models.session import Records, Session
 

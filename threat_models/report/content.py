@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from secagg.errors import BadInput
 from threat_models.adversary import Adversary
-from threat_models.comparisons import Comparisons
 from threat_models.findings import Curve, Finding, Verdict
+from threat_models.multiplicity import Comparisons
 from threat_models.session import Provenance
 
 CONTROL = "no_protection"

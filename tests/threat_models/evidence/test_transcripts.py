@@ -16,8 +16,8 @@ from tests.parties.federation import Federation
 from tests.parties.forging import position, rewrite
 from tests.parties.stage import make_stage
 from threat_models.adversary import adversary_named
-from threat_models.attacks.cells import SMALL_CELLS
-from threat_models.attacks.lira import Recipe
+from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
+from threat_models.attacks.membership.lira import Recipe
 from threat_models.audit import examine
 from threat_models.evidence import known_of, of_plans, read_session
 from threat_models.findings import Verdict
