@@ -169,7 +169,7 @@ class Records:
         )
 
 
-def joined(*parts: Records) -> Records:
+def join_records(*parts: Records) -> Records:
     """Records of several sources, one after the other; images, domains and cells where all have them."""
     optional = []
     for name in ("images", "domains", "in_cells"):

@@ -23,7 +23,7 @@ from threat_models.attacks.membership.metrics import Scores
 from threat_models.attacks.reconstruction.granularity import CLASS, RAW
 from threat_models.attacks.reconstruction.inversion import choose_inverter, score
 from threat_models.estimation.intervals import bootstrap, clopper_pearson
-from threat_models.evidence.simulation import joined
+from threat_models.evidence.simulation import join_records
 from threat_models.report.png import png
 from threat_models.session import Knowledge, Records
 
@@ -195,7 +195,7 @@ def candidates(fed):
     members, strangers = fed.members.take(fed.pictured[0]), fed.strangers.take(fed.pictured[1])
     owners = ("somebody",) * len(members) + ("",) * len(strangers)
     rows = np.sort(np.concatenate([np.flatnonzero(members.labels == label)[:INVERTED] for label in range(CLASSES)]))
-    return Knowledge(joined(members, strangers), owners, fed.public), rows
+    return Knowledge(join_records(members, strangers), owners, fed.public), rows
 
 
 def attacked(fed, kinds, network):

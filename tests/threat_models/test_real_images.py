@@ -16,7 +16,7 @@ from tests.threat_models.attacks.sums import noisy_sum_of, plan_of, records_of, 
 from tests.threat_models.backbones import ResNet18, SqueezeNet
 from threat_models.attacks.reconstruction.image_prior import deep_image_prior
 from threat_models.attacks.reconstruction.inversion import choose_inverter, examine, score
-from threat_models.evidence.simulation import joined
+from threat_models.evidence.simulation import join_records
 from threat_models.findings import Verdict
 from threat_models.report.png import png
 from threat_models.session import Knowledge
@@ -101,7 +101,7 @@ def test_deep_image_prior_by_level(data_folder, tmp_path, split):
     owners = tuple(owner for owner in everyone.owners if owner != "client-1")
     knowledge = replace(everyone, candidates=everyone.candidates.take(known), owners=owners)
     invert = remembering(choose_inverter(knowledge, plan, method="deep image prior"))
-    noise = noisy_sum_of(joined(*parts), plan, 1.0)
+    noise = noisy_sum_of(join_records(*parts), plan, 1.0)
     masked = replace(plan, protection="masked")
     sessions = {
         "clear": session_of(plan, parts),

@@ -161,15 +161,15 @@ def detectable(mu: float, planned: float, guesses: int, level: float = 0.05) -> 
     """
     most = stats.binom.isf(level / 2, guesses, ndtr(planned / 2))  # one right guess more is reported
 
-    def found(fraction: float) -> bool:
+    def is_found(fraction: float) -> bool:
         return bool(stats.binom.sf(most, guesses, ndtr(mu / (1 - fraction) / 2)) >= POWER)
 
     low, high = 0.0, 1 - 1e-6
-    if not found(high):
+    if not is_found(high):
         return None
     while high - low > 1e-4:
         middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) else (middle, high)
+        low, high = (low, middle) if is_found(middle) else (middle, high)
     return high
 
 

@@ -173,13 +173,13 @@ def _worst_records(
     else:
         first, candidates = first[:spread], [(record[:spread], label) for record, label in candidates]
 
-    def apart(other: Labelled) -> float:
+    def distance(other: Labelled) -> float:
         moved = _moves_of_records((first, 0), other, sensitivity)
         return math.fsum(
             (shift * noises[name].multiplier / _sigma(noises[name], place)) ** 2 for name, place, shift in moved
         )
 
-    return (first, 0), max(candidates, key=apart)
+    return (first, 0), max(candidates, key=distance)
 
 
 def _record(levels: int, spread: int, along: float, across: float) -> tuple[int, ...]:

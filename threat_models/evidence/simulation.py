@@ -30,7 +30,7 @@ from secagg.randomness import OperatingSystem
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.evidence.blocks import COUNTS, assign_cells, blocks_of, cell_names, keep_counted, noise_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Session, joined
+from threat_models.session import Blocks, Knowledge, Message, Records, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -172,7 +172,7 @@ def _knowledge(
         for rows in (outside, public)
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
-    return Knowledge(joined(members, strangers), owners, chosen, backbone, total, held, others)
+    return Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
 
 
 def _others(cast: Cast, session: Session, members: Records) -> Blocks:

@@ -26,7 +26,7 @@ from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, k
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, joined
+from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, join_records
 
 EVERYONE = "everyone"
 SHARED = 0.1
@@ -130,7 +130,7 @@ def known_of(session: Session, known: str | None, public: str | None, records: i
         problem = f"{both} of the {len(inside)} records of {known} are in {public} too"
         raise BadInput(problem, remedy="public records are those of others, who took no part")
     half = len(others) // 2
-    candidates = joined(inside, others.take(slice(half)))
+    candidates = join_records(inside, others.take(slice(half)))
     owners = (*[SOMEBODY] * len(inside), *[""] * half)
     rest = others.take(slice(half, None)) if public else None
     return Knowledge(candidates, owners, rest, records=records, doubts=find_doubts(session, inside, others))

@@ -246,18 +246,18 @@ class AuditReport:
         controls = [one for one in self.examinations if one.adversary.name == CONTROL]
         said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
         if judged or not controls:
-            who = _counted(len(judged), "adversary", "adversaries")
-            said.append(f"{_tried(judged)} by {who}: {_fates(judged)}.")
+            who = _count_in_words(len(judged), "adversary", "adversaries")
+            said.append(f"{_count_attacks(judged)} by {who}: {_count_verdicts(judged)}.")
         if controls:
-            said.append(f"Without protection, for comparison, {_tried(controls)}: {_fates(controls)}.")
+            said.append(f"Without protection, for comparison, {_count_attacks(controls)}: {_count_verdicts(controls)}.")
         return " ".join(said)
 
 
-def _tried(examinations: Sequence[Examination]) -> str:
-    return _counted(sum(len(one.findings) for one in examinations), "attack")
+def _count_attacks(examinations: Sequence[Examination]) -> str:
+    return _count_in_words(sum(len(one.findings) for one in examinations), "attack")
 
 
-def _fates(examinations: Sequence[Examination]) -> str:
+def _count_verdicts(examinations: Sequence[Examination]) -> str:
     found = [finding.verdict for one in examinations for finding in one.findings]
     parts = [
         f"{found.count(verdict)} {one if found.count(verdict) == 1 else many}"
@@ -267,5 +267,5 @@ def _fates(examinations: Sequence[Examination]) -> str:
     return ", ".join(parts) or "none was run"
 
 
-def _counted(number: int, one: str, many: str = "") -> str:
+def _count_in_words(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"

@@ -149,11 +149,11 @@ def _allowed_by(report: AuditReport) -> Callable[[Finding], bool]:
     lines = report.gate.lines if report.gate else ()
     stopped = {(line.attack, line.adversary) for line in lines if line.outcome is not Outcome.PASS}
 
-    def allowed(finding: Finding) -> bool:
+    def is_allowed(finding: Finding) -> bool:
         is_stopped = (finding.attack, finding.adversary) in stopped
         return finding.verdict is Verdict.SUCCEEDS and bool(lines) and not is_stopped
 
-    return allowed
+    return is_allowed
 
 
 def _in_order(report: AuditReport, findings: Iterable[Finding]) -> list[str]:

@@ -30,9 +30,9 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{one_run.sentence} {one_run.power}"
     for line in gate.lines if gate else ():
         if line.outcome is not Outcome.PASS:
-            yield f"{line.outcome.upper()} {_what(line)}: {line.sentence}"
+            yield f"{line.outcome.upper()} {_name_line(line)}: {line.sentence}"
         elif line.waiver:
-            yield f"WAIVED {_what(line)}: {line.sentence} {line.waiver}"
+            yield f"WAIVED {_name_line(line)}: {line.sentence} {line.waiver}"
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
         yield f"{each.role} {each.name}: {each.records} records{digest}"
@@ -56,5 +56,5 @@ def verdict_of(finding: Finding) -> str:
     return "inconclusive" if finding.verdict is Verdict.INCONCLUSIVE else f"attack {finding.verdict}"
 
 
-def _what(line: GateLine) -> str:
+def _name_line(line: GateLine) -> str:
     return f"{line.attack} by {line.adversary}" if line.adversary else line.attack

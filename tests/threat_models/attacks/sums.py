@@ -85,10 +85,10 @@ def seen_by(adversary, session):
 
 def knowledge_of(parts, strangers, public=None, backbone=None):
     """All clients' records as candidates, and as many strangers; who has how many of each class."""
-    from threat_models.evidence.simulation import joined
+    from threat_models.evidence.simulation import join_records
 
     owners = [f"client-{index}" for index, part in enumerate(parts) for _ in range(len(part))]
-    candidates = joined(*parts, strangers)
+    candidates = join_records(*parts, strangers)
     classes = int(candidates.labels.max()) + 1
     held = {f"client-{index}": np.bincount(part.labels, minlength=classes) for index, part in enumerate(parts)}
     return Knowledge(candidates, (*owners, *[""] * len(strangers)), public, backbone, held=held)

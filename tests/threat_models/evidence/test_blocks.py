@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from threat_models.attacks.targets_in import targets_in
 
 from methods.slots import slot_of
 from secagg.data import open_dataset
@@ -15,6 +14,7 @@ from secagg.statistics import Normalisation
 from tests.federation.rounds import Cast, Play
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
+from threat_models.attacks.targets import targets_in
 from threat_models.evidence import known_of, plant, read_session, rehearse
 from threat_models.evidence.blocks import assign_cells
 from threat_models.session import Records

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
-from threat_models.evidence.find_doubts import LEVEL, find_doubts
+from threat_models.evidence.doubts import LEVEL, find_doubts
 
 from secagg.data import load_schema, open_dataset
 from secagg.privacy import OpenedNoise
 from secagg.statistics import Normalisation
 from tests.threat_models.attacks.sums import plan_of, records_of, session_of
 from threat_models.attacks.gaussian_likelihood import draw_noise
-from threat_models.session import joined
+from threat_models.session import join_records
 
 HEART = Path("../shared/data/tabular/heart")
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -175,7 +175,7 @@ def test_hospital_that_took_no_part_is_found_out(normalisation, absent):
 def test_hospitals_records_shuffled_into_two_files_are_found_out(normalisation):
     """All 920 records are in the sum: half of them are not strangers because a file says so."""
     plan, records = hospitals(normalisation)
-    everyone = joined(*records.values())
+    everyone = join_records(*records.values())
     order = np.random.default_rng(0).permutation(len(everyone))
     session = session_of(plan, list(records.values()))
     (doubt,) = find_doubts(session, everyone.take(order[:460]), everyone.take(order[460:]))

@@ -118,10 +118,10 @@ def _resample_records(groups: Sequence[tuple[Blocks, Records]], known: Records) 
     """
     generator = np.random.default_rng(SEED)
 
-    def again(records: Records) -> Records:
+    def resample(records: Records) -> Records:
         return records.take(generator.integers(len(records), size=len(records)))
 
-    drawn = [_errors([(blocks, again(true)) for blocks, true in groups], again(known)) for _ in range(RESAMPLES)]
+    drawn = [_errors([(blocks, resample(true)) for blocks, true in groups], resample(known)) for _ in range(RESAMPLES)]
     return np.array([[each.mean() for each in errors] for errors in drawn])
 
 

@@ -139,7 +139,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
         measures.append(ALONE.exact(len(between), "count", of="between the plan's sums"))
     lone = {each.name: _cells_of_one_client(each, knowledge) for each in several if knowledge.held}
     measures += [ONE_CLIENT.exact(len(cells), "count", of=name) for name, cells in lone.items()]
-    controls = tuple(_control(view.plan, is_true) for is_true in (True, False))
+    controls = tuple(_make_control(view.plan, is_true) for is_true in (True, False))
     progress(1, 1)
     sentences = [_describe_single(each, names, knowledge) for each in found if len(each.single)][:1]
     sentences += _describe_between(between, view.plan)
@@ -192,7 +192,7 @@ def _describe_single(shown: ExactSums, names: Sequence[str], knowledge: Knowledg
     return said
 
 
-def _control(plan: Plan, is_true: bool) -> Control:
+def _make_control(plan: Plan, is_true: bool) -> Control:
     """Try records with a cell each, of which all must be found, or records of which two share a cell: none must."""
     generator = np.random.default_rng(SEED)
     shape = (2 * CONTROL_CELLS, plan.dimension)

@@ -72,7 +72,7 @@ def _is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
     return all(each.high <= 1 for each in measure_signals(blocks, noise))
 
 
-def _controls(knowledge: Knowledge, release: Blocks, noise: Noise | None) -> tuple[Control, Control]:
+def _make_controls(knowledge: Knowledge, release: Blocks, noise: Noise | None) -> tuple[Control, Control]:
     """Subtract exact sums that differ by known records, which must show, and by noise alone: nothing must."""
     classes, names = len(release["counts"]), frozenset(release)
     everyone = total(knowledge.candidates, classes, names)
@@ -99,7 +99,7 @@ def _measure_membership(
     return measure(scores, FIGURES)
 
 
-def _differencing(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     first, second = views[0], views[1]
     shapes = [{name: np.shape(block) for name, block in _release_of(view).items()} for view in views[:2]]
     if shapes[0] != shapes[1]:
@@ -110,7 +110,7 @@ def _differencing(views: tuple[View, ...], knowledge: Knowledge, progress: Progr
     rest = subtract(larger.release, [smaller.release])
     noise = _combine(first.noise, second.noise)
     found = (CLIENTS_APART.exact(float(len(apart))), *(measure_signals(rest, noise) if noise else ()))
-    controls = _controls(knowledge, first.release, noise)
+    controls = _make_controls(knowledge, first.release, noise)
     is_changed = not apart and noise is None and is_visible(rest, None)
     succeeded = is_changed or (len(apart) == 1 and is_visible(rest, noise))
     withstood = len(apart) > 1 or _is_hidden(rest, noise)
@@ -141,7 +141,7 @@ def _combine(one: Noise | None, other: Noise | None) -> Noise | None:
     return {name: OpenedNoise(math.hypot(one[name].sigma, other[name].sigma)) for name in one}
 
 
-def _collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view = views[0]
     colluders = [member for member in view.members if member in view.contributions]
     colluders = colluders if len(colluders) < len(view.members) else colluders[:-1]
@@ -151,7 +151,7 @@ def _collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Progress
     found = (HONEST_LEFT.exact(float(len(honest))), *(measure_signals(rest, noise) if noise else ()))
     found += (*_measure_epsilon(view, len(honest)), *_measure_membership(rest, noise, knowledge, honest))
     broken = any(each.ceiling is not None and each.low > each.ceiling for each in found)
-    controls = _controls(knowledge, view.release, noise)
+    controls = _make_controls(knowledge, view.release, noise)
     succeeded = broken or (len(honest) == 1 and is_visible(rest, noise))
     progress(1, 1)
     what = "one client's vector" if len(honest) == 1 else f"the sum of {len(honest)} honest clients"
@@ -194,7 +194,7 @@ DIFFERENCING = Attack(
     "Difference of two sums",
     "Dinur & Nissim 2003; Pasquini, Francati & Ateniese 2022",
     ("release", "class_sums"),
-    _differencing,
+    _run_differencing,
     (CLIENTS_APART, SIGNAL, BOTH_EPSILONS, *FIGURES.metrics),
     sessions=2,
     limits=3,
@@ -204,7 +204,7 @@ COLLUSION_SUBTRACTION = Attack(
     "Subtraction by colluding clients",
     "Bonawitz et al. 2017, section 6",
     ("release", "contributions", "class_sums"),
-    _collusion,
+    _run_collusion,
     (HONEST_LEFT, SIGNAL, EPSILON, *FIGURES.metrics),
     limits=3,
 )

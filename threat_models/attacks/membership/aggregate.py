@@ -154,14 +154,14 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
         "membership_release",
         "",
         decide(succeeded, withstood, controls),
-        _sentence(judged, best, broken, claim) + describe_class(worst) + (blind.sentence if best is None else ""),
+        _describe(judged, best, broken, claim) + describe_class(worst) + (blind.sentence if best is None else ""),
         found,
         (roc("Membership, from the sum", lines, claim),),
         controls=controls,
     )
 
 
-def _sentence(judged: Scores, best: BestTest | None, broken: bool, claim: PrivacyClaim | None) -> str:
+def _describe(judged: Scores, best: BestTest | None, broken: bool, claim: PrivacyClaim | None) -> str:
     if best is None:
         return f"From the exact sum alone members are {describe(judged)}. Who knows all other records knows the last."
     limit = "This is more than the claim allows." if broken else "The claim allows this."

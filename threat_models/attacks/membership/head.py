@@ -52,7 +52,7 @@ POOL_SHARE = 0.5
 """Of the records that the adversary has, a shadow takes at most this share: as many are inside as outside."""
 
 
-def _membership(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view = views[0]
     if view.plan.method not in REMADE:
         why = f"Shadow heads of {view.plan.method} take too long to train, so that this is by the loss: "
@@ -71,7 +71,7 @@ def _membership(views: tuple[View, ...], knowledge: Knowledge, progress: Progres
     found = (*blind.measure(online, ONLINE, claim), *blind.measure(offline, OFFLINE, claim))
     worst = measure_worst_class(online, candidates.labels[rows], plan.classes)
     found += (*worst, *blind.measures)
-    controls = _controls(recipe, knowledge, _score_by_ratio)
+    controls = _make_controls(recipe, knowledge, _score_by_ratio)
     tests = (online, offline)
     succeeded = crosses(found) or any(map(blind.lets_succeed, tests)) or (tells_class(worst) and not blind.tells)
     return Finding(
@@ -86,7 +86,7 @@ def _membership(views: tuple[View, ...], knowledge: Knowledge, progress: Progres
     )
 
 
-def _gaps(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+def _run_gaps(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     found = _test_by_loss(LOSS_ENTROPY_GAPS.name, "By the head's loss alone ", views[0], knowledge)
     progress(1, 1)
     return found
@@ -112,7 +112,7 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
     found += blind.measures
     known = plan.method in REMADE
     recipe = Recipe.of(view) if known else Recipe(replace(plan, method=FedCGS.name, parameters="{}"))
-    controls = _controls(recipe, knowledge, _score_by_loss)
+    controls = _make_controls(recipe, knowledge, _score_by_loss)
     withstood = known and withstands(scores) and not blind.tells
     return Finding(
         name,
@@ -166,7 +166,7 @@ def _measure_gap(metric: Metric, values: Floats, is_member: NDArray[np.bool_]) -
     return found.measure(metric, baseline=0.0)
 
 
-def _controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Control, Control]:
+def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Control, Control]:
     """Heads over few records with labels at random, which they can only learn by heart.
 
     Their own records must be told from others, and others called their own must not.
@@ -213,7 +213,7 @@ MEMBERSHIP_HEAD = Attack(
     "Membership of a record, from the head",
     "Carlini, Chien, Nasr, Song, Terzis & Tramèr 2022 (LiRA); Sherman & Morrison 1950",
     ("head",),
-    _unless_refused("membership_head", "Membership of a record, from the head", _membership),
+    _unless_refused("membership_head", "Membership of a record, from the head", _run_membership),
     (*ONLINE.metrics, *OFFLINE.metrics, *LOSS.metrics, WORST_CLASS, BLIND),
     trusts_owners=True,
     limits=8,
@@ -223,7 +223,7 @@ LOSS_ENTROPY_GAPS = Attack(
     "Loss and entropy gaps of the head",
     "Yeom et al. 2018; Chen et al. 2025 (FedBiP, section 5.5)",
     ("head",),
-    _unless_refused("loss_entropy_gaps", "Loss and entropy gaps of the head", _gaps),
+    _unless_refused("loss_entropy_gaps", "Loss and entropy gaps of the head", _run_gaps),
     (*LOSS.metrics, LOSS_GAP, ENTROPY_GAP, BLIND),
     trusts_owners=True,
     limits=4,

@@ -63,7 +63,7 @@ class Discriminant:
 
     def margins(self, records: Records, steps: NDArray[np.int64]) -> Floats:
         """Each record's margin (n,) under the head with it added (step 1), removed (−1), or as it is (0)."""
-        rows, labels, step = self._centred(records), records.labels, steps.astype(np.float64)
+        rows, labels, step = self._centre(records), records.labels, steps.astype(np.float64)
         means = self.means - self.counts @ self.means / self.total
         own, total = self.counts[labels] + step, self.total + step
         is_within = self.covariance == "within"
@@ -81,7 +81,7 @@ class Discriminant:
         with np.errstate(divide="ignore"):
             return margins(freedom[:, None] * scores + np.log(counts / total[:, None]), labels)
 
-    def _centred(self, records: Records) -> Floats:
+    def _centre(self, records: Records) -> Floats:
         """Records in the eigenbasis, less the mean of all that the head is over: nothing large is ever subtracted."""
         rows: Floats = records.integers.astype(np.float64) @ self.vectors
         return rows - self.counts @ self.means / self.total

@@ -31,7 +31,7 @@ from secagg.statistics import Grid
 from threat_models.attacks.attack import Progress
 from threat_models.attacks.gaussian_likelihood import Noise, draw_noise, total
 from threat_models.attacks.membership.leave_one_out import Discriminant, margins
-from threat_models.session import Records, joined
+from threat_models.session import Records, join_records
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -178,7 +178,7 @@ def make_shadows(
     seed: int = 0,
 ) -> Shadows:
     """Make shadow heads over `size` records of candidates and `pool`. Raises BadInput where most give none."""
-    everything = joined(candidates, pool)
+    everything = join_records(candidates, pool)
     generator = np.random.default_rng(seed)
     pairs = []
     for number in range(shadows):

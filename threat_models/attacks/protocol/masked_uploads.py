@@ -91,7 +91,7 @@ def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Fi
     bits = next(iter(words[0].values()))[1]
     sessions = [{name: own for name, (own, width) in each.items() if width == bits} for each in words]
     found = find_traces([each for each in sessions if each], bits)
-    controls = _controls(next(iter(sessions[0].values())), len(sessions[0]), bits)
+    controls = _make_controls(next(iter(sessions[0].values())), len(sessions[0]), bits)
     smallest = min(found.values())
     if smallest < LEVEL:
         worst = min(found, key=lambda name: found[name])
@@ -116,18 +116,18 @@ def _count_words(session: Mapping[str, Words]) -> int:
     return sum(map(len, session.values()))
 
 
-def _controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:
+def _make_controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:
     """Words in clear must be seen, uniform ones must not."""
     generator = np.random.default_rng(0)
     clear = [generator.integers(0, 1000, len(like), dtype=np.uint64) for _ in range(clients)]
     uniform = [generator.integers(0, 1 << bits, len(like), dtype=np.uint64) for _ in range(clients)]
 
-    def seen(vectors: list[Words]) -> bool:
+    def is_seen(vectors: list[Words]) -> bool:
         return chance(vectors, bits) < LEVEL
 
     return (
-        Control("vectors without masks", expected=True, succeeded=seen(clear)),
-        Control("uniform vectors", expected=False, succeeded=seen(uniform)),
+        Control("vectors without masks", expected=True, succeeded=is_seen(clear)),
+        Control("uniform vectors", expected=False, succeeded=is_seen(uniform)),
     )
 
 

@@ -97,19 +97,19 @@ def _succeeds(p_values: Sequence[float]) -> bool:
     return bool(p_values) and min(holm(p_values)) < min(SIGNIFICANT, current_level())
 
 
-def _controls() -> tuple[Control, Control]:
+def _make_controls() -> tuple[Control, Control]:
     """Messages as long as their senders' records must be noticed; messages of one size, in no order, must not."""
     clients = [f"client {number}" for number in range(CONTROL_CLIENTS)]
     records = {client: 10.0 + 3 * number for number, client in enumerate(clients)}
     order = np.random.default_rng(SEED).permutation(CONTROL_CLIENTS)
 
-    def sent(padded: bool) -> list[Message]:
+    def make_messages(padded: bool) -> list[Message]:
         return [
             Message(clients[each], "server", "upload", 4_096 if padded else 8 * int(records[clients[each]]), place)
             for place, each in enumerate(order)
         ]
 
-    long, same = (_succeeds(_tests(sent(padded), clients, records)) for padded in (False, True))
+    long, same = (_succeeds(_tests(make_messages(padded), clients, records)) for padded in (False, True))
     return Control("messages as long as the data", True, long), Control("messages of one length", False, same)
 
 
@@ -128,7 +128,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     ]
     if p_values:
         found.append(P_VALUE.exact(min(holm(p_values)), "permutations, Holm"))
-    controls, succeeded = _controls(), _succeeds(p_values)
+    controls, succeeded = _make_controls(), _succeeds(p_values)
     order = _describe_order(succeeded, view.clients, records)
     progress(1, 1)
     sizes = (

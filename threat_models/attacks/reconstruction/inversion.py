@@ -150,7 +150,7 @@ def examine(view: View, knowledge: Knowledge, progress: Progress, invert: Invert
     for done, level in enumerate(levels):
         images[level.name] = invert(_normalise(level.known, view.plan))
         progress(3 + done, steps)
-    return _finding(view.plan, knowledge, rows, images)
+    return _make_finding(view.plan, knowledge, rows, images)
 
 
 def _normalise(known: Floats, plan: Plan) -> Floats:
@@ -165,7 +165,7 @@ def _not_applicable(why: str) -> Finding:
     return Finding(INVERSION.name, "", Verdict.NOT_APPLICABLE, why)
 
 
-def _finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: dict[str, Floats]) -> Finding:
+def _make_finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], images: dict[str, Floats]) -> Finding:
     guesses = _guess_without_inversion(knowledge, rows, plan)
     scored = {name: score(made, knowledge, rows) for name, made in {**images, **guesses}.items()}
     by_class = [scored[name] for name in (OTHERS, CLASS) if name in scored]

@@ -125,7 +125,7 @@ def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[I
     return bootstrap(_mean, [scores], np.random.default_rng(0)), float(scores.min()), baseline
 
 
-def _controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
+def _make_controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
     """The range test on a sum of a few records that nobody protects, and on one of random directions."""
     free = knowledge.public if knowledge.public is not None else knowledge.candidates.take(~knowledge.is_member)
     size = min(CONTROL, plan.dimension // 2, len(free) // 2)
@@ -156,7 +156,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     small = [each for each in found if 1 <= each.records < plan.dimension]
     steps = 2 + min(SUMS, len(small))
     progress(0, steps)
-    controls = _controls(plan, knowledge)
+    controls = _make_controls(plan, knowledge)
     rates = _test_membership(small or found[:1], plan, knowledge)
     progress(2, steps)
     recovered: list[tuple[Target, tuple[Interval, float, float]]] = []
@@ -167,10 +167,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     progress(steps, steps)
     rows = match_classes(knowledge.candidates.labels, knowledge.is_member)
     blind = Blind.of(knowledge.candidates.take(rows), knowledge.is_member[rows])
-    return _finding(plan, found[0], rates, recovered, blind, controls)
+    return _make_finding(plan, found[0], rates, recovered, blind, controls)
 
 
-def _finding(
+def _make_finding(
     plan: Plan,
     least: Target,
     rates: tuple[Interval, Interval] | None,

@@ -10,13 +10,11 @@ from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from threat_models.attacks.disclosure.label_counts import (
     LABEL_COUNTS,
     NAMES,
-    PROPERTY_INFERENCE,
-    _errors,
-    _told,
     class_means,
     class_shares,
     counts_from_sums,
 )
+from threat_models.attacks.disclosure.property_inference import PROPERTY_INFERENCE, _errors, _measure
 from threat_models.attacks.gaussian_likelihood import total
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, Records
@@ -107,11 +105,11 @@ def test_few_errors_are_judged_by_the_records_behind_them():
     known = rehearsed().knowledge
     members, public = known.candidates.take(known.is_member), known.public
     half = members.take(slice(0, 200))
-    ((share, _), (gain, _)) = _told([(total(half, 2, NAMES), members)], public)
+    ((share, _), (gain, _)) = _measure([(total(half, 2, NAMES), members)], public)
     assert share.low <= share.value <= share.high
     assert "resamples of the records" in share.method
     errors = [float(_errors([(total(half, 2, NAMES), half)], public)[place].mean()) for place in (0, 1)]
-    exact, gains = _told([(total(half, 2, NAMES), half)], public)
+    exact, gains = _measure([(total(half, 2, NAMES), half)], public)
     assert (exact[0].value, exact[0].baseline) == (errors[0], errors[1]) == (0.0, errors[1])
     assert gains[0].value == pytest.approx(errors[1])
     assert gain.value == pytest.approx(share.baseline - share.value)

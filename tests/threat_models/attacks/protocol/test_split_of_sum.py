@@ -11,12 +11,19 @@ from secagg.protection.encryption import client, masks
 from secagg.protection.encryption.parameters import DATA, DEGREE, SPECIAL, HeParameters, for_capacity
 from tests.threat_models.attacks.audited import rehearsed
 from threat_models.adversary import adversary_named
-from threat_models.attacks import splits
-from threat_models.attacks.protocol.split_of_sum import ROUNDS, SPLIT_OF_SUM, Score
+from threat_models.attacks.protocol.split_of_sum import (
+    CONTROL_SERIES,
+    ROUNDS,
+    SERIES,
+    SPLIT_OF_SUM,
+    Score,
+    guess_splits,
+    make_finding,
+)
 from threat_models.audit import examine
 from threat_models.evidence import splits as remade
 from threat_models.evidence.simulation import rehearse
-from threat_models.evidence.splits import Scene, SplitSessions, Tape, as_released, phase
+from threat_models.evidence.splits import Scene, SplitSessions, Tape, encrypt_as_client, phase
 from threat_models.findings import Verdict
 from threat_models.session import Encoding
 from threat_models.views import view_of
@@ -28,7 +35,7 @@ KEYS = ("honest key", *MALICIOUS)
 
 def told(encoding, parameters, tries, rounds):
     """What is told of so many series of sessions."""
-    return splits.told([SplitSessions(parameters, 128).series(encoding, rounds) for _ in range(tries)])
+    return guess_splits([SplitSessions(parameters, 128).series(encoding, rounds) for _ in range(tries)])
 
 
 def parameters_of(primes):
@@ -107,7 +114,7 @@ def test_the_honest_scenes_secret_is_the_keys():
     key = scene.honest()
     assert set(key.secret.tolist()) == {-1, 0, 1}
     (prime,) = SMALL.primes
-    zeros = as_released(scene, key.published, 1, np.zeros(DEGREE, dtype=np.int64), Tape())
+    zeros = encrypt_as_client(scene, key.published, 1, np.zeros(DEGREE, dtype=np.int64), Tape())
     rest = phase(zeros[0, :, 0], key.secret, prime).astype(object)
     assert max(min(int(each), prime - int(each)) for each in rest) <= DEGREE // 2
 
@@ -116,19 +123,19 @@ def test_a_tape_plays_the_same_again_and_then_new_bytes():
     """Bytes come again in their order; beyond what was played they are fresh."""
     tape = Tape()
     first = [tape.bytes(32), tape.bytes(8)]
-    again = tape.again()
+    again = tape.rewind()
     assert [again.bytes(32), again.bytes(8)] == first
     assert again.bytes(32) != Tape().bytes(32)
 
 
-def results(right, tried=splits.SERIES, differing=0):
+def results(right, tried=SERIES, differing=0):
     """Made-up results of every key: the part of splits told right, in sessions and in series."""
     rounds = ROUNDS * tried
     of = Score(rounds * right, tried * right, tried, rounds, differing, rounds * DEGREE)
     return dict.fromkeys(KEYS, of)
 
 
-CLEAR, COIN = results(1.0, splits.CONTROL_SERIES), results(0.5, splits.CONTROL_SERIES)
+CLEAR, COIN = results(1.0, CONTROL_SERIES), results(0.5, CONTROL_SERIES)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ CLEAR, COIN = results(1.0, splits.CONTROL_SERIES), results(0.5, splits.CONTROL_S
 )
 def test_the_interval_decides(found, known, unknown, verdict):
     """Chance fails with an upper limit that excludes 85 %; any key above chance succeeds; controls must hold."""
-    finding = splits.finding_of(found, known, unknown)
+    finding = make_finding(found, known, unknown)
     assert finding.verdict is verdict
     assert [control.expected for control in finding.controls] == [True, False]
     assert len(finding.measures) == SPLIT_OF_SUM.limits

@@ -6,14 +6,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits
-from threat_models.attacks.targets_in import Target, targets_in
 
 from tests.threat_models.attacks.audited import measured
 from tests.threat_models.attacks.sums import knowledge_of, noisy_sum_of, plan_of, records_of, seen_by, session_of
 from threat_models.attacks.reconstruction.unmixing import UNMIXING, _is_withstood, outside, sum_of
+from threat_models.attacks.targets import Target, targets_in
 from threat_models.estimation.intervals import Interval, clopper_pearson
 from threat_models.findings import Verdict
-from threat_models.session import SOMEBODY, Knowledge, joined
+from threat_models.session import SOMEBODY, Knowledge, join_records
 
 
 def digits(plan):
@@ -64,7 +64,9 @@ def test_members_of_unknown_clients_are_found_in_any():
     """Of vectors in clear the range test finds members though nobody says which client had them."""
     session, knowledge = federation([20, 25, 400])
     members = knowledge.candidates.take(slice(0, 45))
-    few = replace(knowledge, candidates=joined(members, knowledge.public), owners=("client-0",) * 45 + ("",) * 500)
+    few = replace(
+        knowledge, candidates=join_records(members, knowledge.public), owners=("client-0",) * 45 + ("",) * 500
+    )
     finding = attacked("curious_server", session, unplaced(few))
     assert finding.verdict is Verdict.SUCCEEDS
     assert (measured(finding, "members_found").value, measured(finding, "strangers_found").value) == (1, 0)
