@@ -44,7 +44,7 @@ class Metric:
     each: str = ""
 
     def variant(self, name: str, words: str) -> Metric:
-        """The same of one way to measure it: `name` follows the id after a dot, `words` follow the label."""
+        """The metric for one way to measure it: `name` follows the id after a dot, `words` follow the label."""
         return replace(self, id=f"{self.id}.{name}", label=f"{self.label}, {words}")
 
     def exact(
@@ -123,7 +123,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Control:
-    """The same attack where the answer is known: `expected` to succeed (unprotected) or not (random); what it did."""
+    """The same attack where the answer is known: whether it is `expected` to succeed, and whether it `succeeded`."""
 
     name: str
     expected: bool
@@ -159,7 +159,7 @@ class Finding:
 
 
 def decide(succeeded: bool, withstood: bool, controls: Sequence[Control]) -> Verdict:
-    """The verdict of an attack's numbers; inconclusive where a control did not behave.
+    """Decide what an attack's numbers say; inconclusive where a control did not behave.
 
     `withstood`: the upper limits of what the attack is after lie below the bar, or it cannot be otherwise. That nothing
     was found is no reason.

@@ -1,4 +1,4 @@
-"""How sure each interval of an audit must be, for all that its gate judges to hold together.
+"""The level of each interval of an audit, corrected so that all that the gate judges hold together.
 
 Among many intervals of 95 % some miss. Bonferroni's correction divides what may go wrong in all among the limits that
 are planned; their number follows from the adversaries and the gate's rules, before anything is measured. It needs no
@@ -19,7 +19,7 @@ _LEVEL: ContextVar[float] = ContextVar("level of one interval", default=FAMILY)
 
 @dataclass(frozen=True)
 class Comparisons:
-    """`count` planned limits, and what part of `FAMILY` is `reserved` for those measured at levels of their own."""
+    """The `count` of limits that a gate may judge; other limits have a `reserved` part of `FAMILY`."""
 
     count: int
     reserved: float = 0.0

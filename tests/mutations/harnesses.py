@@ -19,6 +19,7 @@ from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME
 from tests.parties.promised import check_record_is_bounded, honest, promised
 from tests.protection.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
+from tests.threat_models.recorded import read_session
 from threat_models.active import PROBES, run_probe
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, play
@@ -26,7 +27,6 @@ from threat_models.adversary import adversary_named
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.split_of_sum import guess_splits
 from threat_models.estimation import audit_release, draw_release, second_opinion, worst_canary
-from threat_models.evidence import read_session
 from threat_models.evidence.splits import SplitSessions
 from threat_models.findings import Verdict
 from threat_models.session import Encoding

@@ -33,11 +33,6 @@ SHARED = 0.1
 """Records alike happen; more than this part of the known ones among the public are the same people's."""
 
 
-def read_session(path: Path, trust: Trust = NOTHING_BROUGHT) -> Session:
-    """The session of one transcript. Raises what `read_sessions` raises."""
-    return read_sessions((path,), trust)[0]
-
-
 def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tuple[Session, ...]:
     """The session of each transcript, verified first, with the others of its plan and what the verifier trusts.
 

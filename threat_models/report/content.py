@@ -1,4 +1,4 @@
-"""What a report holds, whatever it is written as."""
+"""The content of a report, before it is written in any format."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised (ε infinite: nothing about a record), ε as the auditor recomputes it, and as it was measured.
+    """The plan's promise (ε infinite: none about a record), with ε as the auditor recomputes and as it measures it.
 
     `measured` is by re-releases, `one_run` by canaries in a single run.
     """
@@ -193,14 +193,14 @@ class GateResult:
 
 
 def worst(lines: tuple[GateLine, ...]) -> Outcome:
-    """The outcome of some lines together."""
+    """The worst outcome of some lines."""
     found = {line.outcome for line in lines}
     return next((bad for bad in (Outcome.FAIL, Outcome.INCONCLUSIVE) if bad in found), Outcome.PASS)
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """Everything. Raises BadInput for a finding whose attack has no title and paper, or under another's adversary.
+    """A whole report. Raises BadInput for a finding without a note of its attack, or filed under another adversary.
 
     `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
     versions of packages, `comparisons` for how many limits the intervals are corrected.
@@ -238,7 +238,7 @@ class AuditReport:
         return next(note for note in self.attacks if note.name == attack)
 
     def headline(self) -> str:
-        """How many attacks succeed, fail, tell nothing, or find nothing to work on; the control in a sentence apart.
+        """Count the attacks by verdict, in a sentence; the control has a sentence of its own.
 
         Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
         """

@@ -65,7 +65,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Waiver:
-    """Lets what fails for one attack by one adversary pass, for a reason, up to and including a day.
+    """Lets failures of one attack by one adversary pass, for a reason, up to and including a day.
 
     What is inconclusive it does not touch: of that nobody knows what it would let pass.
     An empty `adversary` stands for the lines about the sum itself.
@@ -79,7 +79,7 @@ class Waiver:
 
 @dataclass(frozen=True)
 class Gate:
-    """What must hold.
+    """What a report must show to pass.
 
     `protections` are those a plan may have. `records_per_dimension` is the least number of records per feature
     dimension in a sum without noise. `controls` demands of each attack a positive and a negative control that hold,
@@ -108,7 +108,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """The gate that some TOML describes.
+        """Read a gate from TOML.
 
         Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models.
         """

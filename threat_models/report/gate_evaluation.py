@@ -51,14 +51,14 @@ def _judge_protection(gate: Gate, report: AuditReport) -> GateLine:
 
 
 def _judge_provenance(report: AuditReport) -> Iterator[GateLine]:
-    """Nothing that was found in a transcript says anything of a consortium that did not sign it."""
+    """Judge whose transcripts these are: findings about one that nobody vouches for say nothing of a consortium."""
     for each in report.subject.provenance:
         outcome = Outcome.INCONCLUSIVE if each.has_doubts else Outcome.PASS
         yield GateLine("transcript", "", outcome, f"{each.transcript}: {each.verdict}; {each.proves}.")
 
 
 def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
-    """A sum without noise must hold many times more records than a record has dimensions, else B tells of each."""
+    """Judge the size of a sum without noise: with too few records per dimension B tells of each of them."""
     if math.isfinite(report.promise.claimed):
         return
     records, dimension = report.subject.records, report.subject.dimension
@@ -82,7 +82,7 @@ def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
 
 
 def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
-    """The claim against the auditor's own computation, and against the measured lower bounds."""
+    """Judge the claimed ε by the auditor's own computation and by the measured lower bounds."""
     promise = report.promise
     if math.isinf(promise.claimed):
         yield GateLine("promise", "", Outcome.PASS, "No finite epsilon is claimed: nothing is promised of a record.")
@@ -98,7 +98,7 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
 
 
 def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
-    """Records that are perhaps not what they are called: what is found by them is of no use."""
+    """Judge the records that the auditor brought: nothing is known by those that may not be what they are called."""
     for doubt in report.subject.doubts:
         yield GateLine("inputs", "", Outcome.INCONCLUSIVE, doubt)
 
@@ -132,7 +132,7 @@ def _describe(verdict: Verdict) -> str:
 
 
 def _judge_controls(finding: Finding) -> Iterator[GateLine]:
-    """A line for each kind of control that is missing, and for each control that did not behave."""
+    """Judge the controls: a line for each kind that is missing, and for each control that did not behave."""
     kinds = {control.expected for control in finding.controls}
     for expected, word in ((True, "positive"), (False, "negative")):
         if expected not in kinds:
@@ -145,7 +145,7 @@ def _judge_controls(finding: Finding) -> Iterator[GateLine]:
 
 
 def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
-    """A line for each measure that the rule names and that can be judged; one that says so where none can.
+    """Judge each measure that the rule names; where none can be judged, one line says so.
 
     A name of several metrics passes over measures that have no such threshold or no interval; an id does not. A ceiling
     that nobody promised draws no line where there is something that it would have bounded.
@@ -199,7 +199,7 @@ def _judge_missing(one: Examination) -> list[GateLine]:
 
 
 def _judge_uninformed(gate: Gate, one: Examination) -> Iterator[GateLine]:
-    """A line where all that ran is inconclusive; what may succeed counts where nothing else ran, the control never."""
+    """Draw a line for an adversary of whom every attack that ran, and that may not succeed, is inconclusive."""
     ran = [finding for finding in one.findings if finding.verdict is not Verdict.NOT_APPLICABLE]
     judged = [finding for finding in ran if not _is_tolerated(gate, finding)] or ran
     if one.adversary.name != CONTROL and judged and all(each.verdict is Verdict.INCONCLUSIVE for each in judged):
@@ -207,12 +207,12 @@ def _judge_uninformed(gate: Gate, one: Examination) -> Iterator[GateLine]:
 
 
 def _is_tolerated(gate: Gate, finding: Finding) -> bool:
-    """Whether an attack may succeed: what it does not tell is then no loss where others tell something."""
+    """Whether the gate lets an attack succeed."""
     return any(rule.tolerated for rule in gate.rules_for(finding.attack, finding.adversary))
 
 
 def _is_void(rule: Rule, report: AuditReport) -> bool:
-    """Whether a rule holds an attack to a ceiling that nobody promised: its verdict is judged instead."""
+    """Whether a rule names a ceiling where no ε is promised; the attack is then judged by its verdict."""
     return "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
 
 

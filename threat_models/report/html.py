@@ -62,7 +62,7 @@ def as_html(report: AuditReport) -> str:
 
 
 def _environment() -> Environment:
-    """Escapes by itself, fails on a name that is not there, and cleans every text that the template prints."""
+    """The template engine: it escapes, fails on unknown names, and cleans every text that the template prints."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -87,7 +87,7 @@ def _is_number(measure: Measure) -> bool:
 
 
 def _row(measure: Measure) -> dict[str, object]:
-    """What the page prints of a measure, in its unit."""
+    """The cells of a measure in a table, in its unit."""
     unit = measure.metric.unit
 
     def write(value: float | None) -> str:
@@ -145,7 +145,7 @@ def _image(picture: NDArray[np.uint8]) -> Markup:
 
 
 def _allowed_by(report: AuditReport) -> Callable[[Finding], bool]:
-    """Tells of a finding whether its attack succeeds and the gate lets it, by a rule or a waiver."""
+    """A function that says of a finding whether its attack succeeds and the gate lets it, by rule or waiver."""
     lines = report.gate.lines if report.gate else ()
     stopped = {(line.attack, line.adversary) for line in lines if line.outcome is not Outcome.PASS}
 

@@ -48,7 +48,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
 
 
 def verdict_of(finding: Finding) -> str:
-    """What came of an attack; the control without protection is none of the audited session's."""
+    """What came of an attack, in words; the control without protection has words of its own."""
     if finding.verdict is Verdict.NOT_APPLICABLE:
         return "not applicable"
     if finding.adversary == CONTROL:

@@ -135,5 +135,5 @@ def _element(kind: str, **attributes: object) -> Element:
 
 
 def _markup(svg: Element) -> Markup:
-    """Markup that the page takes as it is: all text in it was escaped by the serialiser."""
+    """Mark an element as safe for the page: the serialiser has escaped all text in it."""
     return Markup(tostring(svg, encoding="unicode"))  # noqa: S704

@@ -40,7 +40,7 @@ RESAMPLES = 200
 
 
 def _errors(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[Floats, Floats, Floats, Floats]:
-    """Errors of class shares and of class means that blocks tell about records, each beside those of known records."""
+    """The errors of the class shares and class means in blocks, each with the error of a guess by known records."""
     shares, means = [], []
     for blocks, true in groups:
         classes = len(blocks["counts"])
@@ -134,7 +134,7 @@ def _interval_of(value: float, resampled: Floats, least: float = -math.inf) -> I
 
 
 def _make_control(knowledge: Knowledge, classes: int, is_true: bool) -> Control:
-    """Exact sums of unequal clients must tell their properties; sums of clients with the classes mixed up must not."""
+    """Try exact sums of unequal clients, which must tell their properties, or of other records, which must not."""
     parts = split_by_class(knowledge.candidates)
     sums = [total(part, classes, NAMES) for part in parts.values()]
     if not is_true:

@@ -1,4 +1,4 @@
-"""Sums taken from sums: two sessions that differ by a client, and a sum less what colluders put into it."""
+"""Take sums from sums: two sessions that differ by a client, or a sum and what colluders put into it."""
 
 from __future__ import annotations
 

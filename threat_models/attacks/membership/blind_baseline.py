@@ -80,7 +80,7 @@ class Blind:
         return self.area is not None and self.area.low > CHANCE
 
     def allows(self, scores: Scores) -> bool:
-        """Whether a test's numbers may count: none was made blindly, or it surely does better than that."""
+        """Whether a test's numbers may count: the classifier tells nothing, or the test surely does better."""
         if self.scores is None or self.area is None or not self.tells:
             return True
         low, least = RATES[0], self.area.high
@@ -89,7 +89,7 @@ class Blind:
         return is_better or (scores.supports(low) and rates[0].low > max(NOTABLE_FACTOR * low, rates[1].high))
 
     def lets_succeed(self, scores: Scores) -> bool:
-        """Whether a test succeeds, and not by what the records are alone."""
+        """Whether a test succeeds by more than what the records alone tell."""
         return succeeds(scores) and self.allows(scores)
 
     def measure(self, scores: Scores, figures: Figures, claim: PrivacyClaim | None) -> tuple[Measure, ...]:

@@ -167,7 +167,7 @@ def _measure_gap(metric: Metric, values: Floats, is_member: NDArray[np.bool_]) -
 
 
 def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Control, Control]:
-    """Heads over few records with labels at random, which they can only learn by heart.
+    """Make heads over few records with random labels, which such heads can only memorise.
 
     Their own records must be told from others, and others called their own must not.
     """
@@ -179,7 +179,7 @@ def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Co
     true, false = [], []
     for _ in range(CONTROL_HEADS):
         order = generator.permutation(len(known))
-        values = score(exact.make(shuffled.take(order[:few])))[order]
+        values = score(exact.head_of(shuffled.take(order[:few])))[order]
         others = values[few:]
         true.append(Scores(values, np.arange(len(values)) < few))
         false.append(Scores(others, np.arange(len(others)) < few))

@@ -1,4 +1,4 @@
-"""Heads with one record more or less, exactly, without making them: rank-one updates of the discriminant.
+"""Margins under heads with one record more or less, exactly, by rank-one updates of the discriminant.
 
 With scatter S = Σ (q − μ_y)(q − μ_y)ᵀ within classes, or about the mean m for covariance "total", and f degrees of
 freedom, `secagg.head.discriminant` scores class j by (q − (μ_j + m)/2)ᵀ P (μ_j − m) + log(N_j/n), where

@@ -91,7 +91,7 @@ def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """How a plan makes its head from records: through `sums` sums, a class gate's census not counted.
+    """How a plan makes its head from records: through `sums` sums, without the census of a class gate.
 
     `noises` is what is known of the noise on each of them, empty for exact ones. Classes that are not `present` have no
     part in the head; None: all are.
@@ -123,7 +123,7 @@ class Recipe:
             each.name for each in self.method.sums(plan.dimension, len(plan.classes), plan.levels)[0].blocks
         )
 
-    def make(self, records: Records, seed: int = 0) -> LinearHead:
+    def head_of(self, records: Records, seed: int = 0) -> LinearHead:
         """Make the head over these records, with noise of the given strength from `seed`.
 
         Raises BadInput as the method does, for too few records say.
@@ -136,7 +136,7 @@ class Recipe:
                 raise BadInput(f"the method {plan.method} has no sum after {turn}")
             round_ = following
         blocks, _, noise = self._sum_round(round_, examples, self.sums, seed)
-        return self.make_head(blocks, noise, round_)
+        return self.head_of_sum(blocks, noise, round_)
 
     def _sum_round(
         self, round_: Round, examples: Examples, turn: int, seed: int
@@ -149,7 +149,7 @@ class Recipe:
             blocks = {name: block + extra[name] for name, block in blocks.items()}
         return blocks, plan.grid, noise
 
-    def make_head(self, blocks: Mapping[str, Any], noise: Noise | None, round_: Round) -> LinearHead:
+    def head_of_sum(self, blocks: Mapping[str, Any], noise: Noise | None, round_: Round) -> LinearHead:
         """Make the head of a round's sum. Raises BadInput for a sum that gives none."""
         made = round_.head(blocks, self.plan.grid, noise)
         if made is None:
@@ -223,13 +223,13 @@ def _remake_margins(
     grid, classes, method = recipe.plan.grid, len(recipe.plan.classes), recipe.method
     blocks = total(everything.take(rows), classes, recipe.names)
     there = np.isin(np.arange(len(candidates)), rows)
-    as_is = margins(head_scores(recipe.make_head(blocks, None, method), candidates, grid), candidates.labels)
+    as_is = margins(head_scores(recipe.head_of_sum(blocks, None, method), candidates, grid), candidates.labels)
     other = np.empty_like(as_is)
     for row in range(len(candidates)):
         one = candidates.take([row])
         own = total(one, classes, frozenset(blocks))
         changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
-        other[row] = margins(head_scores(recipe.make_head(changed, None, method), one, grid), one.labels)[0]
+        other[row] = margins(head_scores(recipe.head_of_sum(changed, None, method), one, grid), one.labels)[0]
     return np.where(there, as_is, other), np.where(there, other, as_is)
 
 
@@ -237,7 +237,7 @@ def _retrain_margins(
     recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64], seed: int
 ) -> tuple[Floats, Floats]:
     """Compute margins under one new head: each candidate's is one with it, or one without it."""
-    head = recipe.make(everything.take(rows), seed)
+    head = recipe.head_of(everything.take(rows), seed)
     found = margins(head_scores(head, candidates, recipe.plan.grid), candidates.labels)
     there = np.isin(np.arange(len(candidates)), rows)
     return np.where(there, found, np.nan), np.where(there, np.nan, found)

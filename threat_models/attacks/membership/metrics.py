@@ -234,7 +234,7 @@ def tells_class(worst: Iterable[Measure]) -> bool:
 
 
 def describe_class(worst: Sequence[Measure]) -> str:
-    """A sentence about the worst class, where its members are told; else nothing."""
+    """Say how well the worst class is told, in a sentence; empty where its members are not."""
     return f" The {worst[0].label}, is {worst[0].value:.3f}." if tells_class(worst) else ""
 
 

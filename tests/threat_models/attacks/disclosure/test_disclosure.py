@@ -79,7 +79,7 @@ def test_words_of_properties_are_those_of_the_numbers(adversary, dataset, epsilo
     """Two classes have an interval as ten have, and nothing is said of a number that is the contrary of it."""
     finding = attacked(PROPERTY_INFERENCE, adversary, rehearsed(dataset, epsilon))
     assert all("%" in each.method for each in finding.measures)
-    shares, means = (measured(finding, name) for name in ("error of a class share", "error of a class mean, relative"))
+    shares, means = (measured(finding, name) for name in ("class_shares", "class_means"))
     for clause in finding.sentence.split(". ")[0].split(", and "):
         for name, error in (("class shares", shares), ("class means", means)):
             if name in clause and "not surely" not in clause:

@@ -29,11 +29,12 @@ from threat_models.audit import examine
 from threat_models.evidence.simulation import main_session, rehearse
 from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
+from threat_models.report.gate import METRICS
 from threat_models.session import Records, by_class
 from threat_models.views import view_of
 
 METHODS = ("fedtc", "mpft")
-ALONE = "records alone in a cell, the sum of all"
+WHOLE = "the sum of all"
 
 
 def with_domains(data):
@@ -228,7 +229,7 @@ def test_singles_of_slot_sums_are_those_of_the_data(method):
     singles = int((whole == 1).sum())
     assert singles > 0
     assert finding.verdict is Verdict.SUCCEEDS
-    assert measured(finding, ALONE).value == singles
+    assert measured(finding, "alone_in_cell", WHOLE).value == singles
     assert measured(finding, "alone_in_cell", "each client's own vector").value == own
     sums, members = np.asarray(session.release["class_sums"]), knowledge.candidates.take(knowledge.is_member)
     shown = {tuple(sums[cell]) for cell in np.flatnonzero(whole == 1)}
@@ -285,12 +286,12 @@ def test_slot_sums_are_audited_to_a_verdict(method, parameters, epsilon, adversa
     """Every attack on sums ends, its controls hold, and what does not apply says why; all measures have a meaning."""
     rehearsal = slotted(method, parameters, epsilon)
     seen = adversary_named(adversary)
-    with Comparisons(40).held():  # as an audit has it: a control is not to fail by chance
+    with Comparisons(40).apply():  # as an audit has it: a control is not to fail by chance
         findings = examine(seen, rehearsal.sessions, rehearsal.knowledge, lambda *_: None).findings
     for finding in findings:
         assert finding.sentence.endswith(".")
         assert all(control.holds for control in finding.controls)
-        assert {each.metric for each in finding.measures} <= set(SMALL_CELLS.metrics)
+        assert {each.metric for each in finding.measures} <= set(METRICS[finding.attack])
         if finding.verdict is not Verdict.NOT_APPLICABLE:
             assert finding.controls
 
@@ -337,7 +338,7 @@ def test_member_alone_in_a_slot_is_told_for_sure():
     session, known = rehearsal.sessions[0], rehearsal.knowledge
     values = score_by_release(session.release, None, known.candidates, known.public)
     counts = np.asarray(session.release["counts"])[known.candidates.cells]
-    single = Scores(values, known.is_member).at((counts == 1) & known.is_member | ~known.is_member)
+    single = Scores(values, known.is_member).take((counts == 1) & known.is_member | ~known.is_member)
     assert single.area().value > 0.99
     assert np.isneginf(values[counts == 0]).all()
     assert (counts[known.is_member] > 0).all()

@@ -81,7 +81,7 @@ def test_best_test_reaches_the_gaussian_curve():
         # the threshold is itself an order statistic: its error adds to that of the rate
         slope = norm.pdf(norm.ppf(fpr) + mu) / norm.pdf(norm.ppf(fpr))
         error = math.sqrt((expected * (1 - expected) + slope**2 * fpr * (1 - fpr)) / 10_000)
-        assert abs(scores.rate(fpr).value - expected) < 4 * error
+        assert abs(scores.hits(fpr) / len(scores.positive) - expected) < 4 * error
     assert abs(scores.area().value - norm.cdf(mu / math.sqrt(2))) < 0.02
 
 
@@ -285,7 +285,7 @@ def test_parities_agree_in_exact_sums_alone():
 def test_controls_hold_however_many_limits_are_corrected_for(method, dataset):
     """The controls behave in an audit of 200 confidence limits as in one of a single limit."""
     for count in (1, 200):
-        with Comparisons(count).held():
+        with Comparisons(count).apply():
             finding = attacked(MEMBERSHIP_RELEASE, "curious_server", rehearsed(dataset, method=method))
         assert all(control.holds for control in finding.controls)
 
@@ -298,7 +298,7 @@ def test_classes_of_members_are_no_sign_of_membership():
     rows = match_classes(labels, is_member)
     assert set(labels[rows]) == {0, 1}
     assert Scores(labels.astype(float), is_member).area().low < 0.4
-    found = Scores(labels.astype(float), is_member).at(rows).area()
+    found = Scores(labels.astype(float), is_member).take(rows).area()
     assert found.low < 0.5 < found.high
     assert rows.sum() > 1_100
     assert not match_classes(np.where(is_member, 0, 1), is_member).any()

@@ -52,7 +52,7 @@ def test_records_of_two_populations_are_told_apart(change):
     assert blind.tells
     assert not blind.allows(blind.scores)
     assert "Give members and others of one population" in blind.sentence
-    (area,) = blind.found
+    (area,) = blind.measures
     assert area.low > 0.5
 
 
@@ -74,7 +74,7 @@ def test_too_few_records_give_no_guess(kinds):
     records, _ = cancers()
     is_member = np.arange(sum(kinds)) < kinds[0]
     blind = Blind.of(records.take(slice(0, sum(kinds))), is_member)
-    assert (blind.area, blind.tells, blind.found, blind.sentence) == (None, False, (), "")
+    assert (blind.area, blind.tells, blind.measures, blind.sentence) == (None, False, (), "")
     assert blind.allows(scored(0.9, is_member)) if min(kinds) > 1 else True
 
 

@@ -31,7 +31,7 @@ def test_head_over_few_records_tells_them():
     session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
     behind = np.random.default_rng(2).permutation(len(knowledge.candidates)) < session.plan.dimension
     known = Knowledge(knowledge.candidates, tuple("a" if each else "" for each in behind), knowledge.public)
-    small = replace(session, head=Recipe(session.plan).head(knowledge.candidates.take(behind)))
+    small = replace(session, head=Recipe(session.plan).head_of(knowledge.candidates.take(behind)))
     finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", replace(rehearsal, knowledge=known), small)
     assert finding.verdict is Verdict.SUCCEEDS
     assert measured(finding, "auc.lira_online").low > 0.6
@@ -48,7 +48,7 @@ def test_refined_head_is_judged_by_refined_shadows(epsilon):
         session = replace(session, noise=session.claim.releases.parts[1][0].opened(len(session.members)))
     recipe = Recipe.of(seen_by("released_head_white_box", replace(session, number=3)))
     assert (recipe.sums, len(recipe.noises)) == (3, 0 if math.isinf(epsilon) else 3)
-    refined = replace(session, number=3, head=recipe.head(knowledge.candidates.take(behind)))
+    refined = replace(session, number=3, head=recipe.head_of(knowledge.candidates.take(behind)))
     finding = attacked(MEMBERSHIP_HEAD, "released_head_white_box", replace(rehearsal, knowledge=known), refined)
     assert (finding.verdict is Verdict.SUCCEEDS) == math.isinf(epsilon)
     assert all(control.holds for control in finding.controls)
@@ -130,7 +130,7 @@ def test_remade_shadows_are_heads_with_one_record_more_or_less():
     for row in (rows[0], next(row for row in range(40) if row not in rows)):
         inside, outside = np.union1d(rows, [row]), np.setdiff1d(rows, [row])
         for found, behind in ((shadows.inside, inside), (shadows.outside, outside)):
-            scores = head_scores(Recipe(plan).head(candidates.take(behind)), candidates.take([row]), plan.grid)
+            scores = head_scores(Recipe(plan).head_of(candidates.take(behind)), candidates.take([row]), plan.grid)
             assert found[0, row] == pytest.approx(margins(scores, candidates.labels[[row]])[0], rel=1e-6)
 
 
@@ -146,7 +146,7 @@ def test_noisy_head_stays_below_its_ceiling(attack):
 @pytest.mark.parametrize("epsilon", [math.inf, 1.0])
 def test_head_over_thousands_withstands(attack, epsilon):
     """With two thousand members and others to tell apart, a head over 9,000 alike is shown to tell none."""
-    with Comparisons(40).held():
+    with Comparisons(40).apply():
         finding = attacked(attack, "released_head_white_box", rehearsed("plenty", epsilon))
     assert finding.verdict is Verdict.FAILS
     judged = [each for each in finding.measures if each.metric.id.startswith(("auc.l", "tpr_at_1e-2."))]
@@ -188,7 +188,7 @@ def test_trained_head_is_the_session_head():
     """Over all members' records the shadow's training gives the head of the session, where nothing is noisy."""
     rehearsal = rehearsed()
     session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
-    head = Recipe(session.plan).head(knowledge.candidates.take(knowledge.is_member))
+    head = Recipe(session.plan).head_of(knowledge.candidates.take(knowledge.is_member))
     assert np.allclose(head.weight, session.head.weight, rtol=1e-4, atol=1e-6)
     scores = head_scores(session.head, knowledge.candidates, session.plan.grid)
     assert (scores.argmax(axis=1) == knowledge.candidates.labels).mean() > 0.9

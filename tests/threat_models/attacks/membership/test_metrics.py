@@ -9,6 +9,7 @@ from scipy.stats import norm
 from threat_models.attacks.membership.metrics import (
     NOTABLE_AREA,
     NOTABLE_FACTOR,
+    Figures,
     Scores,
     describe,
     measure,
@@ -57,7 +58,7 @@ def test_rate_without_enough_others_is_not_supported():
 def test_nothing_is_said_of_one_kind_alone():
     """Without non-members there are no figures, no success, and nothing is ruled out."""
     scores = Scores(np.ones(9), np.ones(9, dtype=bool))
-    assert measure(scores) == ()
+    assert measure(scores, Figures("test", "of a test")) == ()
     assert not succeeds(scores)
     assert not withstands(scores)
 
@@ -139,7 +140,7 @@ def test_attack_fails_only_where_its_success_is_ruled_out(mu, members, others, w
 
     Of Gaussian scores with these seeds; the numbers are fixed.
     """
-    with Comparisons(20).held():
+    with Comparisons(20).apply():
         scores = gaussian(mu, members, others, seed=3)
         assert withstands(scores) == withstood
         assert not succeeds(scores)
@@ -149,7 +150,7 @@ def test_attack_fails_only_where_its_success_is_ruled_out(mu, members, others, w
 @given(st.integers(2, 400), st.integers(2, 400), st.floats(-3, 3), st.integers(0, 2**32 - 1), st.integers(1, 60))
 def test_no_limit_above_a_bar_is_withstood(members, others, mu, seed, limits):
     """Whatever the scores: withstood means that both upper limits are below the bars, and never goes with success."""
-    with Comparisons(limits).held():
+    with Comparisons(limits).apply():
         scores = gaussian(mu, members, others, seed)
         if withstands(scores):
             assert scores.area().high <= NOTABLE_AREA
@@ -160,5 +161,5 @@ def test_no_limit_above_a_bar_is_withstood(members, others, mu, seed, limits):
 @pytest.mark.parametrize("mu", [0.36, 0.6])
 def test_no_number_of_records_repels_what_succeeds(mu):
     """A test whose true area is 0.6 or more is at no size called repelled (of all sizes together once in 500 draws)."""
-    with Comparisons(30).held():
+    with Comparisons(30).apply():
         assert not any(withstands(gaussian(mu, count, count, seed=5)) for count in (50, 200, 800, 3_200, 12_800))
