@@ -265,10 +265,11 @@ def test_debug_is_in_the_help(secagg: Command) -> None:
 
 
 def test_attacks_are_listed_with_their_papers(secagg: Command) -> None:
-    """Every attack says what it is after, who published it and which adversaries use it."""
+    """Every attack says what it is after, who published it, which adversaries use it, and what a gate may name."""
     listed = secagg("attacks", "--json", "-").json["attacks"]
     assert {"unmixing", "feature_inversion", "membership_release", "malicious_server"} <= set(listed)
     assert all(each["paper"] and each["adversaries"] for each in listed.values())
+    assert listed["membership_head"]["measures"]["auc.lira_online"] == "AUC, LiRA online"
 
 
 @pytest.mark.parametrize(

@@ -22,23 +22,9 @@ from threat_models.attacks.gaussian_likelihood import (
     squared_mu,
     total,
 )
+from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
-from threat_models.attacks.membership.metrics import (
-    WORST_CLASS,
-    Figures,
-    Scores,
-    crosses,
-    describe,
-    describe_class,
-    match_classes,
-    measure,
-    measure_worst_class,
-    pool_scores,
-    roc,
-    succeeds,
-    tells_class,
-    withstands,
-)
+from threat_models.attacks.membership.metrics import Figures, Scores, measure
 from threat_models.attacks.membership.noise_check import NOISE, NoiseCheck, check_noise
 from threat_models.findings import Control, Finding, decide
 from threat_models.session import Blocks, Knowledge, Records
@@ -126,7 +112,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     view = views[0]
     noise, claim, candidates = view.noise, view.claim, knowledge.candidates
     values = score_by_release(view.release, noise, candidates, knowledge.public)
-    rows = match_classes(candidates.labels, knowledge.is_member)
+    rows = metrics.match_classes(candidates.labels, knowledge.is_member)
     alone = Scores(values, knowledge.is_member).take(rows)
     blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
     progress(1, 3)
@@ -140,30 +126,33 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     if best is not None:
         lines[INFORMED.words] = best.scores
         found = (*measure(best.scores, INFORMED, claim), *found, *filter(None, (best.noise.worst,)))
-    worst = measure_worst_class(judged, labels, view.plan.classes)
+    worst = metrics.measure_worst_class(judged, labels, view.plan.classes)
     found += (*worst, *blind.measures)
-    broken = crosses(found) or (best is not None and bool(best.noise.short))
+    broken = metrics.crosses(found) or (best is not None and bool(best.noise.short))
     if best is None:
-        succeeded = blind.lets_succeed(alone) or (tells_class(worst) and not blind.tells)
-        withstood = withstands(alone) and not blind.tells
+        succeeded = blind.lets_succeed(alone) or (metrics.tells_class(worst) and not blind.tells)
+        withstood = metrics.withstands(alone) and not blind.tells
     else:  # whose members are drawn, not found: they are of one population, and who knows less tells no more
-        succeeded = broken or succeeds(best.scores) or blind.lets_succeed(alone) or tells_class(worst)
-        withstood = withstands(best.scores) and best.noise.is_complete
+        succeeded = broken or metrics.succeeds(best.scores) or blind.lets_succeed(alone) or metrics.tells_class(worst)
+        withstood = metrics.withstands(best.scores) and best.noise.is_complete
     progress(3, 3)
     return Finding(
         "membership_release",
         "",
         decide(succeeded, withstood, controls),
-        _describe(judged, best, broken, claim) + describe_class(worst) + (blind.sentence if best is None else ""),
+        _describe(judged, best, broken, claim)
+        + metrics.describe_class(worst)
+        + (blind.sentence if best is None else ""),
         found,
-        (roc("Membership, from the sum", lines, claim),),
+        (metrics.roc("Membership, from the sum", lines, claim),),
         controls=controls,
     )
 
 
 def _describe(judged: Scores, best: BestTest | None, broken: bool, claim: PrivacyClaim | None) -> str:
     if best is None:
-        return f"From the exact sum alone members are {describe(judged)}. Who knows all other records knows the last."
+        told = metrics.describe(judged)
+        return f"From the exact sum alone members are {told}. Who knows all other records knows the last."
     limit = "This is more than the claim allows." if broken else "The claim allows this."
     which = "the plan's noise"
     if best.noise.short:
@@ -173,7 +162,7 @@ def _describe(judged: Scores, best: BestTest | None, broken: bool, claim: Privac
         noise = "The noise in each of its blocks was measured."
     else:
         noise = "Whether the sum holds this noise cannot be told without all its records."
-    result = f"By the best test under {which}, knowing all other records, members are {describe(judged)}."
+    result = f"By the best test under {which}, knowing all other records, members are {metrics.describe(judged)}."
     return f"{result} {limit if claim is not None else 'Nothing is claimed.'} {noise}"
 
 
@@ -199,7 +188,7 @@ def _make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> C
         parts.append(Scores(values, np.arange(len(tested)) < few))
     sums = f"exact sum{'s' * (len(parts) > 1)} of {few} records"
     name = f"{len(parts)} {sums}" if is_true else f"others, called members of {len(parts)} {sums}"
-    return Control(name, is_true, succeeds(pool_scores(parts)))
+    return Control(name, is_true, metrics.succeeds(metrics.pool_scores(parts)))
 
 
 def _make_noise_control(knowledge: Knowledge, noise: Noise, is_true: bool) -> Control:
@@ -210,7 +199,7 @@ def _make_noise_control(knowledge: Knowledge, noise: Noise, is_true: bool) -> Co
     squares = np.full(len(pool), CONTROL_MU**2) if is_true else squared_mu(pool, noise)
     values = generator.normal(0, np.sqrt(squares)) + (squares * called if is_true else 0.0) - squares / 2
     name = f"noise {1 / CONTROL_MU:g} times a record's length" if is_true else "the planned noise and no member"
-    return Control(name, is_true, succeeds(Scores(values, called)))
+    return Control(name, is_true, metrics.succeeds(Scores(values, called)))
 
 
 MEMBERSHIP_RELEASE = Attack(
@@ -219,7 +208,7 @@ MEMBERSHIP_RELEASE = Attack(
     "Neyman & Pearson 1933; Homer et al. 2008; Dwork et al. 2015",
     ("release", "class_sums"),
     _run,
-    (*INFORMED.metrics, *ALONE.metrics, NOISE, WORST_CLASS, BLIND),
+    (*INFORMED.metrics, *ALONE.metrics, NOISE, metrics.WORST_CLASS, BLIND),
     trusts_owners=True,
     limits=9,
 )

@@ -12,24 +12,11 @@ from methods.fedcgs import FedCGS
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from threat_models.attacks.attack import Attack, Progress, Run
+from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
 from threat_models.attacks.membership.leave_one_out import margins
 from threat_models.attacks.membership.lira import REMADE, SHADOWS, Recipe, head_scores, losses, make_shadows
-from threat_models.attacks.membership.metrics import (
-    WORST_CLASS,
-    Figures,
-    Scores,
-    crosses,
-    describe,
-    describe_class,
-    match_classes,
-    measure_worst_class,
-    pool_scores,
-    roc,
-    succeeds,
-    tells_class,
-    withstands,
-)
+from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import Knowledge, Records
@@ -64,24 +51,28 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
     size = min(behind, int(POOL_SHARE * (len(candidates) + len(pool))))
     shadows = make_shadows(recipe, candidates, pool, size, progress, seed=SEED)
     seen = margins(head_scores(view.head, candidates, plan.grid), candidates.labels)
-    rows = match_classes(candidates.labels, knowledge.is_member)
+    rows = metrics.match_classes(candidates.labels, knowledge.is_member)
     online = Scores(shadows.ratios(seen, "online"), knowledge.is_member).take(rows)
     offline = Scores(shadows.ratios(seen, "offline"), knowledge.is_member).take(rows)
     blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
     found = (*blind.measure(online, ONLINE, claim), *blind.measure(offline, OFFLINE, claim))
-    worst = measure_worst_class(online, candidates.labels[rows], plan.classes)
+    worst = metrics.measure_worst_class(online, candidates.labels[rows], plan.classes)
     found += (*worst, *blind.measures)
     controls = _make_controls(recipe, knowledge, _score_by_ratio)
     tests = (online, offline)
-    succeeded = crosses(found) or any(map(blind.lets_succeed, tests)) or (tells_class(worst) and not blind.tells)
+    succeeded = (
+        metrics.crosses(found)
+        or any(map(blind.lets_succeed, tests))
+        or (metrics.tells_class(worst) and not blind.tells)
+    )
     return Finding(
         "membership_head",
         "",
-        decide(succeeded, all(map(withstands, tests)) and not blind.tells, controls),
+        decide(succeeded, all(map(metrics.withstands, tests)) and not blind.tells, controls),
         f"Against {SHADOWS} shadow heads of {size} records ({source}), members are "
-        f"{describe(online)}.{describe_class(worst)}{blind.sentence}",
+        f"{metrics.describe(online)}.{metrics.describe_class(worst)}{blind.sentence}",
         found,
-        (roc("Membership, from the head", {"online": online, "offline": offline}, claim),),
+        (metrics.roc("Membership, from the head", {"online": online, "offline": offline}, claim),),
         controls=controls,
     )
 
@@ -100,7 +91,7 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
     """
     knowledge, plan = _keep_classes(knowledge, view.head.present), view.plan
     loss, entropy = losses(head_scores(view.head, knowledge.candidates, plan.grid), knowledge.candidates.labels)
-    rows = match_classes(knowledge.candidates.labels, knowledge.is_member)
+    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
     scores = Scores(-loss, knowledge.is_member).take(rows)
     blind = Blind.of(knowledge.candidates.take(rows), knowledge.is_member[rows])
     found = blind.measure(scores, LOSS, view.claim)
@@ -113,14 +104,14 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
     known = plan.method in REMADE
     recipe = Recipe.of(view) if known else Recipe(replace(plan, method=FedCGS.name, parameters="{}"))
     controls = _make_controls(recipe, knowledge, _score_by_loss)
-    withstood = known and withstands(scores) and not blind.tells
+    withstood = known and metrics.withstands(scores) and not blind.tells
     return Finding(
         name,
         "",
-        decide(crosses(found) or blind.lets_succeed(scores), withstood, controls),
-        f"{how}members are {describe(scores)}.{blind.sentence}",
+        decide(metrics.crosses(found) or blind.lets_succeed(scores), withstood, controls),
+        f"{how}members are {metrics.describe(scores)}.{blind.sentence}",
         found,
-        (roc("Membership, from the loss", {"loss": scores}, view.claim),),
+        (metrics.roc("Membership, from the loss", {"loss": scores}, view.claim),),
         controls=controls,
     )
 
@@ -184,8 +175,12 @@ def _make_controls(recipe: Recipe, knowledge: Knowledge, test: Test) -> tuple[Co
         true.append(Scores(values, np.arange(len(values)) < few))
         false.append(Scores(others, np.arange(len(others)) < few))
     return (
-        Control(f"{CONTROL_HEADS} heads over {few} records with labels at random", True, succeeds(pool_scores(true))),
-        Control("other records, called members of these", False, succeeds(pool_scores(false))),
+        Control(
+            f"{CONTROL_HEADS} heads over {few} records with labels at random",
+            True,
+            metrics.succeeds(metrics.pool_scores(true)),
+        ),
+        Control("other records, called members of these", False, metrics.succeeds(metrics.pool_scores(false))),
     )
 
 
@@ -214,7 +209,7 @@ MEMBERSHIP_HEAD = Attack(
     "Carlini, Chien, Nasr, Song, Terzis & Tramèr 2022 (LiRA); Sherman & Morrison 1950",
     ("head",),
     _unless_refused("membership_head", "Membership of a record, from the head", _run_membership),
-    (*ONLINE.metrics, *OFFLINE.metrics, *LOSS.metrics, WORST_CLASS, BLIND),
+    (*ONLINE.metrics, *OFFLINE.metrics, *LOSS.metrics, metrics.WORST_CLASS, BLIND),
     trusts_owners=True,
     limits=8,
 )

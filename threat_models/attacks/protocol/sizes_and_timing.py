@@ -20,13 +20,8 @@ from threat_models.views import View
 
 Floats = NDArray[np.float64]
 
-BITS = Metric(
-    "bits_of_a_size",
-    "bits that a size tells, at most",
-    "bits",
-    "0 bits, of the {ceiling} that would name the client",
-    leads=True,
-)
+_NOTHING = "0 bits, of the {ceiling} that would name the client"
+BITS = Metric("bits_of_a_size", "bits that a size tells, at most", "bits", _NOTHING, leads=True)
 DIFFERING = Metric("differing_steps", "steps whose sizes differ", "steps", "0 steps")
 P_VALUE = Metric("p_value", "p-value of sizes or order against records", good="not small")
 SEED = 2_012

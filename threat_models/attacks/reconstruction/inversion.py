@@ -45,21 +45,12 @@ Inverter = Callable[[Floats], Floats]
 _NO_CLEARER = "no more than {baseline}, by the class alone"
 REIDENTIFIED = Metric("reidentified.view", "re-identified", SHARE, _NO_CLEARER, leads=True, each="level in the view")
 REFERENCE = Metric("reidentified.reference", "re-identified", SHARE, _NO_CLEARER, each="reference")
+_NEARER = "nearer than the true image"
 NEARER = Metric(
-    "strangers_nearer",
-    "strangers of its class nearer than the true image",
-    SHARE,
-    "{baseline}, by the class alone",
-    each="level",
+    "strangers_nearer", f"strangers of its class {_NEARER}", SHARE, "{baseline}, by the class alone", each="level"
 )
 RANKS = tuple(
-    Metric(
-        f"rank.{name}",
-        f"{name} share of all candidates nearer than the true image",
-        SHARE,
-        "{baseline}, by chance",
-        each="level",
-    )
+    Metric(f"rank.{name}", f"{name} share of all candidates {_NEARER}", SHARE, "{baseline}, by chance", each="level")
     for name in ("mean", "median")
 )
 PSNR = Metric("psnr", "PSNR in dB", "dB", _NO_CLEARER, each="level")

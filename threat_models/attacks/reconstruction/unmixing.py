@@ -25,24 +25,12 @@ from threat_models.session import SOMEBODY, Blocks, Knowledge, Records
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
-COSINE = Metric(
-    "cosine",
-    "cosine of the recovered features",
-    "",
-    "no more than {baseline}, by class means",
-    leads=True,
-    each="sum of few records",
-)
-LEAST_COSINE = Metric(
-    "least_cosine", "least cosine", "", "no more than {baseline}, by class means", each="sum of few records"
-)
-FOUND = Metric(
-    "members_found",
-    "members found by the range of B",
-    SHARE,
-    "no more than of strangers, of whom {baseline} are found",
-    leads=True,
-)
+_BY_MEANS = "no more than {baseline}, by class means"
+FEW = "sum of few records"
+COSINE = Metric("cosine", "cosine of the recovered features", "", _BY_MEANS, leads=True, each=FEW)
+LEAST_COSINE = Metric("least_cosine", "least cosine", "", _BY_MEANS, each=FEW)
+_AS_STRANGERS = "no more than of strangers, of whom {baseline} are found"
+FOUND = Metric("members_found", "members found by the range of B", SHARE, _AS_STRANGERS, leads=True)
 MISTAKEN = Metric("strangers_found", "strangers taken for members", SHARE, "as many as members found")
 NEEDED = ("class_sums", "second_moment")
 INSIDE = 1e-6
