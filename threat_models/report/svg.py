@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
-from threat_models.findings import Curve, Measure, Series
+from threat_models.findings import SHARE, Curve, Measure, Series
 from threat_models.report.axis import Axis
 from threat_models.report.text import figure, to_line, with_interval
 
@@ -52,7 +52,8 @@ def interval_svg(measure: Measure) -> Markup:
         return Markup()
     axis = Axis(0.0, 1.0, False, 5.0, 150.0)
     svg = _element("svg", viewBox="0 0 160 18", width=160, height=18, role="img")
-    SubElement(svg, "title").text = to_line(f"{measure.label}: {with_interval(measure)}, on a scale from 0 to 1")
+    scale = "0 to 100 %" if measure.metric.unit == SHARE else "0 to 1"
+    SubElement(svg, "title").text = to_line(f"{measure.label}: {with_interval(measure)}, on a scale from {scale}")
     svg.append(_element("line", x1=5, x2=155, y1=9, y2=9, stroke=FAINT, stroke_width=2))
     value, low, high = (axis.place(mark) for mark in marks)
     svg.append(_element("line", x1=low, x2=high, y1=9, y2=9, stroke=COLOURS[0], stroke_width=4))
