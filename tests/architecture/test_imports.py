@@ -116,7 +116,7 @@ def test_packages_keep_the_rule(rule):
         (crossing_protections, "secagg.protection.none", "import secagg.protection.masking.graph"),
         (generated_outside_wire, "secagg.transport.server", "from secagg.wire.generated import plan_pb2"),
         (auditor_overreach, "threat_models.views", "from secagg.parties import client"),
-        (auditor_overreach, "threat_models.attacks.inversion", "import secagg.protection.masking"),
+        (auditor_overreach, "threat_models.attacks.reconstruction.inversion", "import secagg.protection.masking"),
     ],
 )
 def test_rule_finds_the_violation(rule, name, text):

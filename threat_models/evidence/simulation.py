@@ -24,10 +24,10 @@ from secagg.head import LinearHead
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.plan import Plan
 from secagg.privacy import Adjacency
-from threat_models.attacks.likelihood import total as summed
-from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, counted, noise_of, placed
+from threat_models.attacks.gaussian_likelihood import total as summed
+from threat_models.evidence.blocks import COUNTS, assign_cells, blocks_of, cell_names, keep_counted, noise_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Session, joined
+from threat_models.session import Blocks, Knowledge, Message, Records, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -146,7 +146,7 @@ def _knowledge(
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
     members = records_of(plan, cast.features.train, dataset.train, inside)
-    members = counted(session, replace(members, in_cells=cells[inside]))
+    members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
     total = None if is_hidden else int((cells >= 0).sum())
     others = None if session.noise is None else _others(cast, session, members)
@@ -155,11 +155,11 @@ def _knowledge(
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
     strangers, chosen = (
-        counted(session, placed(session, records_of(plan, cast.features.test, dataset.test, rows)))
+        keep_counted(session, assign_cells(session, records_of(plan, cast.features.test, dataset.test, rows)))
         for rows in (outside, public)
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
-    return Knowledge(joined(members, strangers), owners, chosen, backbone, total, held, others)
+    return Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
 
 
 def _others(cast: Cast, session: Session, members: Records) -> Blocks:
@@ -167,7 +167,7 @@ def _others(cast: Cast, session: Session, members: Records) -> Blocks:
     found: dict[str, Any] = dict.fromkeys(session.release, 0.0)
     for member, own in cast.members.items():
         if cast.setup.context.names[member] in session.members:
-            found = _added(found, counted(session, _placed_of(session, own)), session, 1)
+            found = _added(found, keep_counted(session, _placed_of(session, own)), session, 1)
     return _added(found, members, session, -1)
 
 
@@ -192,7 +192,7 @@ def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int6
 def _placed_of(session: Session, own: LocalRecords) -> Records:
     """A client's records that count, without features, in the cells of a session's sum."""
     kept = own.take(np.flatnonzero(own.labels != BAD))
-    return placed(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
+    return assign_cells(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
 
 
 def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> Records:
