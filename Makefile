@@ -4,7 +4,7 @@ STAMP := .venv/installed
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-.PHONY: setup demo test check bench protos lock clean help
+.PHONY: setup demo test coverage check bench protos lock clean help
 
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
@@ -38,7 +38,7 @@ protos: setup  ## regenerate secagg/wire/generated from protos/
 	@$(BIN)/python -m tests.architecture.regenerate
 
 lock: setup  ## install what pyproject.toml newly asks for and write requirements.lock
-	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation -e '.[all,dev]'
 	@$(BIN)/python -m tests.architecture.lock
 	@touch $(STAMP)
 

@@ -103,7 +103,7 @@ class Supervised:
         self._starts: dict[str, float] = {}
         self._wakes: dict[str, float] = {}
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["secagg.cli.main"])
+        self._context.set_forkserver_preload(["secagg.cli.federation", "secagg.cli.second"])
 
     def run(self) -> bool:
         """Carry the session to its end; return whether everybody had ended in time."""
