@@ -22,7 +22,10 @@ demo: setup  ## a secure sum of one server and five clients on this machine (PRO
 	@$(BIN)/secagg demo $(if $(PROTECTION),--protection $(PROTECTION)) $(ARGS)
 
 test: setup  ## the tests, without those marked long, on every core
-	@$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
+	@$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
+
+coverage: setup  ## the tests, and how much of the code they run
+	@$(BIN)/pytest --numprocesses auto --dist worksteal --cov --cov-report=term:skip-covered $(ARGS)
 
 check: setup  ## lint, format, types, architecture, generated code
 	@$(BIN)/ruff check --quiet .
