@@ -182,7 +182,7 @@ def worker_of(parent: int) -> int:
 @pytest.mark.parametrize(("end", "code"), [("kill", -signal.SIGKILL), ("interrupt", 130), ("crash", 2)])
 def test_interrupted_sweep_goes_on(secagg: Command, tmp_path: Path, end: str, code: int) -> None:
     """A sweep that is killed, interrupted or loses a worker leaves no process; the same command does the rest."""
-    arguments = ["sweep", "--quiet", "--out", tmp_path, "--clients", "20", "--seeds", "6", "--workers", "1"]
+    arguments = ["sweep", "--quiet", "--out", tmp_path, "--clients", "40", "--seeds", "6", "--workers", "1"]
     command = [sys.executable, "-m", "secagg", *map(str, arguments)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while process.poll() is None and len(list(tmp_path.glob("runs/*.json"))) < 2:
