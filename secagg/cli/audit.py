@@ -12,6 +12,7 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritab
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
+from secagg.extras import extra
 from secagg.parties.vouching import Trust
 
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
@@ -65,7 +66,8 @@ def audit(
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
-    from secagg.cli.auditing import Question, answer  # loads what no other command needs
+    with extra("audit"):
+        from secagg.cli.auditing import Question, answer  # loads what no other command needs
 
     asked = Question(
         transcripts=tuple(transcripts or ()),
@@ -105,7 +107,8 @@ def _refuse_idle(context: typer.Context, simulated: bool) -> None:
 
 def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
     """List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it."""
-    from secagg.cli.auditing import list_attacks
+    with extra("audit"):
+        from secagg.cli.auditing import list_attacks
 
     list_attacks(Speaker(quiet=quiet, json_to=json_to))
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.plan import PlanOption
+from secagg.cli.options import PlanOption
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationClient, FederationServer, Stage, open_ledger, session_folder
 from secagg.files import keep_to_owner

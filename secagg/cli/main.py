@@ -6,31 +6,12 @@ import logging
 import platform
 import sys
 import traceback
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 import secagg
-from secagg.cli import (
-    adapt,
-    audit,
-    backbone,
-    canaries,
-    compare,
-    demo,
-    epsilon,
-    evaluate,
-    federation,
-    ledger,
-    methods,
-    pki,
-    plan,
-    purge,
-    second,
-    simulate,
-    sweep,
-)
+from secagg.cli.commands import Commands
 from secagg.cli.streams import streams_without_readers
 from secagg.errors import SecaggError
 from secagg.printable import escaped
@@ -52,6 +33,7 @@ _EXIT_CODES = (
 
 app = typer.Typer(
     name="secagg",
+    cls=Commands,
     help="Build a classifier head from many members' records; the server learns only their sum.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
@@ -64,6 +46,8 @@ app = typer.Typer(
 def _show_version(asked: bool) -> None:
     """Print what a report of a fault should name, and end."""
     if asked:
+        from importlib.metadata import version
+
         print(f"secagg {secagg.__version__}, Python {platform.python_version()}, torch {version('torch')}")
         raise typer.Exit
 
@@ -77,29 +61,6 @@ def _everywhere(
 ) -> None:
     """Build a classifier head from many members' records; the server learns only their sum."""
     # `main` takes --debug out before commands are parsed, wherever it stands: here it is only documented.
-
-
-app.command("demo")(demo.demo)
-app.add_typer(pki.app, name="pki")
-app.add_typer(plan.app, name="plan")
-app.command("server")(federation.server)
-app.command("client")(federation.client)
-app.command("aggregator")(second.aggregator)
-app.command("key-holder")(second.key_holder)
-app.command("simulate")(simulate.simulate)
-app.command("sweep")(sweep.sweep)
-app.command("compare")(compare.compare)
-app.command("predict")(evaluate.predict)
-app.command("adapt")(adapt.adapt_head)
-app.command("verify")(evaluate.verify)
-app.command("audit")(audit.audit)
-app.command("purge")(purge.purge)
-app.add_typer(methods.app, name="methods")
-app.command("attacks")(audit.attacks)
-app.command("canaries")(canaries.canaries)
-app.add_typer(backbone.app, name="backbone")
-app.command("epsilon")(epsilon.epsilon)
-app.add_typer(ledger.app, name="ledger")
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,7 @@ from secagg.cli.options import (
     LevelsOption,
     MethodOption,
     ParametersOption,
+    PlanOption,
     RadiusOption,
     RefineOption,
     RidgeOption,
@@ -36,7 +37,6 @@ from secagg.cli.options import (
 )
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
-from secagg.experiments.choosing import Choice, compare
 from secagg.parties import SessionSetup, read_records
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
@@ -47,9 +47,11 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import Roster, read_roster
 from secagg.statistics import Normalisation
 
+if TYPE_CHECKING:
+    from secagg.experiments.choosing import Choice
+
 app = typer.Typer(help="Write, explain and check the plan of a session.", no_args_is_help=True)
 
-PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
 
 
@@ -226,5 +228,7 @@ def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = (
 
 
 def _compared(speaker: Speaker, data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
+    from secagg.experiments.choosing import compare
+
     with speaker.busy("measuring one client under every protection"):
         return compare(data, roster, choices)

@@ -10,7 +10,7 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.federation import StateOption, TlsOption, WaitOption, credentials_for, rows_of
-from secagg.cli.plan import PlanOption
+from secagg.cli.options import PlanOption
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, session_folder
 from secagg.files import keep_to_owner

@@ -10,6 +10,7 @@ from tests.architecture.source import PACKAGES, ROOT, Module, installed, within
 
 ORDER = (
     "secagg.errors",
+    "secagg.extras",
     "secagg.printable",
     "secagg.randomness",
     "secagg.threads",
@@ -147,7 +148,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
 
 
-NOT_AT_START = {"torch", "sklearn", "matplotlib", "secagg.unsafe_for_tests"}
+NOT_AT_START = {"torch", "grpc", "sklearn", "matplotlib", "secagg.unsafe_for_tests"}
 
 
 def test_import_is_light_and_safe():

@@ -55,10 +55,8 @@ def federation(tmp_path: Path) -> Iterator[Processes]:
     try:
         yield found
     finally:
-        for process in found.running.values():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+        for party in found.running.values():
+            party.kill()
 
 
 def sessions(federation: Processes, name: str) -> list[Path]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from secagg.errors import BadInput, SecaggError
+from secagg.extras import extra
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, pack, unpack
 
@@ -107,7 +108,8 @@ def _seal() -> Any:
     """The bindings, loaded when first needed."""
     if not hasattr(os, "memfd_create"):
         raise BadInput("the encrypted protection needs Linux", remedy="choose another protection")
-    import tenseal.sealapi  # type: ignore[import-untyped]
+    with extra("encrypted"):
+        import tenseal.sealapi  # type: ignore[import-untyped]
 
     return tenseal.sealapi
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import BadInput, CapacityExceeded, ProtocolViolation, SessionAborted
@@ -31,6 +31,7 @@ def sessions(draw: st.DrawFn) -> tuple[Shared, dict[int, tuple[int, ...]]]:
     return session, {client: everyone if client in whole else tuple(partly[client]) for client in partly}
 
 
+@settings(max_examples=40)
 @given(sessions())
 def test_the_sum_is_that_of_whole_uploads(sample: tuple[Shared, dict[int, tuple[int, ...]]]) -> None:
     """Whatever subset of uploads reaches which of 2 to 4 aggregators, the opened sum is that of the whole ones."""
@@ -53,6 +54,7 @@ def test_sums_reach_both_ends_of_every_ring(m: int, bits: int) -> None:
     assert session.open() == session.expected((1, 2, 3))
 
 
+@settings(max_examples=40)
 @given(st.integers(2, 4), st.integers(0, 2**32))
 def test_every_aggregators_noise_is_in_the_sum(m: int, seed: int) -> None:
     """The opened integers are the uploads' sum plus the sum of the vectors that the aggregators gave as noise."""

@@ -274,10 +274,10 @@ def test_no_cell_of_a_noisy_sum_is_a_record(method):
     ("method", "parameters", "epsilon"),
     [
         ("fedtc", "slots=64", math.inf),
-        ("fedtc", "slots=64", 4.0),
+        pytest.param("fedtc", "slots=64", 4.0, marks=pytest.mark.long),
         ("fedtc", "slots=16 threshold=0.9", 8.0),
-        ("fedtc", "slots=16 keep=0.8", math.inf),
-        ("mpft", "slots=8", 4.0),
+        pytest.param("fedtc", "slots=16 keep=0.8", math.inf, marks=pytest.mark.long),
+        pytest.param("mpft", "slots=8", 4.0, marks=pytest.mark.long),
         ("mpft", "sampling=cluster slots=3 rounds=2", math.inf),
     ],
 )

@@ -71,7 +71,11 @@ def test_masked_sum_of_many_records_shows_no_image():
     assert measured(finding, "reidentified", f"{RAW}").value == 1
 
 
-@pytest.mark.parametrize("kind", [{}, {"normalisation": Normalisation.CENTRED_UNIT}], ids=["none", "centred-unit"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param({}, marks=pytest.mark.long), {"normalisation": Normalisation.CENTRED_UNIT}],
+    ids=["none", "centred-unit"],
+)
 def test_images_come_back_through_a_network(kind):
     """With the backbone and public images a client's features show its images, whatever the normalisation."""
     _, knowledge = federation([20, 20])
