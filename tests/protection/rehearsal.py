@@ -15,7 +15,8 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.protection import LocalParty, SessionContext, protection_named
 from secagg.protection.seam import ReadyState, ServerState
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 
 SENT = ("KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening")
@@ -26,7 +27,7 @@ LENGTH = 6
 @functools.cache
 def identity(member: int) -> SigningKey:
     """The identity key of a member, the same in every session."""
-    return SigningKey.generate(SeededRandomness(b"identity %d" % member))
+    return SigningKey.generate(SeededRandomness(b"identity %d" % member, TOKEN))
 
 
 def context_for(
@@ -57,7 +58,7 @@ def context_for(
 
 def party(member: int, seed: bytes = b"") -> LocalParty:
     """A client with its own reproducible secrets."""
-    return LocalParty(member, identity(member), SeededRandomness(b"party %d " % member + seed))
+    return LocalParty(member, identity(member), SeededRandomness(b"party %d " % member + seed, TOKEN))
 
 
 def vectors_for(context: SessionContext, seed: int = 0) -> dict[int, np.ndarray]:

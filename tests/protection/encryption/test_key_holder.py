@@ -12,8 +12,9 @@ from secagg.protection.encryption.key_holder import HOLDER_STATES, HeldKey, Spen
 from secagg.protection.encryption.messages import PublishedKey, SumRequest
 from secagg.protection.messages import Outcome
 from secagg.protection.seam import LocalParty, WaitingState
+from secagg.randomness import SeededRandomness
 from secagg.transcript.frames import make_body, payload_of
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.protection.encryption import sessions
 from tests.protection.encryption.sessions import (
@@ -205,7 +206,7 @@ def reseal(session, upload):
 def test_every_session_has_its_own_key():
     """Two keys share nothing, and what goes out first is the published half."""
     context = context_for()
-    begun = [begin_holder(context, LocalParty(4, HOLDER, SeededRandomness(seed))) for seed in (b"a", b"b")]
+    begun = [begin_holder(context, LocalParty(4, HOLDER, SeededRandomness(seed, TOKEN))) for seed in (b"a", b"b")]
     first, second = (each.state for each in begun)
     assert [each.outgoing for each in begun] == [first.published, second.published]
     assert first.secret != second.secret
@@ -218,7 +219,7 @@ def test_every_session_has_its_own_key():
 def test_only_the_plans_key_holder_makes_a_key(index, key):
     """The server, a client, and the key holder under another index are refused."""
     with pytest.raises(BadInput, match="not the plan's key holder"):
-        begin_holder(context_for(), LocalParty(index, key, SeededRandomness(b"a")))
+        begin_holder(context_for(), LocalParty(index, key, SeededRandomness(b"a", TOKEN)))
 
 
 def test_a_request_survives_its_bytes():

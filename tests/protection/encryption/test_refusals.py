@@ -14,7 +14,8 @@ from secagg.protection.encryption.client import AwaitingKey
 from secagg.protection.encryption.messages import BLIND_BYTES
 from secagg.protection.encryption.polynomials import add, pack
 from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.protection.encryption import sessions
 from tests.protection.encryption.sessions import (
     HOLDER,
@@ -280,6 +281,6 @@ def test_no_repr_shows_a_secret():
     secrets = [session.held.secret, session.held.sealing_secret, *session.mask_keys(1), *session.mask_keys(2)]
     for shown in (session.held, request, opened):
         assert not any(repr(secret)[2:20] in repr(shown) for secret in (*secrets, request.packed, opened.vector))
-    key = AgreementKey.generate(SeededRandomness(b"x"))
+    key = AgreementKey.generate(SeededRandomness(b"x", TOKEN))
     assert "private" not in repr(key)
     assert "secret" not in repr(bfv.generate(session.context.parameters))

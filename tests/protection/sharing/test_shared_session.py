@@ -5,7 +5,8 @@ import pytest
 
 from secagg.errors import SessionAborted
 from secagg.experiments.shared_session import SHARED_STEPS, SharedSession
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.protection.rehearsal import identity as client_identity
 from tests.protection.rehearsal import vectors_for
 from tests.protection.sharing.rehearsal import identity, shared_context
@@ -19,7 +20,7 @@ def session_of(m: int, leaves: dict[int, str], noise: int | None = None) -> Shar
     identities |= {context.index_of(number): identity(number) for number in context.numbers}
     draw = None if noise is None else lambda: np.full(context.length, noise, dtype=np.int64)
     return SharedSession(
-        context, identities, lambda member: vectors[member] // 10, SeededRandomness(b"s"), leaves, draw
+        context, identities, lambda member: vectors[member] // 10, SeededRandomness(b"s", TOKEN), leaves, draw
     )
 
 

@@ -19,7 +19,8 @@ from secagg.protection.sharing.collecting import begin_aggregator
 from secagg.protection.sharing.envelope import seal_share
 from secagg.protection.sharing.messages import SessionKeys, ShareManifest
 from secagg.protection.sharing.pledges import KEY
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import identity as client_identity
 from tests.protection.rehearsal import party
@@ -117,7 +118,7 @@ def test_a_seed_of_another_length_is_refused(length: int) -> None:
     """A well sealed and signed seed that has not 32 bytes is refused."""
     session = prepared()
     key = AgreementKey.from_bytes(session.states[2].secret).public
-    sealed = seal_share(session.context, key, 1, 2, bytes(length), SeededRandomness(b"forged"))
+    sealed = seal_share(session.context, key, 1, 2, bytes(length), SeededRandomness(b"forged", TOKEN))
     shares = (session.sealed(1)[0], sealed)
     refused(session, 2, resigned(session, 1, shares), sealed, "not sealed to this aggregator")
 
@@ -231,7 +232,7 @@ def test_a_client_checks_every_session_key_before_it_draws_anything() -> None:
 def test_only_members_take_part() -> None:
     """A stranger's key neither begins as an aggregator nor as a client; a vector must be the session's."""
     session = Shared(shared_context())
-    context, stranger = session.context, SigningKey.generate(SeededRandomness(b"stranger"))
+    context, stranger = session.context, SigningKey.generate(SeededRandomness(b"stranger", TOKEN))
     for me in (replace(aggregator(context, 1), identity=stranger), aggregator(context, 3), party(1)):
         with pytest.raises(BadInput, match=f"index {me.member}"):
             begin_aggregator(context, me)
