@@ -16,6 +16,7 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
+from secagg.protection import protection_named
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
@@ -37,7 +38,6 @@ from threat_models.statement import LIMITS, ONE_RUN_LEVEL, bound_of, environment
 ACTIVE = AttackNote(
     "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
 )
-_PROTECTED = {"none": "unprotected"} | {name: name for name in ("masked", "shared", "encrypted")}
 COMPARED = ("unmixing", "feature_inversion")
 """Attacks that a simulation repeats at the other levels of protection."""
 
@@ -191,6 +191,7 @@ def _report(
     speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
 ) -> AuditReport:
     audited = evidence.sessions if evidence.transcripts else evidence.sessions[:1]
+    protection = protection_named(audited[0].plan.protection)
     with speaker.steps() as told:
         promise = promise_of(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
         if evidence.one_run is not None:
@@ -203,7 +204,7 @@ def _report(
         ]
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
-        title=f"Audit of a session with {_PROTECTED[audited[0].plan.protection]} uploads",
+        title=f"Audit of a session with {protection.name if protection.hides_vectors else 'unprotected'} uploads",
         subject=replace(
             subject_of(
                 audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance

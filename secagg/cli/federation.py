@@ -165,7 +165,7 @@ def client(
 
 def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
     """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
-    asked = {each.receiver for each in setup.protection.deliveries(setup.context)} - {SERVER_INDEX}
+    asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
     names = {setup.roster.name(index): index for index in asked}
     found = dict(text.partition("=")[::2] for text in given)
     if set(found) != set(names) or len(found) != len(given):

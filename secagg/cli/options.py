@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from secagg.protection import PROTECTIONS
+
 MethodOption = Annotated[str, typer.Option(help="The method.")]
 ParametersOption = Annotated[
     str, typer.Option(help='Of the method, "slots=16 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
 ]
+ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
 RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]

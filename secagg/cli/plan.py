@@ -29,6 +29,7 @@ from secagg.cli.options import (
     LevelsOption,
     MethodOption,
     ParametersOption,
+    ProtectionOption,
     RadiusOption,
     RefineOption,
     RidgeOption,
@@ -38,11 +39,13 @@ from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.choosing import Choice, compare
 from secagg.parties import SessionSetup, read_records
+from secagg.parties.consent import policy_accepting
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
-from secagg.policy import Policy, read_policy
+from secagg.policy import read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
+from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster, read_roster
 from secagg.statistics import Normalisation
@@ -89,7 +92,7 @@ def new(
     noise: Annotated[
         NoiseFrom, typer.Option(help="Who adds it; aggregator: each of several adds all (shared).")
     ] = NoiseFrom.CLIENT,
-    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none; --explain compares.")] = "masked",
+    protection: ProtectionOption = USUAL,
     security: Annotated[int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")] = 128,
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
     dropouts: Annotated[
@@ -211,7 +214,7 @@ def policy_for(
 ) -> None:
     """Write a policy that trusts this plan's roster and backbone, for you to read and tighten."""
     refuse_existing(out)
-    policy = Policy.accepting(read_plan(plan), data_name)
+    policy = policy_accepting(read_plan(plan), data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")
     Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
 

@@ -23,6 +23,7 @@ from secagg.cli.options import (
     LevelsOption,
     MethodOption,
     ParametersOption,
+    ProtectionOption,
     RadiusOption,
     RefineOption,
     RidgeOption,
@@ -33,6 +34,7 @@ from secagg.data import Dataset, load_schema, open_dataset
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from secagg.protection import USUAL, protection_named
 
 ADAPTING = "adapting the head to each client's records"
 
@@ -45,7 +47,7 @@ def simulate(
         int | None, typer.Option(min=1, help="Default 5; one per table of a folder; column:… fixes it.")
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")] = "iid",
-    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
+    protection: ProtectionOption = USUAL,
     epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
     delta: DeltaOption = None,
     adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
@@ -118,8 +120,8 @@ def simulate(
         seed=seed,
     )
     data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
-    if protection == "none":
-        speaker.say("WARNING: --protection none: the server would see every client's vector")
+    if not protection_named(protection).hides_vectors:
+        speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
     result = _simulated(speaker, data, settings)
     for note in result.notes:
         speaker.say(f"note: {note}")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.messages import Outcome, UploadHeader
+from secagg.protection.protection import OF_CLIENT, Protection, Script
 from secagg.protection.seam import Collected, LocalParty, SessionContext, Transition
 from secagg.wire import message
 
@@ -110,3 +111,20 @@ class PlainSum:
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """The signed integers of the sum."""
         return context.ring.decode(total)
+
+
+PROTECTION = Protection(
+    name="none",
+    fewest=fewest,
+    explain=explain,
+    client=Script(begin, (PlainUploaded,), UploadHeader, OF_CLIENT),
+    begin_server=AwaitingPlainUploads,
+    proves="the published sum is the sum of the accepted uploads, each of which the server saw in clear",
+    reveals=UploadHeader,
+    revealed="vectors were uploaded in clear",
+    steps=(UploadHeader,),
+    trust="the server, with every vector",
+    visits="one visit; stays for the outcome",
+    absence="a client that has not uploaded is left out",
+    hides_vectors=False,
+)

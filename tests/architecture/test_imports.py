@@ -41,9 +41,26 @@ ORDER = (
     "secagg.unsafe_for_tests",  # last: nothing may import it
 )
 PROTECTIONS = tuple(f"secagg.protection.{name}" for name in ("masking", "sharing", "encryption", "none"))
-AUDITED = ("errors", "randomness", "reading", "wire", "encoding", "statistics", "privacy", "plan", "transcript", "head")
+AUDITED = (
+    "errors",
+    "randomness",
+    "reading",
+    "wire",
+    "encoding",
+    "statistics",
+    "privacy",
+    "plan",
+    "transcript",
+    "head",
+    "protection.PROTECTIONS",
+)
 FREE = ("threat_models.active", "threat_models.evidence")
-AUDITOR_SEES = (*(f"secagg.{name}" for name in AUDITED), "methods", "threat_models")
+AUDITOR_SEES = (
+    *(f"secagg.{name}" for name in AUDITED),
+    "secagg.protection.PROTECTIONS",  # the facts about them
+    "methods",
+    "threat_models",
+)
 
 
 def place(name: str, order: tuple[str, ...] = ORDER) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput
+from secagg.protection import PROTECTIONS
 from secagg.reading import parse_toml, read_document
 from threat_models.adversary import adversary_named, names
 from threat_models.report.content import SESSION_RULES, Outcome
@@ -18,7 +19,6 @@ from threat_models.report.meanings import MEANINGS, is_known
 
 FORMAT = "secagg-gate/1"
 DEFAULT = Path(__file__).parent / "default_gate.toml"
-PROTECTIONS = ("none", "masked", "shared", "encrypted")
 REFERENCES = ("baseline", "ceiling")
 """What a threshold may be beside a number: the measure's own baseline or ceiling."""
 
@@ -218,7 +218,7 @@ def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
     for value in values:
-        _known(value, PROTECTIONS, "the gate: there is no protection")
+        _known(value, tuple(PROTECTIONS), "the gate: there is no protection")
     return tuple(values)
 
 
