@@ -22,8 +22,6 @@ from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHol
 from secagg.randomness import RandomSource
 from secagg.wire import decode, encode
 
-ENCRYPTED_STEPS = ("EncryptedUpload",)
-
 Message = TypeVar("Message")
 
 

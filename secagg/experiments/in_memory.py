@@ -21,8 +21,6 @@ from secagg.protection.seam import ReadyState, ServerState, Transition
 from secagg.randomness import RandomSource
 from secagg.wire import decode, encode
 
-STEPS = ("KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening")
-
 
 @dataclass
 class Measured:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
-from secagg.experiments.encrypted_session import ENCRYPTED_STEPS, EncryptedSession
-from secagg.experiments.in_memory import STEPS, InMemorySession, SessionResult
-from secagg.experiments.shared_session import SHARED_STEPS, SharedSession
+from secagg.experiments.encrypted_session import EncryptedSession
+from secagg.experiments.in_memory import InMemorySession, SessionResult
+from secagg.experiments.shared_session import SharedSession
 from secagg.parties import SessionSetup
 from secagg.plan import NoiseFrom
 from secagg.privacy import rounded_gaussian
@@ -17,9 +17,6 @@ from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.sharing.context import SharedContext
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
-
-LEAVING = {"masked": STEPS, "none": ("UploadHeader",), "shared": SHARED_STEPS, "encrypted": ENCRYPTED_STEPS}
-"""The steps of each protection that a client may never answer, first to last."""
 
 
 def run_session(

@@ -31,7 +31,7 @@ from secagg.experiments.in_memory import Measured
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.remarks import refuse_records, remarked
-from secagg.experiments.sessions import LEAVING, run_session
+from secagg.experiments.sessions import run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import lengths_of, radius_of, round_up
 from secagg.head import LinearHead, evaluate
@@ -47,8 +47,6 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics import Grid, Normalisation
 
-SECONDS = {"aggregator": 2, "key-holder": 1}
-"""How many of a role there are in a simulation."""
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""
 
@@ -196,9 +194,10 @@ def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
 ) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
-    role = protection_named(settings.protection).second_role
+    protection = protection_named(settings.protection)
+    role = protection.second_role
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
-    names += [(f"{role}-{number + 1}", role) for number in range(SECONDS.get(role, 0))]
+    names += [(f"{role}-{number + 1}", role) for number in range(protection.fewest_seconds)]
     keys = {index: SigningKey.generate(OperatingSystem()) for index in range(len(names))}
     roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
     dataset = features.dataset
@@ -252,7 +251,7 @@ def _run(
         if result.following is None:
             return setup, result, measured
         setup = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
-        leaves = dict.fromkeys(leaves, LEAVING[setup.plan.protection][0])
+        leaves = dict.fromkeys(leaves, setup.protection.leaving[0])
 
 
 def _vector(setup: SessionSetup, records: LocalRecords, paper: PaperNoise | None) -> NDArray[np.int64]:
@@ -270,5 +269,5 @@ def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[Lo
 def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
     """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
     chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
-    steps = LEAVING[settings.protection]
+    steps = protection_named(settings.protection).leaving
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

@@ -21,7 +21,9 @@ __all__ = [
     "protection_named",
 ]
 
-PROTECTIONS = {each.PROTECTION.name: each.PROTECTION for each in (masking, sharing, encryption, none)}
+PROTECTIONS: dict[str, Protection] = {
+    each.PROTECTION.name: each.PROTECTION for each in (masking, sharing, encryption, none)
+}
 """Every protection by its name; a further one is its folder and a place in this line."""
 USUAL = masking.PROTECTION.name
 """The protection of a plan that names none."""

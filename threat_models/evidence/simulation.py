@@ -16,7 +16,7 @@ from secagg.data.records import BAD
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
-from secagg.experiments.sessions import LEAVING, run_session
+from secagg.experiments.sessions import run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Cast
 from secagg.features import FeatureMap
@@ -86,7 +86,7 @@ def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Int
     Who drops out is in none of the sums, whose noise is then the least that the plan allows.
     """
     setup = cast.setup
-    leaves = dict.fromkeys(cast.leaves, LEAVING[setup.plan.protection][0])
+    leaves = dict.fromkeys(cast.leaves, setup.protection.leaving[0])
     while True:
         source = OperatingSystem()
         vectors = {member: contribution_of(setup, own, source) for member, own in cast.members.items()}
