@@ -9,15 +9,12 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
-from secagg.errors import SecaggError
+from secagg.errors import ExitCode, SecaggError
 from secagg.head import evaluate
 from secagg.head import predict as classes_of
 from secagg.parties import Pipeline
 from secagg.parties.verification import Verified, verified_together
 from secagg.parties.vouching import Trust
-
-INCONCLUSIVE = 4
-"""The exit code where a transcript is consistent and no more."""
 
 
 def predict(
@@ -82,7 +79,7 @@ def verify(
         raise max(failures, key=lambda failure: failure.exit_code)
     if any(each.doubts for each in found if isinstance(each, Verified)):
         speaker.say("to know more, bring the agreed plan (--plan), and all rounds' transcripts with their vectors")
-        raise typer.Exit(INCONCLUSIVE)
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
 def _table(path: Path, content: dict[str, Any]) -> str:

@@ -11,8 +11,7 @@ from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import Member, Roster
 from secagg.transcript import NOT_SEEN, make_body, open_frame, payload_of, sign_frame
-from secagg.transcript.chain import MAX_CONTENT
-from secagg.wire import encode
+from secagg.wire import MAX_FRAME_BYTES, encode
 from tests.adversarial.tampering import is_refused, refused_as
 from tests.protection.rehearsal import SENT, SHOWN, Rehearsal, context_for, identity
 
@@ -124,7 +123,7 @@ def test_oversized_frames_are_not_written(sender: int) -> None:
     """A payload above the limit is refused before anything is signed."""
     body = make_body(PLAN, sender, SENDER - sender, bytes(32), NOT_SEEN, Receipt())
     with pytest.raises(MalformedMessage, match="payload: length"):
-        encode(type(body)(**{**vars(body), "payload": bytes(MAX_CONTENT + 1)}))
+        encode(type(body)(**{**vars(body), "payload": bytes(MAX_FRAME_BYTES + 1)}))
 
 
 def test_signatures_of_frames_serve_nothing_else() -> None:

@@ -19,12 +19,11 @@ from secagg.transport import Credentials, Link, read_credentials, serve
 from secagg.transport.limits import (
     CALLS_PER_MEMBER,
     CHUNK_BYTES,
-    MAX_FRAME_BYTES,
     MAX_MESSAGE_BYTES,
     REFUSAL_SECONDS,
     REFUSALS_AT_ONCE,
 )
-from secagg.wire import rpc
+from secagg.wire import MAX_FRAME_BYTES, rpc
 from tests.transport.consortium import SERVER, Remembering, certify, enrol
 
 PATIENCE = 0.3

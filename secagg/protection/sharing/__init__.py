@@ -5,7 +5,7 @@ from secagg.protection.sharing.client import CLIENT_STATES, begin_client, delive
 from secagg.protection.sharing.collecting import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.context import SharedContext, explain, fewest
 from secagg.protection.sharing.coordinating import GatheringKeys
-from secagg.protection.sharing.messages import ShareManifest, ShareReceipt, SumShare
+from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, ShareManifest, ShareReceipt, SumShare
 from secagg.protection.sharing.testimony import is_receipt, kept
 
 PROTECTION = Protection(
@@ -24,7 +24,7 @@ PROTECTION = Protection(
     absence="a client that has not reached every aggregator is left out; without an aggregator there is no sum",
     context=SharedContext.of,
     second_role="aggregator",
-    fewest_seconds=2,
+    fewest_seconds=FEWEST_AGGREGATORS,
     second=Script(
         begin_aggregator,
         AGGREGATOR_STATES,
