@@ -112,14 +112,22 @@ class OtherVersion(MalformedMessage):
 
 
 class ProtocolViolation(SecaggError):
-    """A party broke the protocol; `culprit` is the member to blame."""
+    """A party broke the protocol; `culprit` is its index in the roster.
+
+    Whoever has the roster fills in the `name` that it has there (`Roster.name_culprit`), before anybody reads or is
+    told of it.
+    """
 
     exit_code = ExitCode.ABORTED
 
-    def __init__(self, culprit: str, problem: str) -> None:
+    def __init__(self, culprit: int, problem: str) -> None:
         self.culprit = culprit
         self.problem = problem
-        super().__init__(f"{culprit}: {problem}")
+        self.name = ""
+        super().__init__(culprit, problem)
+
+    def __str__(self) -> str:
+        return f"{self.name or f'party {self.culprit}'}: {self.problem}"
 
 
 class SessionAborted(SecaggError):

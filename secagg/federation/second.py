@@ -74,8 +74,8 @@ class FederationSecond:
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """An aggregator takes uploads alone. Raises ProtocolViolation."""
-        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")
+        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts. Raises ProtocolViolation."""
-        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")
+        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

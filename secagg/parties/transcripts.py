@@ -40,7 +40,7 @@ def setup_of(records: Sequence[Record]) -> tuple[SessionSetup, Sequence[Record]]
             index += 1
             setup = setup.following(_content(records, index, "round", RoundOpening))
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
-        raise TranscriptInvalid(index, str(error)) from None
+        raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
 
 

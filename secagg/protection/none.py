@@ -12,6 +12,7 @@ from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.messages import Outcome, UploadHeader
 from secagg.protection.protection import OF_CLIENT, Protection, Script
 from secagg.protection.seam import Collected, LocalParty, SessionContext, Transition
+from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 _ABSENT = bytes(32)
@@ -53,7 +54,7 @@ class PlainUploaded:
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
         """Check that this client is among those summed."""
         if me.member not in incoming.members:
-            raise ProtocolViolation("server", "the outcome leaves this client out")
+            raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
         return Transition(self)
 
 
@@ -73,7 +74,7 @@ class AwaitingPlainUploads:
         """Take a vector of the right length."""
         if self._collected.is_new(member, incoming):
             if incoming.length != self._context.packed_bytes:
-                raise ProtocolViolation(self._context.names[member], f"uploads {incoming.length} bytes")
+                raise ProtocolViolation(member, f"uploads {incoming.length} bytes")
             self._collected.put(member, incoming)
 
     @property

@@ -58,16 +58,15 @@ def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: 
     body = decode(FrameBody, frame.body)
     if sender >= len(roster.members):
         raise MalformedMessage("Frame", f"there is no member {sender}")
-    name = roster.name(sender)
     if not is_signed(roster.identity(sender), frame.signature, "frame", frame.body):
-        raise ProtocolViolation(name, f"the frame {body.step} is not signed by its identity")
+        raise ProtocolViolation(sender, f"the frame {body.step} is not signed by its identity")
     if body.sender != sender:
-        raise ProtocolViolation(name, "signed a frame in another member's name")
+        raise ProtocolViolation(sender, "signed a frame in another member's name")
     if body.plan != plan:
-        raise ProtocolViolation(name, f"the frame {body.step} belongs to another session or plan")
+        raise ProtocolViolation(sender, f"the frame {body.step} belongs to another session or plan")
     allowed = (receiver, EVERYONE) if sender == SERVER_INDEX else (receiver,)
     if body.receiver not in allowed:
-        raise ProtocolViolation(name, f"the frame {body.step} is addressed to another member")
+        raise ProtocolViolation(sender, f"the frame {body.step} is addressed to another member")
     return body
 
 

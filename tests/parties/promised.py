@@ -32,7 +32,7 @@ from secagg.privacy.rdp import ORDERS
 from secagg.protection import protection_named
 from secagg.protection.masking.messages import Survivors
 from secagg.randomness import OperatingSystem, RandomSource, SeededRandomness
-from secagg.roster import Member, Roster
+from secagg.roster import SERVER_INDEX, Member, Roster
 from secagg.unsafe_for_tests import TOKEN
 from tests.protection.rehearsal import Rehearsal, identity
 
@@ -304,7 +304,7 @@ def check_small_set_is_not_signed(setup: SessionSetup) -> None:
     try:
         session.show(members[0], Survivors(members))
     except ProtocolViolation as error:
-        if error.culprit == "server":
+        if error.culprit == SERVER_INDEX:
             return
     raise AssertionError(f"signed for {len(members)} survivors")
 

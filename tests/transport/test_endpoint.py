@@ -130,7 +130,7 @@ async def test_nothing_due_in_time(consortium: Path, address: str, coordinator: 
 
 
 REFUSALS = [
-    ProtocolViolation("bob", "lies"),
+    ProtocolViolation(2, "lies"),
     MalformedMessage("Frame", "torn"),
     SessionAborted("too few"),
     NotNow("another plan"),
@@ -275,7 +275,7 @@ async def test_refused_messages_cost_their_sender(
     async def submit(member: int, frame: bytes) -> bytes:
         asked[0] += member == 1
         if frame == b"bad":
-            raise ProtocolViolation("alice", "did not sign it")
+            raise ProtocolViolation(1, "did not sign it")
         return b""
 
     coordinator.submit = submit  # type: ignore[method-assign]

@@ -62,8 +62,8 @@ class SharedContext(SessionContext):
         return tuple(self.aggregators)
 
     def index_of(self, number: int) -> int:
-        """The roster index of the aggregator with this number."""
-        return tuple(self.seconds)[number - 1]
+        """The roster index of the aggregator with this number, or of nobody for one that is none."""
+        return max(self.identities) + number
 
     def number_of(self, index: int) -> int:
         """The number of the aggregator with this roster index."""
@@ -72,11 +72,6 @@ class SharedContext(SessionContext):
     def name_of(self, number: int) -> str:
         """The name of the aggregator with this number, or a description of one that is none."""
         return self.names[self.index_of(number)] if number in self.aggregators else f"aggregator {number}"
-
-    @property
-    def server_name(self) -> str:
-        """The name of the server, which relays what the aggregators sign."""
-        return self.names[SERVER_INDEX]
 
     @cached_property
     def binding(self) -> bytes:
