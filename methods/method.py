@@ -13,6 +13,7 @@ from secagg.encoding.layout import Block, Integers
 from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead
 from secagg.privacy import Adjacency, OpenedNoise, Sensitivity
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
 DOMAINS = "domains"
@@ -145,8 +146,8 @@ class OneShot:
 
     def announced(self, broadcast: bytes, grid: Grid) -> Round:
         """There is no other round. Raises ProtocolViolation."""
-        raise ProtocolViolation("server", "announces a round that the plan does not have")
+        raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
 
     def check(self, told: Round) -> None:
         """The first round is not told. Raises ProtocolViolation."""
-        raise ProtocolViolation("server", "announces the first round, which the plan opens")
+        raise ProtocolViolation(SERVER_INDEX, "announces the first round, which the plan opens")

@@ -23,6 +23,7 @@ from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Outcome, RoundOpening
+from secagg.roster import SERVER_INDEX
 
 HEAD_FILE = "head.safetensors"
 TORCH_FILE = "head.pt"
@@ -135,15 +136,15 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
     Where the plan has several rounds, the head and the next round are recomputed from the released sum.
     """
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
-        raise ProtocolViolation("server", "the plan says otherwise about how many rounds there are")
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
     own = _recomputed(setup, outcome) if outcome.release else None
     if own is not None and own.head is None:
         if outcome.head or outcome.head_sha256 != NO_HEAD:
-            raise ProtocolViolation("server", "announces a head after a sum that gives none")
+            raise ProtocolViolation(SERVER_INDEX, "announces a head after a sum that gives none")
     else:
         head = _shown_head(setup, outcome)
         if own is not None and head is not None and not _agree(head, own.require_head()):
-            raise ProtocolViolation("server", "the head does not follow from the released sum")
+            raise ProtocolViolation(SERVER_INDEX, "the head does not follow from the released sum")
     if own is not None and own.following is not None:
         own.following.check(setup.round.announced(outcome.broadcast, setup.plan.grid))
 
@@ -151,14 +152,14 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
 def _recomputed(setup: SessionSetup, outcome: Outcome) -> SumResult:
     """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
     if hashlib.sha256(outcome.release).digest() != outcome.aggregate_sha256:
-        raise ProtocolViolation("server", "the released sum is not the one that the outcome names")
+        raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
     if len(outcome.release) != 8 * setup.layout.length:
-        raise ProtocolViolation("server", "the released sum has another length than the plan's")
+        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
     vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
     try:
         return conclude(setup, outcome.members, vector)
     except BadInput as error:
-        raise ProtocolViolation("server", f"the released sum leads nowhere: {error.problem}") from None
+        raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 
 
 def following_setup(setup: SessionSetup, outcome: Outcome) -> SessionSetup | None:
@@ -184,19 +185,19 @@ def _agree(told: LinearHead, own: LinearHead) -> bool:
 
 def _shown_head(setup: SessionSetup, outcome: Outcome) -> LinearHead | None:
     if bool(outcome.head) != (setup.plan.result == "members"):
-        raise ProtocolViolation("server", "the plan says otherwise about who gets the head")
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
     if not outcome.head:
         return None
     try:
         head, metadata = parse_safetensors(outcome.head)
     except BadInput as error:
-        raise ProtocolViolation("server", f"the head is none: {error.problem}") from None
+        raise ProtocolViolation(SERVER_INDEX, f"the head is none: {error.problem}") from None
     if bytes.fromhex(head_digest(head)) != outcome.head_sha256:
-        raise ProtocolViolation("server", "the head is not the one that the outcome names")
+        raise ProtocolViolation(SERVER_INDEX, "the head is not the one that the outcome names")
     if metadata != _metadata(setup.plan):
-        raise ProtocolViolation("server", "the head says that it belongs to something else than the plan")
+        raise ProtocolViolation(SERVER_INDEX, "the head says that it belongs to something else than the plan")
     if (len(head.bias), head.inputs) != (len(setup.plan.classes), setup.plan.dimension):
-        raise ProtocolViolation("server", "the head is for other classes or features than the plan's")
+        raise ProtocolViolation(SERVER_INDEX, "the head is for other classes or features than the plan's")
     if (head.means is not None) != bool(setup.plan.method_parameters.get(PERSONALISE)):
-        raise ProtocolViolation("server", "the plan says otherwise about class means beside the head")
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about class means beside the head")
     return head

@@ -207,9 +207,9 @@ def test_head_is_missed_where_there_must_be_one(finished: tuple[Cast, Played]) -
     for stage in played.stages[1:]:
         outcome = outcome_of(cast_, stage)
         check_outcome(stage, outcome)
-        with pytest.raises(ProtocolViolation, match="server: the plan says otherwise about who gets the head"):
+        with pytest.raises(ProtocolViolation, match="party 0: the plan says otherwise about who gets the head"):
             check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_HEAD))
-        with pytest.raises(ProtocolViolation, match="server: the head is not the one that the outcome names"):
+        with pytest.raises(ProtocolViolation, match="party 0: the head is not the one that the outcome names"):
             check_outcome(stage, replace(outcome, head_sha256=NO_HEAD))
 
 

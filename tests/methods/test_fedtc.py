@@ -237,7 +237,7 @@ def test_broadcast_opens_the_same_round():
     mine, its = (each.contribute(examples(), CLASSES, GRID.levels) for each in (own, told))
     assert all(np.array_equal(mine[name], its[name]) for name in mine)
     assert own.following(mine, GRID, None) is None
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         own.announced(own.broadcast(), GRID)
 
 
@@ -267,13 +267,13 @@ def test_contradicting_centres_are_the_servers_breach(change):
         "none": replace(own, centres=None),
         "another kind": METHOD,
     }[change]
-    with pytest.raises(ProtocolViolation, match="server: the centres"):
+    with pytest.raises(ProtocolViolation, match="party 0: the centres"):
         own.check(told)
 
 
 def test_centres_of_another_shape_are_summed_with_by_nobody():
     """A client whose records have another dimension than the told centres blames the server."""
-    with pytest.raises(ProtocolViolation, match="server: broadcasts centres of 17"):
+    with pytest.raises(ProtocolViolation, match="party 0: broadcasts centres of 17"):
         replace(second_round(), centres=np.ones(17, dtype=np.int64)).contribute(examples(), CLASSES, GRID.levels)
 
 
@@ -281,9 +281,9 @@ def test_without_threshold_there_is_one_round():
     """Nothing follows, nothing is broadcast, and what the server announces is its breach."""
     assert METHOD.following(summed(), GRID, None) is None
     assert METHOD.broadcast() == b""
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.announced(told_centres(1, np.ones(18, dtype=np.int64)), GRID)
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.check(METHOD)
 
 

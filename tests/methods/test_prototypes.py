@@ -207,9 +207,9 @@ def test_there_is_one_round():
     grid = GRIDS["none"]
     assert METHOD.following(summed(grid), grid, None) is None
     assert METHOD.broadcast() == b""
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.announced(b"\x01", grid)
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.check(METHOD)
 
 
