@@ -14,22 +14,26 @@ import typer
 import secagg
 from secagg.cli import (
     adapt,
+    aggregator,
+    attacks,
     audit,
     backbone,
     canaries,
+    client,
     compare,
     demo,
     epsilon,
-    evaluate,
-    federation,
+    key_holder,
     ledger,
     methods,
     pki,
     plan,
+    predict,
     purge,
-    second,
+    server,
     simulate,
     sweep,
+    verify,
 )
 from secagg.cli.streams import streams_without_readers
 from secagg.errors import ExitCode, SecaggError
@@ -74,20 +78,20 @@ def _everywhere(
 app.command("demo")(demo.demo)
 app.add_typer(pki.app, name="pki")
 app.add_typer(plan.app, name="plan")
-app.command("server")(federation.server)
-app.command("client")(federation.client)
-app.command("aggregator")(second.aggregator)
-app.command("key-holder")(second.key_holder)
+app.command("server")(server.server)
+app.command("client")(client.client)
+app.command("aggregator")(aggregator.aggregator)
+app.command("key-holder")(key_holder.key_holder)
 app.command("simulate")(simulate.simulate)
 app.command("sweep")(sweep.sweep)
 app.command("compare")(compare.compare)
-app.command("predict")(evaluate.predict)
+app.command("predict")(predict.predict)
 app.command("adapt")(adapt.adapt_head)
-app.command("verify")(evaluate.verify)
+app.command("verify")(verify.verify)
 app.command("audit")(audit.audit)
 app.command("purge")(purge.purge)
 app.add_typer(methods.app, name="methods")
-app.command("attacks")(audit.attacks)
+app.command("attacks")(attacks.attacks)
 app.command("canaries")(canaries.canaries)
 app.add_typer(backbone.app, name="backbone")
 app.command("epsilon")(epsilon.epsilon)
