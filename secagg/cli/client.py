@@ -12,6 +12,7 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
 from secagg.cli.plan import PlanOption
+from secagg.data.sources import kinds_of_files
 from secagg.errors import BadInput
 from secagg.federation import FederationClient, open_ledger, session_folder
 from secagg.files import keep_to_owner
@@ -33,7 +34,7 @@ from secagg.transport import Credentials, Link, greet
 def client(
     plan: PlanOption,
     server: Annotated[str, typer.Option("--server", help="HOST:PORT of the server.")],
-    data: Annotated[str, typer.Option(help="This member's records: an .npz, a table, …")],
+    data: Annotated[str, typer.Option(help=f"This member's records: {kinds_of_files()}, ….")],
     policy: Annotated[Path, typer.Option("--policy", help="This member's policy; it decides first.")],
     state: StateOption,
     tls: TlsOption,

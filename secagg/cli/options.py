@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from secagg.data.named import NAMES
+from secagg.data.sources import kinds_of_files
 from secagg.protection import PROTECTIONS
 
 MethodOption = Annotated[str, typer.Option(help="The method.")]
@@ -36,7 +38,7 @@ LeaveOutOption = Annotated[
     typer.Option(help="Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"),
 ]
 DatasetOption = Annotated[
-    str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, or a folder of tables or of images.")
+    str, typer.Option(help=f"{', '.join(NAMES)}, {kinds_of_files()}, or a folder of tables or of images.")
 ]
 ImageSizeOption = Annotated[
     int | None, typer.Option(min=1, help="Folder of images: scale and cut each to a square of this side.")
