@@ -10,10 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.cli.console import Speaker, to_epsilon, two_columns, warn_of_programs
-from secagg.cli.simulate import open_simulated
+from secagg.cli.console import Speaker, two_columns, warn_of_programs
+from secagg.cli.simulate import open_simulated, settings_of
 from secagg.errors import BadInput
-from secagg.experiments.settings import SimulationSettings
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
 from secagg.protection import protection_named
@@ -126,8 +125,7 @@ def _notes() -> dict[str, AttackNote]:
 def _simulated(speaker: Speaker, question: Question) -> Evidence:
     """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
     options = question.simulation
-    chosen = {each.name: options[each.name] for each in fields(SimulationSettings)}
-    settings = SimulationSettings(**{**chosen, "epsilon": to_epsilon(options["epsilon"])})
+    settings = settings_of(options)
     source = (options[name] for name in ("label", "schema", "image_size"))
     warn_of_programs(speaker, [settings.backbone])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
@@ -143,7 +141,8 @@ def _simulated(speaker: Speaker, question: Question) -> Evidence:
     if math.isfinite(settings.epsilon):
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    shown = {name: str(value) for name, value in {"dataset": data.name, **chosen}.items() if value not in (None, 0, "")}
+    chosen = {"dataset": data.name, **{each.name: options[each.name] for each in fields(settings)}}
+    shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
     return Evidence(found.sessions, found.knowledge, shown, {}, levels=tuple(levels), one_run=one_run)
 
 

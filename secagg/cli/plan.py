@@ -88,21 +88,27 @@ def new(
     ] = None,
     levels: LevelsOption = None,
     shares: SharesOption = None,
-    max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
+    max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = PlanChoices.max_records,
     noise: Annotated[
         NoiseFrom, typer.Option(help="Who adds it; aggregator: each of several adds all (shared).")
     ] = NoiseFrom.CLIENT,
     protection: ProtectionOption = USUAL,
-    security: Annotated[int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")] = 128,
+    security: Annotated[
+        int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")
+    ] = PlanChoices.security,
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
     dropouts: Annotated[
         int | None,
         typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),
     ] = None,
     minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
-    join_seconds: Annotated[int, typer.Option(min=1, help="How long the server waits for members to join.")] = 600,
-    step_seconds: Annotated[int, typer.Option(min=1, help="How long it waits at every later step.")] = 60,
-    result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = "members",
+    join_seconds: Annotated[
+        int, typer.Option(min=1, help="How long the server waits for members to join.")
+    ] = PlanChoices.join_seconds,
+    step_seconds: Annotated[
+        int, typer.Option(min=1, help="How long it waits at every later step.")
+    ] = PlanChoices.step_seconds,
+    result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = PlanChoices.result,
     explain_all: Annotated[
         bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")
     ] = False,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -89,36 +91,9 @@ def simulate(
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
+    given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    settings = SimulationSettings(
-        method=method,
-        parameters=parameters,
-        clients=clients,
-        partition=partition,
-        protection=protection,
-        epsilon=to_epsilon(epsilon),
-        delta=delta,
-        adjacency=adjacency,
-        unit=unit,
-        noise=noise,
-        shares=shares,
-        refine=refine,
-        class_gate=class_gate,
-        covariance=covariance,
-        ridge=ridge,
-        backbone=backbone,
-        expand=expand,
-        centre=centre,
-        radius=radius,
-        normalise=normalise,
-        levels=levels,
-        max_records=max_records,
-        leave_out=leave_out,
-        adapt=adapt,
-        dropouts=dropouts,
-        colluders=colluders,
-        seed=seed,
-    )
+    settings = settings_of(given)
     data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
     if not protection_named(protection).hides_vectors:
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
@@ -126,6 +101,12 @@ def simulate(
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
+
+
+def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
+    """The settings among a command's options, which have their names. Raises BadInput."""
+    chosen = {each.name: given[each.name] for each in fields(SimulationSettings)}
+    return SimulationSettings(**{**chosen, "epsilon": to_epsilon(given["epsilon"])})
 
 
 def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:

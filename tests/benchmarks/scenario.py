@@ -12,7 +12,6 @@ import numpy as np
 
 from methods import Method
 from secagg.encoding import Layout, Ring
-from secagg.experiments.simulation import SECONDS
 from secagg.parties import Hooks, MemberSession, SessionSetup, begin_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
@@ -52,11 +51,11 @@ def say(text: str) -> None:
 
 def roles(count: int, protection: str) -> dict[str, str]:
     """Name → role of everyone: one server, `count` clients, and the second parties of the protection."""
-    second = protection_named(protection).second_role
+    hidden = protection_named(protection)
     return (
         {"server": "server"}
         | {f"client-{number:03}": "client" for number in range(1, count + 1)}
-        | {f"{second}-{number}": second for number in range(1, SECONDS.get(second, 0) + 1)}
+        | {f"{hidden.second_role}-{number}": hidden.second_role for number in range(1, hidden.fewest_seconds + 1)}
     )
 
 
