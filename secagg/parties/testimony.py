@@ -124,7 +124,7 @@ class MemberVerifier:
             return
         handover = self._setup.protection.handover
         if handover is None:
-            raise TranscriptInvalid(record.index, f"a {self.role} is told nothing but by the server")
+            raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step} but by the server")
         if body.step == handover.upload.__name__:
             self._check_upload(record, body, handover)
         else:

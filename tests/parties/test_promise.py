@@ -314,7 +314,7 @@ def test_nothing_follows_the_last_round():
     opening = last.openings[0]
     later = replace(opening, broadcast=replace_number(last.round, 2))
     for stage, each in ((last, later), (last, opening), (promised(), opening)):
-        with pytest.raises(ProtocolViolation, match="server"):
+        with pytest.raises(ProtocolViolation, match="party 0: "):
             stage.following(each)
     with pytest.raises(MalformedMessage):
         first.following(replace(opening, broadcast=b"\x00"))
