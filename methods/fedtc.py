@@ -18,6 +18,7 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
 from secagg.head.training import Recipe, fresh_head, train
 from secagg.privacy import Adjacency
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
 WIDTHS = (1024, 512)
@@ -67,7 +68,7 @@ class SlotRound(SimpleRound):
         dimension = examples.records.shape[1]
         if self.centres.size != classes * dimension:
             raise ProtocolViolation(
-                "server", f"broadcasts centres of {self.centres.size} entries for {classes} classes"
+                SERVER_INDEX, f"broadcasts centres of {self.centres.size} entries for {classes} classes"
             )
         records, centres = examples.records, self.centres.reshape(classes, dimension)[examples.labels]
         lengths = np.sqrt((records * records).sum(axis=1)) * np.sqrt((centres * centres).sum(axis=1))
@@ -91,7 +92,7 @@ class SlotRound(SimpleRound):
         own = self.centres
         its = told.centres if isinstance(told, SlotRound) else None
         if own is None or its is None or len(its) != own.size or np.abs(its - own.ravel()).max() > 1:
-            raise ProtocolViolation("server", "the centres it broadcasts do not follow from the released sum")
+            raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sum")
 
 
 def slot_sums(examples: Examples, cells: Integers, classes: int, slots: int) -> Blocks:

@@ -18,6 +18,7 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import Artifact, LinearHead
 from secagg.head.linear import ABSENT_BIAS
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 from secagg.wire import Items, Range, decode, encode, message
 
@@ -240,7 +241,7 @@ class GatedRound(SimpleRound):
     def require_equal(self, told: Round) -> None:
         """The census decides exactly which cells are kept; further rounds are the method's to check."""
         if not isinstance(told, GatedRound) or told.kept != self.kept:
-            raise ProtocolViolation("server", "the classes that it keeps do not follow from the census")
+            raise ProtocolViolation(SERVER_INDEX, "the classes that it keeps do not follow from the census")
         if self.round.broadcast():
             self.round.require_equal(told.round)
 

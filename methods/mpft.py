@@ -24,6 +24,7 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
 from secagg.head.residual import adapted_head
 from secagg.privacy import Adjacency
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
 NAMES = ("slot_counts", "slot_sums")
@@ -184,16 +185,16 @@ class Clustering(SimpleRound):
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The next round as the server announces it. Raises MalformedMessage or ProtocolViolation."""
         if self.number == self.method.rounds:
-            raise ProtocolViolation("server", "announces a round that the plan does not have")
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         return Clustering(self.method, self.number + 1, read_centres(broadcast, self.number + 1, grid.levels))
 
     def require_equal(self, told: Round) -> None:
         """Every centre is this client's own but for rounding."""
         if not isinstance(told, Clustering) or told.number != self.number:
-            raise ProtocolViolation("server", "announces another kind of round than the sums lead to")
+            raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         same = told.centres.shape == self.centres.shape
         if not (same and np.abs(told.centres - self.centres).max(initial=0) <= 1):
-            raise ProtocolViolation("server", "the centres it broadcasts do not follow from the released sums")
+            raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sums")
 
 
 def _centres(opened: Opened, before: Integers) -> Integers:

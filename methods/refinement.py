@@ -15,6 +15,7 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggE
 from secagg.head import ReleaseNoise
 from secagg.head import refinement as rule
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Unit
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, WEIGHT_BITS, Whitening, softmax_gradient
 from secagg.wire import Length, Range, decode, encode, message
@@ -140,19 +141,19 @@ class RefinementRound(SimpleRound):
         """The next round as the server announces it: other weights, the same geometry."""
         told = decode(RefinementBroadcast, broadcast)
         if told.number != self.number + 1 or told.number > self.rounds or told.matrix or told.centre:
-            raise ProtocolViolation("server", f"announces round {told.number} after round {self.number}")
+            raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
         weights = _integers(told.weights, self.weights.shape[1])
         if weights.shape != self.weights.shape or told.total != self.place.total:
-            raise ProtocolViolation("server", "changes between two rounds what must not change")
+            raise ProtocolViolation(SERVER_INDEX, "changes between two rounds what must not change")
         return replace(self, number=told.number, weights=weights)
 
     def require_equal(self, told: Round) -> None:
         """Every number is this client's own but for rounding."""
         if not isinstance(told, RefinementRound) or told.number != self.number:
-            raise ProtocolViolation("server", "announces another kind of round than the sums lead to")
+            raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         own, its = self.place, told.place
         if not math.isclose(its.total, own.total, rel_tol=TOLERANCE):
-            raise ProtocolViolation("server", "the number of records it broadcasts does not follow from the sums")
+            raise ProtocolViolation(SERVER_INDEX, "the number of records it broadcasts does not follow from the sums")
         _require_close(its.whitening.matrix, own.whitening.matrix, "whitening")
         _require_close(its.whitening.centre, own.whitening.centre, "whitening's centre")
         _require_close(told.weights, self.weights, "weights")
@@ -174,4 +175,4 @@ def _require_close(told: Integers, own: Integers, what: str) -> None:
     allowed = TOLERANCE * float(np.abs(own).max()) + 2
     same = told.shape == own.shape
     if not (same and np.abs(told.astype(np.float64) - own.astype(np.float64)).max() <= allowed):
-        raise ProtocolViolation("server", f"the {what} it broadcasts do not follow from the released sums")
+        raise ProtocolViolation(SERVER_INDEX, f"the {what} it broadcasts do not follow from the released sums")

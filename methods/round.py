@@ -14,6 +14,7 @@ from secagg.errors import ProtocolViolation
 from secagg.head import Artifact
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
 if TYPE_CHECKING:
@@ -154,8 +155,8 @@ class SimpleRound:
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """There is no other round. Raises ProtocolViolation."""
-        raise ProtocolViolation("server", "announces a round that the plan does not have")
+        raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
 
     def require_equal(self, told: Round) -> None:
         """The first round is not told. Raises ProtocolViolation."""
-        raise ProtocolViolation("server", "announces the first round, which the plan opens")
+        raise ProtocolViolation(SERVER_INDEX, "announces the first round, which the plan opens")

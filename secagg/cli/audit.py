@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable
+from secagg.cli.console import Speaker, refuse_unwritable
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
@@ -103,14 +103,6 @@ def _refuse_idle(context: typer.Context, simulated: bool) -> None:
         f"{named} {verb} with --simulate: a transcript's session is over",
         remedy="leave them out, and have the next plan made with them (`secagg plan new --class-gate K`, say)",
     )
-
-
-def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
-    """List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it."""
-    with extra("audit"):
-        from secagg.cli.auditing import list_attacks
-
-    list_attacks(Speaker(quiet=quiet, json_to=json_to))
 
 
 def _with_simulation(command: Any) -> None:

@@ -10,12 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.cli.console import Speaker, to_epsilon, two_columns, warn_of_programs
-from secagg.cli.simulate import open_simulated
+from secagg.cli.console import Speaker, two_columns, warn_of_programs
+from secagg.cli.simulate import open_simulated, settings_of
 from secagg.errors import BadInput
-from secagg.experiments.settings import SimulationSettings
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
+from secagg.protection import protection_named
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
@@ -37,7 +37,6 @@ from threat_models.session import Knowledge, Provenance, Session
 ACTIVE = AttackNote(
     "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
 )
-_PROTECTED = {"none": "unprotected"} | {name: name for name in ("masked", "shared", "encrypted")}
 COMPARED = ("unmixing", "feature_inversion")
 """Attacks that a simulation repeats at the other levels of protection."""
 
@@ -121,8 +120,7 @@ def _notes() -> dict[str, AttackNote]:
 def _simulated(speaker: Speaker, question: Question) -> Evidence:
     """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
     options = question.simulation
-    chosen = {each.name: options[each.name] for each in fields(SimulationSettings)}
-    settings = SimulationSettings(**{**chosen, "epsilon": to_epsilon(options["epsilon"])})
+    settings = settings_of(options)
     source = (options[name] for name in ("label", "schema", "image_size"))
     warn_of_programs(speaker, [settings.backbone])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
@@ -138,7 +136,8 @@ def _simulated(speaker: Speaker, question: Question) -> Evidence:
     if math.isfinite(settings.epsilon):
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    shown = {name: str(value) for name, value in {"dataset": data.name, **chosen}.items() if value not in (None, 0, "")}
+    chosen = {"dataset": data.name, **{each.name: options[each.name] for each in fields(settings)}}
+    shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
     return Evidence(found.sessions, found.knowledge, shown, {}, levels=tuple(levels), one_run=one_run)
 
 
@@ -186,6 +185,7 @@ def _report(
     speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
 ) -> AuditReport:
     audited = evidence.sessions if evidence.transcripts else evidence.sessions[:1]
+    protection = protection_named(audited[0].plan.protection)
     with speaker.steps() as told:
         promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
         if evidence.one_run is not None:
@@ -198,7 +198,7 @@ def _report(
         ]
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
-        title=f"Audit of a session with {_PROTECTED[audited[0].plan.protection]} uploads",
+        title=f"Audit of a session with {protection.name if protection.hides_vectors else 'unprotected'} uploads",
         subject=replace(
             subject_of(
                 audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance

@@ -12,10 +12,13 @@ from typer.main import get_group
 
 COMMANDS = {
     "demo": ("demo:demo", "Five members build a digit classifier together; the server sees nothing but the sum."),
-    "server": ("federation:server", "Run one session: collect protected vectors, learn their sum, build the head."),
-    "client": ("federation:client", "Take part in one session."),
-    "aggregator": ("second:aggregator", "Hold one share of every client's vector, and publish the sum of the shares."),
-    "key-holder": ("second:key_holder", "Make the session's key, and open one sum with it."),
+    "server": ("server:server", "Run one session: collect protected vectors, learn their sum, build the head."),
+    "client": ("client:client", "Take part in one session."),
+    "aggregator": (
+        "aggregator:aggregator",
+        "Hold one share of every client's vector, and publish the sum of the shares.",
+    ),
+    "key-holder": ("key_holder:key_holder", "Make the session's key, and open one sum with it."),
     "simulate": (
         "simulate:simulate",
         "Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets.",
@@ -28,10 +31,10 @@ COMMANDS = {
         "compare:compare",
         "Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.",
     ),
-    "predict": ("evaluate:predict", "Apply a head to labelled records and say how often it is right."),
+    "predict": ("predict:predict", "Apply a head to labelled records and say how often it is right."),
     "adapt": ("adapt:adapt_head", "Train a received head on the member's own records; nothing leaves."),
     "verify": (
-        "evaluate:verify",
+        "verify:verify",
         "Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.",
     ),
     "audit": ("audit:audit", "Measure what an adversary could have learnt from what it really saw."),
@@ -40,7 +43,7 @@ COMMANDS = {
         "Delete the members' protected vectors of sessions that are over; keep transcripts, digests, sums and heads.",
     ),
     "attacks": (
-        "audit:attacks",
+        "attacks:attacks",
         "List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it.",
     ),
     "canaries": (

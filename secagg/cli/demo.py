@@ -16,21 +16,21 @@ import typer
 from numpy.typing import NDArray
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
-from secagg.cli.options import RefineOption
+from secagg.cli.options import ProtectionOption, RefineOption
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_safetensors
 from secagg.parties import Pipeline, SessionSetup, read_records
+from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
 from secagg.parties.verification import Verified, verified_together
 from secagg.parties.vouching import Trust
 from secagg.plan import write_plan
-from secagg.policy import Policy
 from secagg.privacy import Adjacency
-from secagg.protection import protection_named
+from secagg.protection import USUAL, protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
@@ -42,7 +42,7 @@ def demo(
     ),
     clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
-    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
+    protection: ProtectionOption = USUAL,
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
     refine: RefineOption = 0,
     json_to: JsonOption = None,
@@ -50,7 +50,7 @@ def demo(
 ) -> None:
     """Five members build a digit classifier together; the server sees nothing but the sum.
 
-    With the protections shared and encrypted each of them uploads and is gone before the next one starts.
+    Where the protection lets a client speak once, each of them uploads and is gone before the next one starts.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
@@ -172,7 +172,7 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
     for name, chosen in zip(stage.members, rows, strict=True):
         _save(stage.data(name), dataset, dataset.train.inputs[chosen], dataset.train.labels[chosen])
         policy = replace(
-            Policy.accepting(plan, f"digits of {name}"),
+            policy_accepting(plan, f"digits of {name}"),
             protections=(plan.protection,),  # "none" too: these are public records
             minimum_cohort=min(3, len(rows)),
             minimum_colluders=plan.colluders,

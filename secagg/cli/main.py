@@ -1,4 +1,4 @@
-"""Every command in one place, and the exit codes."""
+"""Every command in one place."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import typer
 import secagg
 from secagg.cli.commands import Commands
 from secagg.cli.streams import streams_without_readers
-from secagg.errors import SecaggError
+from secagg.errors import ExitCode, SecaggError
 from secagg.printable import escaped
 
-INTERNAL_ERROR = 70
-INTERRUPTED = 130
 _WORDS = (
     ("Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),
     ("Input should be a valid number, unable to parse string as a number", "it should be a number"),
@@ -25,17 +23,11 @@ _WORDS = (
     ("Value error, ", ""),
 )
 """What typer's parser says of a value, and how we say it."""
-_EXIT_CODES = (
-    "Exit codes: 0 done, or the gate passes; 1 the gate fails; 2 bad input or usage; 3 a transcript does not verify; "
-    "4 inconclusive; 5 session aborted for good; 70 internal error; 75 not now: run the same command again; "
-    "130 interrupted."
-)
-
 app = typer.Typer(
     name="secagg",
     cls=Commands,
     help="Build a classifier head from many members' records; the server learns only their sum.",
-    epilog=_EXIT_CODES,
+    epilog=ExitCode.explain(),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -76,7 +68,7 @@ def _run(arguments: list[str]) -> int:
     logging.getLogger("secagg").setLevel(logging.DEBUG if debug else logging.NOTSET)
     try:
         code = app([each for each in arguments if each != "--debug"], prog_name="secagg", standalone_mode=False)
-        if code == INTERRUPTED:  # typer turns the interrupt into this
+        if code == ExitCode.INTERRUPTED:  # typer turns the interrupt into this
             raise KeyboardInterrupt
         sys.stdout.flush()
     except SecaggError as error:
@@ -84,24 +76,24 @@ def _run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _misused(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
-        return _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
+        return _complain("interrupted; run the same command again to go on", ExitCode.INTERRUPTED, debug)
     except MemoryError:
-        return _complain("this machine has too little memory for that; give less data", 2, debug)
+        return _complain("this machine has too little memory for that; give less data", ExitCode.BAD_INPUT, debug)
     except OSError as error:
-        return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 2, debug)
+        return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), ExitCode.BAD_INPUT, debug)
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)
-        return _complain(f"internal error: {type(error).__name__}; --debug shows where", INTERNAL_ERROR, debug)
-    return code if isinstance(code, int) else 0
+        return _complain(f"internal error: {type(error).__name__}; --debug shows where", ExitCode.INTERNAL_ERROR, debug)
+    return code if isinstance(code, int) else ExitCode.DONE
 
 
 def _misused(text: str, debug: bool) -> int:
     """Say what is wrong with the words of a command; where a group stands alone, what it has."""
     if text.startswith("Usage:"):
         print(text, file=sys.stderr)
-        return 2
+        return ExitCode.BAD_INPUT
     for theirs, ours in _WORDS:
         text = text.replace(theirs, ours)
-    return _complain(f"{text.rstrip('.')}; try --help", 2, debug)
+    return _complain(f"{text.rstrip('.')}; try --help", ExitCode.BAD_INPUT, debug)
 
 
 def _complain(text: str, code: int, debug: bool) -> int:

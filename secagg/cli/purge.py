@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.federation import StateOption
+from secagg.cli.party import StateOption
 from secagg.errors import SecaggError
 from secagg.parties.purging import purge as purge_session
 from secagg.parties.purging import session_folders

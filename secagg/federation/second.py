@@ -50,7 +50,7 @@ class FederationSecond:
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
             hooks = Hooks(self.progress)
-            if any(part.receiver == self.me.member for part in setup.protection.deliveries(setup.context)):
+            if self.me.member in setup.protection.receivers(setup.context):
                 uploads = AggregatorWork(setup, self.me, folder, journal, gone)
                 self._uploads[setup.context.plan] = uploads
                 hooks = Hooks(self.progress, work=uploads.work)
@@ -68,8 +68,8 @@ class FederationSecond:
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """An aggregator takes uploads alone. Raises ProtocolViolation."""
-        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")
+        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts. Raises ProtocolViolation."""
-        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")
+        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

@@ -24,6 +24,7 @@ from secagg.protection.sharing.agreeing import SetAgreed
 from secagg.protection.sharing.collecting import Collecting
 from secagg.protection.sharing.context import SharedContext, sealed_bytes
 from secagg.protection.sharing.messages import SetPledges, ShareManifest, ShareReceipt
+from secagg.roster import SERVER_INDEX
 from secagg.transcript import Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 
 _log = logging.getLogger("secagg.aggregator")
@@ -62,7 +63,7 @@ class AggregatorWork:
         if isinstance(state, SetAgreed):
             self._is_closed = True
             return await asyncio.to_thread(self._add_up, state)
-        raise ProtocolViolation("server", f"there is nothing to do at {type(state).__name__}")
+        raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take a client's share; return the frame with its receipt, the same each time.
@@ -76,7 +77,7 @@ class AggregatorWork:
         if (known := self._receipts.get(member)) and peek(known).seen == head:
             return known  # even after the close: whoever lost its receipt is in the set all the same
         if manifest.client != member or len(manifest.digests) != len(self._context.numbers):
-            raise ProtocolViolation(name, "uploads a share that is not its own, or not one for each aggregator")
+            raise ProtocolViolation(member, "uploads a share that is not its own, or not one for each aggregator")
         size, digest = sealed_bytes(self._context, self._number), manifest.digests[self._number - 1]
         self._open_for_uploads()
         async with self._staging.receive(member, name, size, digest, parts) as part:

@@ -10,7 +10,6 @@ from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
-from secagg.protection.encryption.binding import EncryptedContext
 
 LIKELY = 0.95
 """A class that everybody has should pass a class gate with this probability."""
@@ -34,7 +33,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         *_gate(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
-        *_ciphertexts(setup),
+        *setup.protection.details(setup.context),
         ("protection", plan.protection),
         ("who must agree", setup.protection.explain(setup.context)),
         *_promise(setup),
@@ -108,13 +107,6 @@ def _census_sigma(setup: SessionSetup) -> float | None:
     if noise is None or "census" not in noise:
         return None
     return noise["census"].of_record.sigma
-
-
-def _ciphertexts(setup: SessionSetup) -> list[tuple[str, str]]:
-    """Which encryption, how secure, and why it always decrypts; nothing where nothing is encrypted."""
-    if not isinstance(setup.context, EncryptedContext):
-        return []
-    return [("ciphertexts", setup.context.parameters.explain())]
 
 
 def _against(setup: SessionSetup) -> str:

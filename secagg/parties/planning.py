@@ -18,6 +18,7 @@ from secagg.parties.promise import Noisers, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
 from secagg.privacy import Adjacency, Unit
+from secagg.protection import USUAL
 from secagg.protection.masking.quorum import usual_dropouts
 from secagg.randomness import RandomSource
 from secagg.roster import Roster
@@ -71,7 +72,7 @@ class PlanChoices:
     noise: NoiseFrom = NoiseFrom.CLIENT
     shares: str | Mapping[str, float] | None = None
     max_records: int = 1 << 16
-    protection: str = "masked"
+    protection: str = USUAL
     security: int = 128
     colluders: int | None = None
     dropouts: int | None = None

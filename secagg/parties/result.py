@@ -22,6 +22,7 @@ from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
 from secagg.protection.messages import Announcement, Outcome
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import sanity_failures
 
 HEAD_FILE = "head.safetensors"
@@ -142,7 +143,7 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
     is known.
     """
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
-        raise ProtocolViolation("server", "the plan says otherwise about how many rounds there are")
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
     own = _recomputed(setup, outcome) if outcome.release else None
     if setup.known_round is None:  # what the sum leads to stays open
         if outcome.head:
@@ -150,11 +151,11 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
         return
     if own is not None and own.artifact is None:
         if outcome.head or outcome.head_sha256 != NO_ARTIFACT:
-            raise ProtocolViolation("server", "announces a head after a sum that gives none")
+            raise ProtocolViolation(SERVER_INDEX, "announces a head after a sum that gives none")
     else:
         told = _told_artifact(setup, outcome)
         if own is not None and told is not None and not told.is_close_to(own.require_artifact()):
-            raise ProtocolViolation("server", "the head does not follow from the released sum")
+            raise ProtocolViolation(SERVER_INDEX, "the head does not follow from the released sum")
     if own is not None and own.following is not None:
         own.following.require_equal(setup.round.decode_broadcast(outcome.broadcast, setup.plan.grid))
 
@@ -162,29 +163,29 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
 def _recomputed(setup: SessionSetup, outcome: Outcome) -> SumResult:
     """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
     if hashlib.sha256(outcome.release).digest() != outcome.aggregate_sha256:
-        raise ProtocolViolation("server", "the released sum is not the one that the outcome names")
+        raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
     if len(outcome.release) != 8 * setup.layout.length:
-        raise ProtocolViolation("server", "the released sum has another length than the plan's")
+        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
     vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
     try:
         return conclude(setup, outcome.members, vector)
     except BadInput as error:
-        raise ProtocolViolation("server", f"the released sum leads nowhere: {error.problem}") from None
+        raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 
 
 def _told_artifact(setup: SessionSetup, outcome: Outcome) -> Artifact | None:
     """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
     if bool(outcome.head) != (setup.plan.result == "members"):
-        raise ProtocolViolation("server", "the plan says otherwise about who gets the head")
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
     if not outcome.head:
         return None
     try:
         artifact, metadata = setup.method.read_artifact(outcome.head)
         artifact.require_fit(len(setup.plan.classes), setup.plan.dimension)
     except BadInput as error:
-        raise ProtocolViolation("server", f"the head is not the plan's: {error.problem}") from None
+        raise ProtocolViolation(SERVER_INDEX, f"the head is not the plan's: {error.problem}") from None
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
-        raise ProtocolViolation("server", "the head is not the one that the outcome names")
+        raise ProtocolViolation(SERVER_INDEX, "the head is not the one that the outcome names")
     if metadata != _metadata(setup.plan):
-        raise ProtocolViolation("server", "the head says that it belongs to something else than the plan")
+        raise ProtocolViolation(SERVER_INDEX, "the head says that it belongs to something else than the plan")
     return artifact

@@ -98,7 +98,7 @@ class SessionSetup:
         Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it.
         """
         if (opening.number, opening.previous) != (self.number + 1, self.context.plan):
-            raise ProtocolViolation("server", f"opens round {opening.number} of another history")
+            raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
         return self.later(opening, self.round.decode_broadcast(opening.broadcast, self.plan.grid))
 
     def later(self, opening: RoundOpening, round_: Round | None = None) -> SessionSetup:
@@ -107,7 +107,7 @@ class SessionSetup:
         Raises ProtocolViolation for a round that the plan does not have.
         """
         if opening.number > self.rounds:
-            raise ProtocolViolation("server", "announces a round that the plan does not have")
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         sums, kind = self.sums, self._kind(opening.number)
         calibration = self.claim.releases.parts[kind][0] if self.claim is not None else None
         layout = layout_of(sums[kind], calibration)

@@ -58,7 +58,7 @@ def setup_of(records: Sequence[Record], find: Find = lambda context: None) -> tu
             index += 1
             setup = _opened(setup, _content(records, index, "round", RoundOpening), find)
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
-        raise TranscriptInvalid(index, str(error)) from None
+        raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
 
 

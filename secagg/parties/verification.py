@@ -132,7 +132,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
         except TranscriptInvalid:
             raise
         except SecaggError as error:
-            raise TranscriptInvalid(record.index, str(error)) from None
+            raise TranscriptInvalid(record.index, str(setup.roster.name_culprit(error))) from None
     told = verifier.conclusion(len(records))
     vouched_by = trust.vouches_for_plan(setup, path)
     doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None else ()))

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from secagg.crypto.labels import digest, number
-from secagg.wire import Items, Length, Range, message
+from secagg.roster import MAX_CLIENTS
+from secagg.wire import MAX_PART_BYTES, Items, Length, Range, message
 
-Index = Annotated[int, Range(1, 4096)]
+MAX_VECTOR_BYTES = 2**40
+"""The largest upload, or sum, that a message announces."""
+Index = Annotated[int, Range(1, MAX_CLIENTS)]
 Digest = Annotated[bytes, Length(32)]
 Signature = Annotated[bytes, Length(64)]
-Members = Annotated[tuple[int, ...], Items(1, 4096, each=Range(1, 4096), ascending=True)]
+Members = Annotated[tuple[int, ...], Items(1, MAX_CLIENTS, each=Range(1, MAX_CLIENTS), ascending=True)]
 
-Complaints = Annotated[tuple[int, ...], Items(0, 4096, each=Range(1, 4096), ascending=True)]
+Complaints = Annotated[tuple[int, ...], Items(0, MAX_CLIENTS, each=Range(1, MAX_CLIENTS), ascending=True)]
 
 
 class Announcement:
@@ -28,7 +31,7 @@ class Announcement:
 class UploadHeader(Announcement):
     """Announces a protected vector. `directory` and `dealers` are zero bytes where a protection has none."""
 
-    length: Annotated[int, Range(1, 2**40)]
+    length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
     directory: Digest
     dealers: Digest
@@ -46,9 +49,9 @@ class Outcome:
     members: Members
     aggregate_sha256: Digest
     head_sha256: Digest
-    head: Annotated[bytes, Length(0, 63 << 20)]
-    broadcast: Annotated[bytes, Length(0, 63 << 20)] = b""
-    release: Annotated[bytes, Length(0, 63 << 20)] = b""
+    head: Annotated[bytes, Length(0, MAX_PART_BYTES)]
+    broadcast: Annotated[bytes, Length(0, MAX_PART_BYTES)] = b""
+    release: Annotated[bytes, Length(0, MAX_PART_BYTES)] = b""
 
 
 @message("RoundOpening")
@@ -63,7 +66,7 @@ class RoundOpening:
     number: Annotated[int, Range(2, 65_536)]
     previous: Digest
     aggregate_sha256: Digest
-    broadcast: Annotated[bytes, Length(1, 63 << 20)]
+    broadcast: Annotated[bytes, Length(1, MAX_PART_BYTES)]
 
     @property
     def context(self) -> bytes:

@@ -248,17 +248,16 @@ class Collected:
     """The messages of one step, one for each expected member."""
 
     def __init__(self, context: SessionContext, expected: Iterable[int]) -> None:
-        self._names = context.names
         self.expected = frozenset(expected)
         self.messages: dict[int, Any] = {}
 
     def is_new(self, member: int, incoming: Any) -> bool:
         """False for an exact repetition. Raises ProtocolViolation for a stranger or a second, different message."""
         if member not in self.expected:
-            raise ProtocolViolation(self._names.get(member, f"member {member}"), "is not expected at this step")
+            raise ProtocolViolation(member, "is not expected at this step")
         known = self.messages.get(member)
         if known is not None and known != incoming:
-            raise ProtocolViolation(self._names[member], f"sent a second, different {type(incoming).__name__}")
+            raise ProtocolViolation(member, f"sent a second, different {type(incoming).__name__}")
         return known is None
 
     def put(self, member: int, incoming: Any) -> None:

@@ -16,11 +16,11 @@ from typing import BinaryIO
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
 from secagg.files import open_private, sync_folder
-from secagg.transcript.chain import MAGIC, MAX_CONTENT, START, Kind, Record
-from secagg.wire import decode, encode
+from secagg.transcript.chain import MAGIC, START, Kind, Record
+from secagg.wire import MAX_FRAME_BYTES, decode, encode
 
 _LENGTH_BYTES = 4
-_MAX_RECORD = MAX_CONTENT + 1024
+_MAX_RECORD = MAX_FRAME_BYTES + 1024
 FILE_NAME = "transcript.log"
 
 

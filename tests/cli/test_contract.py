@@ -14,10 +14,12 @@ import pytest
 import typer
 
 from secagg.cli.main import app
+from secagg.errors import ExitCode
 from secagg.plan import read_plan
 from secagg.policy import Policy, read_policy
 from secagg.roster import read_roster
 from secagg.transcript import Journal
+from tests.architecture.source import ROOT
 from tests.cli.command import MEMBERS, Command
 from tests.parties.federation import Federation
 from tests.parties.stage import make_stage
@@ -161,3 +163,22 @@ def test_group_alone_shows_its_help(secagg: Command, words: list[str]) -> None:
     said = secagg(*words)
     assert (said.code, said.out) == (2, "")
     assert said.err == secagg(*words, "--help").out
+
+
+def test_readme_and_help_list_every_exit_code(secagg: Command) -> None:
+    """README and help say every code with its meaning, in the words of the one table."""
+    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    help_text = " ".join(secagg("--help").out.split())
+    for code in ExitCode:
+        assert f"{code.value} {code.meaning}" in said
+        assert f"{code.value} {code.meaning}" in help_text
+
+
+def test_a_command_is_in_the_file_of_its_name() -> None:
+    """`secagg key-holder` is the function in secagg/cli/key_holder.py, a group the typer app of such a file."""
+    found = {each.name: each.callback.__module__ for each in app.registered_commands if each.callback is not None}
+    for group in app.registered_groups:
+        modules = {each.callback.__module__ for each in group.typer_instance.registered_commands if each.callback}
+        found[str(group.name)] = ", ".join(modules)
+    assert found == {name: f"secagg.cli.{name.replace('-', '_')}" for name in map(str, found)}
+    assert set(found) == {words[0] for words in COMMANDS if words}

@@ -1,12 +1,16 @@
 """`secagg simulate`: bit-exactness however the data are split, dropouts, the JSON contract, the reference numbers."""
 
+import inspect
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from secagg.cli.simulate import simulate
+from secagg.experiments.settings import SimulationSettings
 from tests.cli.command import Command
 
 KEYS = {
@@ -180,3 +184,11 @@ def test_hospitals(secagg: Command, data_folder: Path) -> None:
     found = simulated(secagg, "--dataset", folder, "--schema", "heart-disease")
     assert (found["clients"], found["survivors"]) == (4, 4)
     assert found["accuracy"] == found["accuracy_reference"]
+
+
+def test_defaults_are_those_of_the_settings() -> None:
+    """What `simulate` does without an option is what `secagg.simulate` does without the argument of the same name."""
+    offered = inspect.signature(simulate).parameters
+    assert {each.name: offered[each.name].default for each in fields(SimulationSettings)} == {
+        each.name: "inf" if each.name == "epsilon" else each.default for each in fields(SimulationSettings)
+    }

@@ -103,11 +103,11 @@ def test_centres_that_do_not_follow_are_refused(finished: tuple[Cast, Played]) -
         outcome = outcome_of(cast_, stage)
         check_outcome(stage, outcome)
         check_outcome(stage, moved(outcome, 1))
-        with pytest.raises(ProtocolViolation, match="server: the centres it broadcasts do not follow"):
+        with pytest.raises(ProtocolViolation, match="party 0: the centres it broadcasts do not follow"):
             check_outcome(stage, moved(outcome, 2))
         with pytest.raises(MalformedMessage):
             check_outcome(stage, replace(outcome, broadcast=outcome.broadcast[:-1]))
-        with pytest.raises(ProtocolViolation, match="server: announces a head after a sum that gives none"):
+        with pytest.raises(ProtocolViolation, match="party 0: announces a head after a sum that gives none"):
             check_outcome(stage, replace(outcome, head=b"a head"))
 
 

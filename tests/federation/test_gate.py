@@ -163,7 +163,7 @@ def other_classes(*kept: int) -> Callable[[Outcome], Outcome]:
     return lambda outcome: replace(outcome, broadcast=encode(KeptClasses(kept)))
 
 
-FOLLOWS = "server: the classes that it keeps do not follow from the census"
+FOLLOWS = "party 0: the classes that it keeps do not follow from the census"
 
 
 @pytest.mark.parametrize(
@@ -175,12 +175,12 @@ FOLLOWS = "server: the classes that it keeps do not follow from the census"
         (other_classes(0, 1, 9), FOLLOWS),
         (lambda outcome: replace(outcome, broadcast=outcome.broadcast[:-1]), "KeptClasses"),
         (lambda outcome: replace(outcome, broadcast=b"\x0a\x01\x00"), "KeptClasses"),
-        (lambda outcome: replace(outcome, broadcast=b""), "server: the plan says otherwise about how many rounds"),
-        (lambda outcome: replace(outcome, release=b""), "server: the plan says otherwise about how many rounds"),
-        (lambda outcome: replace(outcome, head=b"a head"), "server: announces a head after a sum that gives none"),
-        (lambda outcome: replace(outcome, head_sha256=b"\x01" * 32), "server: announces a head after a sum that"),
+        (lambda outcome: replace(outcome, broadcast=b""), "party 0: the plan says otherwise about how many rounds"),
+        (lambda outcome: replace(outcome, release=b""), "party 0: the plan says otherwise about how many rounds"),
+        (lambda outcome: replace(outcome, head=b"a head"), "party 0: announces a head after a sum that gives none"),
+        (lambda outcome: replace(outcome, head_sha256=b"\x01" * 32), "party 0: announces a head after a sum that"),
         (lambda outcome: told_census(outcome, 4, 4, 4), FOLLOWS),
-        (lambda outcome: told_census(outcome, 4, 1, 1), "server: the released sum leads nowhere: 1 of 3 classes"),
+        (lambda outcome: told_census(outcome, 4, 1, 1), "party 0: the released sum leads nowhere: 1 of 3 classes"),
     ],
 )
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
@@ -207,9 +207,9 @@ def test_head_is_missed_where_there_must_be_one(finished: tuple[Cast, Played]) -
     for stage in played.stages[1:]:
         outcome = outcome_of(cast_, stage)
         check_outcome(stage, outcome)
-        with pytest.raises(ProtocolViolation, match="server: the plan says otherwise about who gets the head"):
+        with pytest.raises(ProtocolViolation, match="party 0: the plan says otherwise about who gets the head"):
             check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_ARTIFACT))
-        with pytest.raises(ProtocolViolation, match="server: the head is not the one that the outcome names"):
+        with pytest.raises(ProtocolViolation, match="party 0: the head is not the one that the outcome names"):
             check_outcome(stage, replace(outcome, head_sha256=NO_ARTIFACT))
 
 
@@ -219,7 +219,7 @@ async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Pat
     played = await Play(cast_, tamper=lying(other_classes(0, 1, 2), 1, 1)).run()
     refusal = played.clients.pop(1)
     assert isinstance(refusal, SessionAborted)
-    assert f"leaves: {FOLLOWS}" in refusal.reason
+    assert FOLLOWS.replace("party 0", "leaves: server") in refusal.reason
     assert {outcome.members for _, outcome in played.clients.values()} == {(2, 3, 4)}
 
 

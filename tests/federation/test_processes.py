@@ -11,10 +11,10 @@ import pytest
 from secagg.federation import session_folder
 from secagg.ledger import Ledger
 from secagg.parties import SessionSetup
+from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.verification import verify_transcript
 from secagg.plan import write_plan
-from secagg.policy import Policy
 from secagg.privacy import Adjacency
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
@@ -50,7 +50,7 @@ def federation(tmp_path: Path) -> Iterator[Processes]:
         labels = np.arange(30) % 2
         features = np.random.default_rng(number).normal(size=(30, 6)) + 2 * np.eye(6)[labels]
         np.savez(tmp_path / name / "records.npz", features=features, labels=labels)
-        (tmp_path / name / "policy.toml").write_text(Policy.accepting(plan, name).to_toml())
+        (tmp_path / name / "policy.toml").write_text(policy_accepting(plan, name).to_toml())
     found = Processes(tmp_path, NAMES, roster, plan)
     try:
         yield found

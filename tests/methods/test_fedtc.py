@@ -240,7 +240,7 @@ def test_broadcast_opens_the_same_round():
     mine, its = (contribute(each, examples(), CLASSES, GRID.levels) for each in (own, told))
     assert all(np.array_equal(mine[name], its[name]) for name in mine)
     assert next_of(own, mine, GRID, None) is None
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         own.decode_broadcast(own.broadcast(), GRID)
 
 
@@ -270,13 +270,13 @@ def test_contradicting_centres_are_the_servers_breach(change):
         "none": replace(own, centres=None),
         "another kind": METHOD,
     }[change]
-    with pytest.raises(ProtocolViolation, match="server: the centres"):
+    with pytest.raises(ProtocolViolation, match="party 0: the centres"):
         own.require_equal(told)
 
 
 def test_centres_of_another_shape_are_summed_with_by_nobody():
     """A client whose records have another dimension than the told centres blames the server."""
-    with pytest.raises(ProtocolViolation, match="server: broadcasts centres of 17"):
+    with pytest.raises(ProtocolViolation, match="party 0: broadcasts centres of 17"):
         contribute(replace(second_round(), centres=np.ones(17, dtype=np.int64)), examples(), CLASSES, GRID.levels)
 
 
@@ -284,9 +284,9 @@ def test_without_threshold_there_is_one_round():
     """Nothing follows, nothing is broadcast, and what the server announces is its breach."""
     assert next_of(METHOD, summed(), GRID, None) is None
     assert METHOD.broadcast() == b""
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.decode_broadcast(told_centres(1, np.ones(18, dtype=np.int64)), GRID)
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.require_equal(METHOD)
 
 

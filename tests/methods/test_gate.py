@@ -278,7 +278,7 @@ def test_broadcasts_open_the_same_rounds() -> None:
 def test_other_classes_than_the_census_gives_are_refused(kept: tuple[int, ...]) -> None:
     """A broadcast that leaves out a class that passes, or keeps one that does not, is the server's breach."""
     gate, (first, *_) = refining()
-    with pytest.raises(ProtocolViolation, match="server: the classes that it keeps do not follow from the census"):
+    with pytest.raises(ProtocolViolation, match="party 0: the classes that it keeps do not follow from the census"):
         first.require_equal(gate.decode_broadcast(encode(KeptClasses(kept)), GRID))
 
 
@@ -309,11 +309,11 @@ def test_rounds_cannot_be_exchanged() -> None:
         first.decode_broadcast(first.broadcast(), GRID)
     with pytest.raises(MalformedMessage):
         gate.decode_broadcast(second.broadcast(), GRID)
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         second.require_equal(third)
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         first.require_equal(gate)
-    with pytest.raises(ProtocolViolation, match="server: announces the first round"):
+    with pytest.raises(ProtocolViolation, match="party 0: announces the first round"):
         gate.require_equal(first)
     assert gate.broadcast() == b""
     with pytest.raises(ProtocolViolation, match="a round that the plan does not have"):

@@ -208,9 +208,9 @@ def test_there_is_one_round():
     grid = GRIDS["none"]
     assert next_of(METHOD, summed(grid), grid, None) is None
     assert METHOD.broadcast() == b""
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.decode_broadcast(b"\x01", grid)
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         METHOD.require_equal(METHOD)
 
 

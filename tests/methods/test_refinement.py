@@ -106,7 +106,7 @@ def test_rounds_end():
         next_of(method_named("fedcgs"), contribute(METHOD, Examples.of(*data()), CLASSES, GRID.levels), GRID, None)
         is None
     )
-    with pytest.raises(ProtocolViolation, match="server: announces a round that the plan does not have"):
+    with pytest.raises(ProtocolViolation, match="party 0: announces a round that the plan does not have"):
         method_named("fedcgs").decode_broadcast(first_round().broadcast(), GRID)
 
 
@@ -204,7 +204,7 @@ def test_broadcast_out_of_bounds_is_refused(field, value):
 )
 def test_later_round_changes_only_weights(changes):
     """After the first round the server may announce neither another number, geometry, shape nor total."""
-    with pytest.raises(ProtocolViolation, match="server"):
+    with pytest.raises(ProtocolViolation, match="party 0: "):
         first_round().decode_broadcast(told(second_round(), **changes), GRID)
 
 
@@ -240,7 +240,7 @@ def test_rounding_is_accepted_and_nothing_beyond(what, sign):
     own = first_round()
     own.require_equal(moved(own, what, sign))
     far = max(4, round(2e-3 * largest(own, what)))
-    with pytest.raises(ProtocolViolation, match=r"server: the .* do not follow from the released sums"):
+    with pytest.raises(ProtocolViolation, match=r"party 0: the .* do not follow from the released sums"):
         own.require_equal(moved(own, what, sign * far))
 
 
@@ -248,7 +248,7 @@ def test_other_total_is_refused():
     """The number of records that the server tells must be the sums' own, to one part in a thousand."""
     own = first_round()
     own.require_equal(replace(own, place=replace(own.place, total=own.place.total * (1 + 1e-9))))
-    with pytest.raises(ProtocolViolation, match="server: the number of records"):
+    with pytest.raises(ProtocolViolation, match="party 0: the number of records"):
         own.require_equal(replace(own, place=replace(own.place, total=own.place.total * 1.01)))
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
 from secagg.parties import SessionSetup, contribution_of, read_records
+from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan, write_plan
-from secagg.policy import Policy
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
@@ -207,5 +207,5 @@ def enrolled(folder: Path, names: tuple[str, ...], dimension: int, protection: s
         generator = np.random.default_rng(number)
         features = generator.uniform(-0.9, 0.9, size=(30, dimension)) / np.sqrt(dimension)
         np.savez(folder / name / "records.npz", features=features, labels=np.arange(30) % 2)
-        (folder / name / "policy.toml").write_text(Policy.accepting(plan, name).to_toml())
+        (folder / name / "policy.toml").write_text(policy_accepting(plan, name).to_toml())
     return Processes(folder, names, roster, plan)

@@ -31,9 +31,9 @@ from secagg.privacy import Adjacency, PrivacyClaim
 from secagg.privacy.rdp import ORDERS
 from secagg.protection import protection_named
 from secagg.protection.masking.messages import Survivors
-from secagg.randomness import OperatingSystem, RandomSource
-from secagg.roster import Member, Roster
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import OperatingSystem, RandomSource, SeededRandomness
+from secagg.roster import SERVER_INDEX, Member, Roster
+from secagg.unsafe_for_tests import TOKEN
 from tests.protection.rehearsal import Rehearsal, identity
 
 FALSE_FAILURE = 1e-9
@@ -235,7 +235,7 @@ def check_bad_record_is_silent(setup: SessionSetup, folder: Path, value: float, 
         own[4, -1], classes[4] = value, label
         np.savez(folder / f"{name}.npz", features=own[rows], labels=classes[rows])
         records = read_records(setup, str(folder / f"{name}.npz"))
-        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise")).vector)
+        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise", TOKEN)).vector)
     assert vectors[0].tobytes() == vectors[1].tobytes()
 
 
@@ -299,7 +299,7 @@ def check_small_set_is_not_signed(setup: SessionSetup) -> None:
     try:
         session.show(members[0], Survivors(members))
     except ProtocolViolation as error:
-        if error.culprit == "server":
+        if error.culprit == SERVER_INDEX:
             return
     raise AssertionError(f"signed for {len(members)} survivors")
 

@@ -15,9 +15,9 @@ from secagg.parties import LocalRecords, conclude, contribution_of
 from secagg.parties.rounds import following_setup
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit, discrete_gaussian
-from secagg.randomness import OperatingSystem
+from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.statistics import Normalisation
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.parties.promised import (
     BAD_ROWS,
     WIDE,
@@ -43,12 +43,12 @@ def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
     setup = promised(refine=refine, clients=40, dimension=8, epsilon=8.0, colluders=0, dropouts=0)
     records = some_records(setup)
     assert setup.calibration is not None
-    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share"))
+    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
     q, labels = records.integers, records.labels
     counts = np.bincount(labels, minlength=3)
     sums = np.stack([q[labels == label].sum(axis=0) for label in range(3)])
     flat = [setup.plan.noises[0].multiplier * counts, sums.reshape(-1), (q.T @ q)[np.triu_indices(8)]]
-    vector = contribution_of(setup, records, SeededRandomness(b"share")).vector
+    vector = contribution_of(setup, records, SeededRandomness(b"share", TOKEN)).vector
     assert (vector - noise).tolist() == np.concatenate(flat).tolist() == exact(setup, records).tolist()
     assert setup.plan.noises[0].multiplier > 1
 
@@ -132,8 +132,8 @@ def test_member_whose_records_are_all_bad_sends_only_noise():
     setup = promised()
     records = local(setup, np.full((5, 4), np.nan), np.zeros(5))
     assert setup.calibration is not None
-    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share"))
-    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share")).vector, noise)
+    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
+    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share", TOKEN)).vector, noise)
 
 
 def test_bad_records_are_refused_without_noise():
@@ -153,5 +153,5 @@ def test_bad_label_counts_for_nothing_whatever_the_integers():
     other[7] = setup.plan.levels
     one, two = LocalRecords(records.integers, marked, records.domains), replace(records, integers=other, labels=marked)
     assert np.array_equal(exact(setup, one), exact(setup, two))
-    noises = [contribution_of(setup, each, SeededRandomness(b"s")).vector for each in (one, two)]
+    noises = [contribution_of(setup, each, SeededRandomness(b"s", TOKEN)).vector for each in (one, two)]
     assert np.array_equal(*noises)

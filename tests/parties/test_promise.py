@@ -319,7 +319,7 @@ def test_nothing_follows_the_last_round():
     later = replace(next_number, broadcast=replace_number(last.round, 2))
     only = replace(opening, previous=one_sum.context.plan)
     for stage, each in ((last, later), (last, next_number), (one_sum, only)):
-        with pytest.raises(ProtocolViolation, match="server: announces"):
+        with pytest.raises(ProtocolViolation, match="party 0: announces"):
             stage.following(each)
     with pytest.raises(ProtocolViolation, match="the plan does not have"):
         first.later(later)
@@ -332,7 +332,7 @@ def test_a_round_of_another_history_does_not_follow():
     first, second, _ = stages(promised(refine=2, epsilon=8.0))
     assert second.opening is not None
     for stage, changes in ((first, {"number": 3}), (first, {"previous": bytes(32)}), (second, {})):
-        with pytest.raises(ProtocolViolation, match="server: opens round"):
+        with pytest.raises(ProtocolViolation, match="party 0: opens round"):
             stage.following(replace(second.opening, **changes))
 
 

@@ -139,7 +139,7 @@ async def test_refused_message_leaves_no_trace(held: tuple[Stage, Held]) -> None
     true_take = server._take
 
     def refuse(*message: Any) -> None:
-        raise ProtocolViolation("client-1", "did not sign it")
+        raise ProtocolViolation(1, "did not sign it")
 
     server._take = refuse
     with pytest.raises(ProtocolViolation, match="did not sign it"):

@@ -12,7 +12,8 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.experiments.session import InMemorySession
 from secagg.protection import LocalParty, SessionContext, protection_named
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 
 SENT = ("KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening")
 SHOWN = ("Directory", "Inbox", "Survivors", "Quorum")
@@ -22,7 +23,7 @@ LENGTH = 6
 @functools.cache
 def identity(member: int) -> SigningKey:
     """The identity key of a member, the same in every session."""
-    return SigningKey.generate(SeededRandomness(b"identity %d" % member))
+    return SigningKey.generate(SeededRandomness(b"identity %d" % member, TOKEN))
 
 
 def context_for(
@@ -53,7 +54,7 @@ def context_for(
 
 def party(member: int, seed: bytes = b"") -> LocalParty:
     """A client with its own reproducible secrets."""
-    return LocalParty(member, identity(member), SeededRandomness(b"party %d " % member + seed))
+    return LocalParty(member, identity(member), SeededRandomness(b"party %d " % member + seed, TOKEN))
 
 
 def vectors_for(context: SessionContext, seed: int = 0) -> dict[int, np.ndarray]:

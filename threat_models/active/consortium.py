@@ -12,6 +12,7 @@ import numpy as np
 
 from secagg.data import Origin, Records
 from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan
 from secagg.policy import Policy
@@ -50,7 +51,7 @@ class Consortium:
         for name in roles:
             shutil.copytree(folder / "authority" / "issued" / name, folder / name / "tls", dirs_exist_ok=True)
         plan = plan_for(roster, protection=protection, **choices)
-        return cls(folder, roster, plan, Policy.accepting(plan, "records"))
+        return cls(folder, roster, plan, policy_accepting(plan, "records"))
 
     @property
     def setup(self) -> SessionSetup:

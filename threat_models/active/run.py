@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from secagg.protection import PROTECTIONS
 from threat_models.active.masked import MASKED
 from threat_models.active.openers import OPENERS
 from threat_models.active.plans import PLANS
@@ -17,7 +18,7 @@ from threat_models.attacks.attack import Progress
 from threat_models.findings import Control, Finding
 
 PROBES = (*MASKED, *PLANS, *OPENERS)
-HONEST = ("masked", "shared", "encrypted")
+HONEST = tuple(name for name, each in PROTECTIONS.items() if each.hides_vectors)
 
 
 def run_probes(progress: Progress = lambda done, total: None) -> tuple[ProbeResult, ...]:

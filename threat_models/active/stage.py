@@ -172,7 +172,7 @@ async def play(cheat: Cheat, second: Callable[..., FederationSecond] = Federatio
         work: dict[int, Coroutine[Any, Any, Any]] = {SERVER_INDEX: server.run()}
         for member in consortium.seconds:
             party = second(setup, consortium.party(member), consortium.state(member), ignore)
-            if setup.plan.protection == "shared":
+            if member in setup.protection.receivers(setup.context):
                 addresses[member] = await _listen(stack, consortium, member, Overheard(party, cheat))
             work[member] = _second(consortium, party, member, address)
         work |= {member: _client(consortium, member, address, addresses) for member in consortium.clients}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, ExitCode
 from threat_models.adversary import Adversary
 from threat_models.findings import Curve, Finding, Verdict
 from threat_models.multiplicity import Comparisons
@@ -187,9 +187,10 @@ class GateResult:
         return worst(self.lines)
 
     @property
-    def exit_code(self) -> int:
-        """0 pass, 1 fail, 4 inconclusive."""
-        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 4}[self.outcome]
+    def exit_code(self) -> ExitCode:
+        """What `secagg audit` ends with."""
+        ends = {Outcome.FAIL: ExitCode.GATE_FAILED, Outcome.INCONCLUSIVE: ExitCode.INCONCLUSIVE}
+        return ends.get(self.outcome, ExitCode.DONE)
 
 
 def worst(lines: tuple[GateLine, ...]) -> Outcome:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from secagg.errors import BadInput
+from secagg.protection import PROTECTIONS
 from secagg.reading import parse_toml, read_document
 from threat_models.active.probe import PROBE, REFUSED_WAYS
 from threat_models.adversary import adversary_named, names
@@ -20,7 +21,6 @@ from threat_models.report.content import SESSION_RULES, Outcome
 
 FORMAT = "secagg-gate/1"
 DEFAULT = Path(__file__).parent / "default_gate.toml"
-PROTECTIONS = ("none", "masked", "shared", "encrypted")
 METRICS: Mapping[str, tuple[Metric, ...]] = {
     **{name: attack.metrics for name, attack in ATTACKS.items()},
     "malicious_server": (REFUSED_WAYS, PROBE),
@@ -248,7 +248,7 @@ def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
     for value in values:
-        _require_known(value, PROTECTIONS, "the gate: there is no protection")
+        _require_known(value, tuple(PROTECTIONS), "the gate: there is no protection")
     return tuple(values)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.errors import BadInput, SecaggError
+from secagg.errors import BadInput, ExitCode, SecaggError
 from secagg.extras import extra
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, pack, unpack
@@ -30,7 +30,7 @@ _PAIR = 2
 class NoisyCiphertext(SecaggError):
     """A ciphertext has more noise than a sum of honest ciphertexts can have; it was not decrypted."""
 
-    exit_code = 5
+    exit_code = ExitCode.ABORTED
 
 
 @dataclass(frozen=True)

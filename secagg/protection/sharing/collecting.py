@@ -52,20 +52,19 @@ class Collecting:
         cannot be seen by anyone.
         """
         number = context.number_of(me.member)
-        name = _client(context, manifest.client)
         if not bind.manifest_is_signed(context, manifest):
-            raise ProtocolViolation(name, "did not sign the manifest for this session's aggregators")
+            raise ProtocolViolation(manifest.client, "did not sign the manifest for this session's aggregators")
         known = self._of(manifest.client)
         if known is not None and known.digests != manifest.digests:
-            raise ProtocolViolation(name, "sent a second, different upload")
+            raise ProtocolViolation(manifest.client, "sent a second, different upload")
         if hashlib.sha256(sealed).digest() != manifest.digests[number - 1]:
-            raise ProtocolViolation(name, "its share is not the one that it signed")
+            raise ProtocolViolation(manifest.client, "its share is not the one that it signed")
         if known is not None:
             return self
         try:
             open_share(context, AgreementKey.from_bytes(self.secret), manifest.client, number, sealed)
         except SealBroken:
-            raise ProtocolViolation(name, "its share is not sealed to this aggregator and session") from None
+            raise ProtocolViolation(manifest.client, "its share is not sealed to this aggregator and session") from None
         manifests = sorted((*self.manifests, manifest), key=lambda each: each.client)
         return replace(self, manifests=tuple(manifests))
 
@@ -73,7 +72,7 @@ class Collecting:
         """The receipt for an accepted upload; the same each time. Raises ProtocolViolation when there is none."""
         known = self._of(client)
         if known is None:
-            raise ProtocolViolation(_client(context, client), "has uploaded nothing")
+            raise ProtocolViolation(client, "has uploaded nothing")
         return bind.sign_receipt(context, me.identity, context.number_of(me.member), known)
 
     def work(
@@ -95,10 +94,6 @@ class Collecting:
 
     def _of(self, client: int) -> ShareManifest | None:
         return next((manifest for manifest in self.manifests if manifest.client == client), None)
-
-
-def _client(context: SharedContext, client: int) -> str:
-    return context.names[client] if client in context.identities else f"client {client}"
 
 
 AGGREGATOR_STATES = (Collecting, SetCommitted, SetRevealed, SumCommitted, SumRevealed)

@@ -14,7 +14,8 @@ from secagg.protection.sharing.client import SharesSent, begin_client, deliverie
 from secagg.protection.sharing.collecting import begin_aggregator
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.coordinating import GatheringKeys
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import context_for, party, vectors_for
 
@@ -24,12 +25,12 @@ STEPS = ("commit set", "reveal set", "agree", "commit sum", "reveal sum", "open"
 @functools.cache
 def identity(number: int) -> SigningKey:
     """The identity key of an aggregator, the same in every session."""
-    return SigningKey.generate(SeededRandomness(b"aggregator %d" % number))
+    return SigningKey.generate(SeededRandomness(b"aggregator %d" % number, TOKEN))
 
 
 def aggregator(context: SharedContext, number: int, seed: bytes = b"") -> LocalParty:
     """An aggregator with its own reproducible secrets."""
-    source = SeededRandomness(b"secrets of aggregator %d " % number + seed)
+    source = SeededRandomness(b"secrets of aggregator %d " % number + seed, TOKEN)
     return LocalParty(len(context.clients) + number, identity(number), source)
 
 

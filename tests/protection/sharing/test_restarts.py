@@ -105,5 +105,5 @@ def test_a_rolled_back_aggregator_cannot_speak_twice_unseen() -> None:
     session.disk[1] = kept
     session.restart(1)
     again = session.states[1].close(session.context, session.parties[1])
-    with pytest.raises(Equivocated, match="a1: signed two different"):
+    with pytest.raises(Equivocated, match="party 5: signed two different"):
         again.state.advance(session.context, session.parties[1], shown)

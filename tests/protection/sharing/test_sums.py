@@ -111,7 +111,7 @@ def test_aggregators_accept_the_outcome_of_the_agreed_set_only() -> None:
     session = Shared(shared_context(2, 4)).upload(1, 2, 3).play("commit set", "open")
     session.open()
     for wrong in ((1, 2), (1, 2, 3, 4), (1, 2, 4)):
-        with pytest.raises(ProtocolViolation, match="server: opened the sum of another set"):
+        with pytest.raises(ProtocolViolation, match="party 0: opened the sum of another set"):
             session.hear(1, outcome(wrong))
     for number in session.context.numbers:
         state = session.states[number]
@@ -124,9 +124,9 @@ def test_a_client_accepts_an_outcome_with_itself_and_enough_others() -> None:
     session = Shared(shared_context(2, 5, minimum_cohort=3)).upload(2)
     state, me = session.sent(2), party(2)
     assert state.advance(session.context, me, outcome((1, 2, 5))).state == state
-    with pytest.raises(ProtocolViolation, match="server: the outcome leaves this client out"):
+    with pytest.raises(ProtocolViolation, match="party 0: the outcome leaves this client out"):
         state.advance(session.context, me, outcome((1, 3, 4)))
-    with pytest.raises(ProtocolViolation, match="server: opened the sum of 2 clients, not 3"):
+    with pytest.raises(ProtocolViolation, match="party 0: opened the sum of 2 clients, not 3"):
         state.advance(session.context, me, outcome((2, 5)))
 
 

@@ -10,7 +10,8 @@ from scipy.stats import binom
 
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, discrete_gaussian, rounded_gaussian
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.threat_models.estimation.claims import claimed, of_silos, several
 from threat_models.estimation import audit_release, draw_release, worst_canary
 from threat_models.estimation.rerelease import detectable
@@ -93,7 +94,7 @@ def test_shared_seed_is_caught():
     """Noise that is the same in every release is reported, though no guess need be right."""
 
     def seeded(segments, source):
-        return discrete_gaussian(segments, SeededRandomness(b"the same for all"))
+        return discrete_gaussian(segments, SeededRandomness(b"the same for all", TOKEN))
 
     bound = audited(claimed(Mechanism.DISCRETE_SHARES), seeded)
     assert bound.repeated == 20_000

@@ -1,10 +1,9 @@
-"""`secagg server` and `secagg client`: one process each of a real federation."""
+"""`secagg client`: one member of a real federation."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,109 +11,30 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import PlanOption
-from secagg.errors import BadInput, SessionAborted
-from secagg.federation import FederationClient, FederationServer, Stage, open_ledger, session_folder
+from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
+from secagg.data.sources import kinds_of_files
+from secagg.errors import BadInput
+from secagg.federation import FederationClient, open_ledger, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import LocalRecords, SessionSetup, read_records
 from secagg.parties.explanation import explain
 from secagg.parties.memory import write_synced
-from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
+from secagg.parties.result import HEAD_FILE
 from secagg.parties.setup import LEAST_PATIENCE
-from secagg.plan import NoiseFrom, read_plan
+from secagg.plan import read_plan
 from secagg.policy import Policy, read_policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, read_transcript
-from secagg.transport import Credentials, Link, greet, read_credentials, serve
-
-StateOption = Annotated[Path, typer.Option("--state", help="This party's folder: sessions, transcripts, ledger.")]
-TlsOption = Annotated[Path, typer.Option("--tls", help="This party's keys and certificates (secagg pki).")]
-WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")]
-_FAREWELL_SECONDS = 3.0
-
-
-def server(
-    plan: PlanOption,
-    state: StateOption,
-    tls: TlsOption,
-    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on; port 0 takes a free one.")],
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
-    keep_to_owner()
-    speaker = Speaker(quiet=quiet, json_to=json_to)
-    credentials = credentials_for("server", tls)
-    setup = SessionSetup.of(read_plan(plan), credentials.roster)
-    if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
-        raise BadInput("with this protection the server would open the exact sum", remedy="let the clients add noise")
-    federation = FederationServer(setup, credentials.identity, state, lambda text: speaker.say(f"warning: {text}"))
-    with closing(federation):
-        last = asyncio.run(_serve(federation, credentials, listen, speaker))
-    _export_torch(last.folder)
-    content = _server_content(last, federation)
-    write_synced(last.folder / "result.json", json.dumps(content, indent=2).encode())
-    speaker.result(content, two_columns("The sum is opened", rows_of(content)))
-
-
-async def _serve(federation: FederationServer, credentials: Credentials, listen: str, speaker: Speaker) -> Stage:
-    endpoint, address = await serve(credentials, federation, listen)
-    write_synced(federation.stages[0].folder / "address", address.encode())
-    speaker.say(f"listening on {address}")
-    try:
-        return await federation.run()
-    except SessionAborted:
-        await federation.farewell()
-        await asyncio.sleep(_FAREWELL_SECONDS)  # who was told last has the answer, and who just comes is told too
-        raise
-    finally:
-        await endpoint.stop(grace=1.0)
-
-
-def _export_torch(folder: Path) -> None:
-    from secagg.head import load_safetensors, save_state_dict
-
-    head, _ = load_safetensors(folder / HEAD_FILE)
-    save_state_dict(head, folder / TORCH_FILE)
-
-
-def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:
-    setup, folder, outcome = last.setup, last.folder, last.session.outcome
-    if outcome is None:
-        raise BadInput("the last session has no outcome", remedy="start the server again")
-    return {
-        "members": [setup.roster.name(member) for member in outcome.members],
-        "survivors": len(outcome.members),
-        "clients": len(setup.context.clients),
-        "rounds": setup.rounds,
-        "promise": setup.claim.sentence() if setup.claim else None,
-        "aggregate_sha256": outcome.aggregate_sha256.hex(),
-        "head_sha256": outcome.head_sha256.hex(),
-        "ring": setup.context.ring.bits,
-        "vector_length": setup.layout.length,
-        "seconds": dict(federation.steps_seconds),
-        "head": str(folder / HEAD_FILE),
-        "head_torch": str(folder / TORCH_FILE),
-        "aggregate": str(folder / AGGREGATE_FILE),
-        "transcript": str(folder / FILE_NAME),
-        "transcripts": [str(stage.folder / FILE_NAME) for stage in federation.stages],
-    }
-
-
-def credentials_for(role: str, tls: Path) -> Credentials:
-    """Read a member's keys. Raises BadInput for one that has another role in the roster."""
-    credentials = read_credentials(tls)
-    if (found := credentials.roster.role(credentials.index)) != role:
-        raise BadInput(f"{credentials.name} is no {role} in the roster, but {found}")
-    return credentials
+from secagg.transport import Credentials, Link, greet
 
 
 def client(
     plan: PlanOption,
     server: Annotated[str, typer.Option("--server", help="HOST:PORT of the server.")],
-    data: Annotated[str, typer.Option(help="This member's records: an .npz, a table, …")],
+    data: Annotated[str, typer.Option(help=f"This member's records: {kinds_of_files()}, ….")],
     policy: Annotated[Path, typer.Option("--policy", help="This member's policy; it decides first.")],
     state: StateOption,
     tls: TlsOption,
@@ -165,7 +85,7 @@ def client(
 
 def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
     """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
-    asked = {each.receiver for each in setup.protection.deliveries(setup.context)} - {SERVER_INDEX}
+    asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
     names = {setup.roster.name(index): index for index in asked}
     found = dict(text.partition("=")[::2] for text in given)
     if set(found) != set(names) or len(found) != len(given):
@@ -236,9 +156,3 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
         "transcript": str(folders[-1] / FILE_NAME),
         "transcripts": [str(folder / FILE_NAME) for folder in folders],
     }
-
-
-def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
-    """The plain values, for people; lists and tables are in the JSON."""
-    plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
-    return [(name, str(value)) for name, value in plain.items()]

@@ -1,4 +1,4 @@
-"""`secagg predict` and `secagg verify`: what comes after a session."""
+"""`secagg verify`: what transcripts prove."""
 
 from __future__ import annotations
 
@@ -7,47 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
-from secagg.errors import SecaggError
-from secagg.head import predict as classes_of
-from secagg.parties import Pipeline
+from secagg.errors import ExitCode, SecaggError
 from secagg.parties.verification import Verified, verified_together
 from secagg.parties.vouching import Trust
-
-INCONCLUSIVE = 4
-"""The exit code where a transcript is consistent and no more."""
-
-
-def predict(
-    head: Annotated[Path, typer.Option(help="head.safetensors of a session.")],
-    data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
-    backbone: Annotated[str | None, typer.Option(help="Where the backbone's file is.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Apply a head to labelled records and say how often it is right."""
-    speaker = Speaker(quiet=quiet, json_to=json_to)
-    if out is not None:
-        refuse_unwritable(out)
-    linear, metadata = read_head(head)
-    pipeline = Pipeline.of_metadata(metadata)
-    with speaker.progress(f"predicting {data}") as progress:
-        records = pipeline.records(data)
-        features = pipeline.head_inputs(records.inputs, backbone, progress)
-        assessed = linear.evaluate(features, records.labels)
-    if out is not None:
-        names = [pipeline.classes[label] for label in classes_of(linear, features)]
-        out.write_text("\n".join(names) + "\n", encoding="utf-8")
-        speaker.say(f"wrote {out}")
-    content: dict[str, Any] = {
-        "records": assessed.total,
-        "correct": assessed.correct,
-        "accuracy": assessed.accuracy,
-        "accuracy_interval": list(assessed.interval),
-    }
-    speaker.result(content, two_columns("Prediction", [("accuracy", percent(assessed))]))
 
 
 def verify(
@@ -81,7 +45,7 @@ def verify(
         raise max(failures, key=lambda failure: failure.exit_code)
     if any(each.doubts for each in found if isinstance(each, Verified)):
         speaker.say("to know more, bring the agreed plan (--plan), and all rounds' transcripts with their vectors")
-        raise typer.Exit(INCONCLUSIVE)
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
 def _table(path: Path, content: dict[str, Any]) -> str:
