@@ -23,10 +23,11 @@ from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_safetensors
 from secagg.parties import Pipeline, SessionSetup, read_records
 from secagg.parties.consent import policy_accepting
+from secagg.parties.links import verified_together
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
-from secagg.parties.verification import Verified, verified_together
+from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 from secagg.plan import write_plan
 from secagg.privacy import Adjacency

@@ -10,7 +10,8 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
-from secagg.parties.verification import Verified, verified_together
+from secagg.parties.links import verified_together
+from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 
 

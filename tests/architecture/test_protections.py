@@ -27,7 +27,7 @@ MAY_NAME = {
     "secagg.protection": "they are made there",
     "secagg.policy": "what a member consents to unless it says otherwise; protections stand after policies",
     "threat_models.active": "each probe cheats in the messages of one protection",
-    "threat_models.attacks.uploads": "an attack on uploads that are masked",
+    "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
 }
 
 

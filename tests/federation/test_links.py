@@ -10,8 +10,9 @@ import pytest
 
 import secagg.parties.server
 from secagg.errors import TranscriptInvalid
+from secagg.parties.links import verified_together
 from secagg.parties.result import conclude, open_sum
-from secagg.parties.verification import NOTHING_BROUGHT, Verified, verified_together
+from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import encode

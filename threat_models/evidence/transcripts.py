@@ -14,10 +14,11 @@ from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, SecaggError
 from secagg.head import LinearHead, head_digest, load_safetensors, parse_safetensors
 from secagg.parties import Pipeline, SessionSetup
+from secagg.parties.links import verified_together
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
 from secagg.parties.staging import vector_path
 from secagg.parties.testimony import PURGED
-from secagg.parties.verification import NOTHING_BROUGHT, Verified, verified_together
+from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
