@@ -6,13 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.parties.testimony import Doubt
 from secagg.parties.transcripts import Openings
-from secagg.parties.verification import Verified, place_of_plan, verified
+from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_plan, verified
 from secagg.parties.vouching import Trust
 from secagg.roster import SERVER_INDEX
+
+
+def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
+    """What one transcript tells and proves, as plain values. Raises what `verified` raises."""
+    return linked(verified(path, trust, Openings((path,))), ()).findings
 
 
 def verified_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:

@@ -106,11 +106,6 @@ class Verified:
         }
 
 
-def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
-    """What one transcript tells and proves, as plain values. Raises what `verified` raises."""
-    return linked(verified(path, trust, Openings((path,))), ()).findings
-
-
 def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     """The transcript, read, replayed, and held against what the verifier trusts; as if it were the first of its plan.
 

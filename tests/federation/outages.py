@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from secagg.errors import BadInput, TranscriptInvalid
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection import protection_named
 from tests.parties.processes import FORKS, SECONDS, SERVER, Processes, enrolled, run_command
 

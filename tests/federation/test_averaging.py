@@ -18,9 +18,9 @@ from secagg.encoding import Block, Kind
 from secagg.errors import BadInput, PlanRefused
 from secagg.federation import session_folder
 from secagg.head import LinearHead
+from secagg.parties.links import verify_transcript
 from secagg.parties.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
 from secagg.parties.reference import pooled_result
-from secagg.parties.verification import verify_transcript
 from secagg.policy import Policy
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem

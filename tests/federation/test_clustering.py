@@ -14,8 +14,8 @@ from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords
 from secagg.parties.explanation import explain
+from secagg.parties.links import verify_transcript
 from secagg.parties.result import check_outcome
-from secagg.parties.verification import verify_transcript
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation
 from secagg.wire import decode, encode

@@ -19,9 +19,9 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords, conclude
 from secagg.parties.explanation import explain
+from secagg.parties.links import verify_transcript
 from secagg.parties.reference import pooled_result
 from secagg.parties.result import HEAD_FILE, NO_ARTIFACT, check_outcome
-from secagg.parties.verification import verify_transcript
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation

@@ -12,8 +12,8 @@ from secagg.federation import session_folder
 from secagg.ledger import Ledger
 from secagg.parties import SessionSetup
 from secagg.parties.consent import policy_accepting
+from secagg.parties.links import verify_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.parties.verification import verify_transcript
 from secagg.plan import write_plan
 from secagg.privacy import Adjacency
 from secagg.protection.messages import RoundOpening

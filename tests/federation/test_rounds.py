@@ -24,11 +24,11 @@ from secagg.errors import (
 from secagg.federation import FederationServer
 from secagg.head import parse_safetensors, to_safetensors
 from secagg.parties import SessionSetup, conclude, note_plan
-from secagg.parties.links import verified_together
+from secagg.parties.links import verified_together, verify_transcript
 from secagg.parties.reference import pooled_result
 from secagg.parties.result import check_outcome
 from secagg.parties.rounds import following_setup
-from secagg.parties.verification import NOTHING_BROUGHT, Verified, verify_transcript
+from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.privacy import Unit
 from secagg.protection.messages import Outcome, RoundOpening
 from secagg.statistics import Normalisation

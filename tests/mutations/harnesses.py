@@ -13,7 +13,7 @@ from typing import Any
 from secagg.errors import SecaggError, TranscriptInvalid
 from secagg.federation import session_folder
 from secagg.parties import contribution
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import ServerAway, SessionAborted
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Outcome
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame

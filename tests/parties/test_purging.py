@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from secagg.errors import BadInput, TranscriptInvalid
+from secagg.parties.links import verify_transcript
 from secagg.parties.purging import purge, session_folders
-from secagg.parties.verification import verify_transcript
 from secagg.transcript import Journal
 from tests.parties.federation import Federation
 from tests.parties.forging import invalid, position, rewrite

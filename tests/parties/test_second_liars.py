@@ -9,7 +9,7 @@ import pytest
 
 from secagg.errors import ServerAway, SessionAborted
 from secagg.parties import AggregatorWork, ServerSession
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.encryption import binding as encryption
 from secagg.protection.encryption.messages import SumRequest
 from secagg.protection.messages import Outcome

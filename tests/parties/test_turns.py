@@ -12,7 +12,7 @@ import pytest
 
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.parties import ServerSession
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.messages import Abort
 from secagg.transcript import make_body, peek, read_transcript, sign_frame
 from tests.parties.federation import Federation, Left, Wire
