@@ -36,7 +36,7 @@ from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_f
 from secagg.wire import decode, encode
 from tests.federation.rounds import Cast, Gone, Play, Played, opened
 from tests.parties.promised import cast, check_noise, exact
-from threat_models.evidence.transcripts import read_session
+from tests.threat_models.recorded import read_session
 
 EVERYONE = (1, 2, 3, 4)
 
@@ -244,15 +244,15 @@ def no_broadcast(outcome: Outcome) -> Outcome:
 @pytest.mark.parametrize(
     ("number", "change", "words"),
     [
-        (0, other_weights, "server: the weights it broadcasts do not follow from the released sums"),
-        (1, other_weights, "server: the weights it broadcasts do not follow from the released sums"),
-        (0, other_release, "server: the released sum is not the one that the outcome names"),
-        (1, lambda outcome: renamed_sum(outcome, outcome.release[:-8]), "server: the released sum has another length"),
-        (1, lambda outcome: renamed_sum(outcome, bytes(len(outcome.release))), "server: the head does not follow"),
-        (0, no_release, "server: the plan says otherwise about how many rounds"),
-        (1, no_broadcast, "server: the plan says otherwise about how many rounds"),
-        (2, lambda outcome: replace(outcome, broadcast=b"more"), "server: the plan says otherwise about how many"),
-        (2, lambda outcome: replace(outcome, head=b""), "server: the plan says otherwise about who gets the head"),
+        (0, other_weights, "party 0: the weights it broadcasts do not follow from the released sums"),
+        (1, other_weights, "party 0: the weights it broadcasts do not follow from the released sums"),
+        (0, other_release, "party 0: the released sum is not the one that the outcome names"),
+        (1, lambda outcome: renamed_sum(outcome, outcome.release[:-8]), "party 0: the released sum has another length"),
+        (1, lambda outcome: renamed_sum(outcome, bytes(len(outcome.release))), "party 0: the head does not follow"),
+        (0, no_release, "party 0: the plan says otherwise about how many rounds"),
+        (1, no_broadcast, "party 0: the plan says otherwise about how many rounds"),
+        (2, lambda outcome: replace(outcome, broadcast=b"more"), "party 0: the plan says otherwise about how many"),
+        (2, lambda outcome: replace(outcome, head=b""), "party 0: the plan says otherwise about who gets the head"),
         (1, lambda outcome: replace(outcome, broadcast=b"\xff"), "RefinementBroadcast"),
     ],
 )
