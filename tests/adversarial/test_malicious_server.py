@@ -11,7 +11,8 @@ from secagg.protection.masking.messages import Directory, Inbox, KeyAdvertisemen
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
 from tests.adversarial.tampering import is_refused, refused_as, variants
-from tests.protection.rehearsal import SHOWN, Rehearsal, context_for, identity
+from tests.protection.rehearsal import SHOWN, Rehearsal, context_for
+from tests.worlds.rosters import identity
 
 VICTIM = 1
 ALL = (1, 2, 3, 4, 5)
