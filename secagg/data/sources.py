@@ -101,7 +101,7 @@ def kind_of(source: str) -> str | None:
     if not path.is_file():
         return None
     known = format_of(path)
-    return A_TABLE if isinstance(known, TableFormat) else known.called if known is not None else None
+    return A_TABLE if isinstance(known, TableFormat) else f"{known.called} file" if known is not None else None
 
 
 def _refuse_label(source: str, label: str | None, schema: Schema | None) -> None:

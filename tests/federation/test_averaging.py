@@ -18,10 +18,10 @@ from secagg.encoding import Block, Kind
 from secagg.errors import BadInput, PlanRefused
 from secagg.federation import session_folder
 from secagg.head import LinearHead
+from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_transcript
 from secagg.parties.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
 from secagg.parties.reference import pooled_result
-from secagg.policy import Policy
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Grid
@@ -102,7 +102,7 @@ def test_averaging_ends_with_the_exact_head(tmp_path: Path, protection: str) -> 
 def test_averaging_is_refused_by_default_for_its_sums(tmp_path: Path) -> None:
     """At ε = ∞ the default policy counts three sums about the same records, whatever the method calls its rounds."""
     setup = make_setup(4, method="averaging", parameters=(), **EXACT)
-    policy = replace(Policy.accepting(setup.plan, "data"), refinement_without_noise=False)
+    policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=False)
     with pytest.raises(PlanRefused) as refusal:
         setup.check(policy)
     assert [line.split(":")[0] for line in refusal.value.violations] == ["refinement_without_noise"]

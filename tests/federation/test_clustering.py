@@ -83,8 +83,8 @@ def test_plan_says_what_is_summed(finished: Finished) -> None:
     """All sums in order, and that the gate is for each domain."""
     rows = dict(explain(finished[0].setup))
     assert rows["what is summed"] == (
-        "census 3×2: 6 integers, then slot_counts 3×2×2, slot_sums 3×2×2×4: 60 integers, "
-        "then 2 times slot_counts 3×2×2, slot_sums 3×2×2×4: 60 integers"
+        "census 3×2: 6 integers, then counts 3×2×2, class sums 3×2×2×4: 60 integers, "
+        "then 2 times counts 3×2×2, class sums 3×2×2×4: 60 integers, over the same records"
     )
     assert rows["class gate"].startswith("classes, domain by domain, of which fewer than 3 clients have a record")
 

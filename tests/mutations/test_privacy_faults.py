@@ -1,4 +1,4 @@
-"""Faults of differential privacy, each put into the code, and the check of `tests.parties.noise_checks` that reports it.
+"""Faults of differential privacy, each put into the code, and the check of parties/noise_checks.py that reports it.
 
 The same checks hold for the code as it is in tests/parties/test_promise.py and tests/parties/test_noise.py.
 """

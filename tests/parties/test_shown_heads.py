@@ -45,7 +45,7 @@ def test_head_has_the_plans_shape(tmp_path: Path, classes: int, features: int) -
     """A head for other classes or features is refused, although the outcome names it."""
     world, outcome, _ = concluded(tmp_path)
     other = LinearHead(np.zeros((classes, features), np.float32), np.zeros(classes, np.float32))
-    with pytest.raises(ProtocolViolation, match="other classes or features"):
+    with pytest.raises(ProtocolViolation, match=f"is for {classes} classes and {features} features"):
         check_outcome(world.setup, shown(outcome, other))
 
 
@@ -66,5 +66,5 @@ def test_tensors_of_any_shape_are_refused_in_words(
     world, outcome, head = concluded(tmp_path)
     tensors = {"weight": head.weight, "bias": head.bias, **dict.fromkeys(names, np.ones(shape, np.float32))}
     lie = replace(outcome, head=save(tensors, metadata=parse_safetensors(outcome.head)[1]))
-    with pytest.raises(ProtocolViolation, match="the head is none"):
+    with pytest.raises(ProtocolViolation, match="the head is not the plan's"):
         check_outcome(world.setup, lie)

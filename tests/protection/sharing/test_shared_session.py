@@ -6,6 +6,7 @@ import pytest
 from secagg.experiments.session import InMemorySession
 from secagg.protection import LocalParty, protection_named
 from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.protection.rehearsal import vectors_for
 from tests.protection.sharing.rehearsal import identity, shared_context
 from tests.worlds.rosters import identity as client_identity
@@ -15,7 +16,7 @@ SHARED = protection_named("shared")
 
 def session_of(m: int, leaves: dict[int, str], noise: int | None = None) -> InMemorySession:
     """Five clients and m aggregators, each adding a constant as its noise."""
-    context, source = shared_context(m, 5, bits=64), SeededRandomness(b"s")
+    context, source = shared_context(m, 5, bits=64), SeededRandomness(b"s", TOKEN)
     vectors = vectors_for(context)
     identities = {member: client_identity(member) for member in context.clients}
     identities |= {context.index_of(number): identity(number) for number in context.numbers}
