@@ -1,22 +1,19 @@
-"""Late and restarted second parties, lost receipts, keys after a crash at the end, and cohorts that undercut a gate."""
+"""Parties that come late, are killed late or come back once more: deadlines, keys on the disk and lost receipts."""
 
 import asyncio
-import math
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from secagg.errors import BadInput, ServerAway, SessionAborted
-from secagg.parties import SessionSetup
+from secagg.errors import ServerAway, SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
 from tests.parties.test_second_sessions import EVERYONE, check_sum
 from tests.worlds.crashes import Crash, Fuse
 from tests.worlds.session import SessionRun, SimulatedSession, Wire, make_session
-from tests.worlds.setups import make_setup
 
 FIRST, LAST = 5, 6  # the two aggregators beside four clients; with a key holder FIRST is the key holder
 
@@ -98,21 +95,6 @@ async def test_killed_between_the_end_and_the_erasure(tmp_path: Path, protection
     assert fuse.found
     assert isinstance({**ending.clients, **ending.seconds}[member], SessionAborted)
     assert secrets(world.home(member)) == ()
-
-
-@pytest.mark.parametrize("protection", ["shared", "masked"])
-def test_gate_that_a_smaller_cohort_would_undercut(protection: str) -> None:
-    """A plan with a class gate is refused when it lets a smaller sum be opened than its dropouts leave."""
-    exact: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
-    gated, plain = (
-        make_setup(10, class_gate=gate, protection=protection, dropouts=1, colluders=1, radius=1.0, **exact)
-        for gate in (2, 0)
-    )
-    assert gated.fewest == 9
-    assert SessionSetup.of(replace(plain.plan, minimum_cohort=1), plain.roster).fewest < 9
-    with pytest.raises(BadInput, match="class gate") as refusal:
-        SessionSetup.of(replace(gated.plan, minimum_cohort=1), gated.roster)
-    assert "minimum_cohort to 9" in str(refusal.value)
 
 
 class ComesBack(SessionRun):
