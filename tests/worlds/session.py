@@ -176,7 +176,7 @@ class SessionRun:
         journal = FusedJournal(self.world.transcript(member), self.fuses[member])
         try:
             called, work = self.start(member, journal)
-        except Crash:
+        except BaseException:  # a crash, or a session that was over before
             journal.close()
             raise
         return Life(called, work, journal.close, lambda: journal.is_dead)
