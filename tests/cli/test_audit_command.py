@@ -15,10 +15,9 @@ from secagg.parties import read_records
 from secagg.statistics import Normalisation
 from secagg.transcript import FILE_NAME
 from tests.cli.command import Command
-from tests.federation.rounds import Cast, Play
-from tests.parties.federation import Federation
-from tests.parties.stage import make_stage
 from tests.threat_models.attacks.audited import plenty
+from tests.worlds.federation import SimulatedFederation, run_federation
+from tests.worlds.session import SessionRun, make_session
 from threat_models.report.gate import DEFAULT
 
 PROMISE = ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove")
@@ -28,10 +27,10 @@ FEW = ("audit", "--simulate", "--dataset", "breast-cancer", "--clients", "4")
 @pytest.fixture
 async def transcripts(tmp_path: Path) -> dict[str, Path]:
     """The server's transcripts of two sessions without protection, and one in which a byte is another."""
-    stages = [make_stage(tmp_path / name, protection="none") for name in ("session", "another")]
-    for stage in stages:
-        await Federation(stage).run()
-    good, other = (stage.transcript(0) for stage in stages)
+    stages = [make_session(tmp_path / name, protection="none") for name in ("session", "another")]
+    for world in stages:
+        await SessionRun(world).run()
+    good, other = (world.transcript(0) for world in stages)
     bad = Path(shutil.copytree(good.parent, tmp_path / "damaged")) / FILE_NAME
     content = bytearray(bad.read_bytes())
     content[len(content) // 2] ^= 1
@@ -128,18 +127,18 @@ def test_transcript_is_audited(secagg: Command, transcripts: dict[str, Path]) ->
 def told(tmp_path: Path) -> tuple[Path, Path]:
     """The server's transcript of an exact masked sum over four members, and the file of all their records."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "refine": 0, "dimension": 20}
-    cast = Cast.of(tmp_path, **exact, normalisation=Normalisation.CENTRED_UNIT, max_records=128)
+    world = SimulatedFederation.of(tmp_path, **exact, normalisation=Normalisation.CENTRED_UNIT, max_records=128)
     generator, files, parts = np.random.default_rng(5), {}, []
-    for member in cast.setup.roster.clients:
+    for member in world.setup.roster.clients:
         labels = np.arange(60) % 3
         parts.append((generator.normal(size=(60, 20)) + labels[:, None] * (np.arange(20) < 10), labels))
         files[member] = tmp_path / f"{member}.npz"
         np.savez(files[member], features=parts[-1][0], labels=labels)
-    cast = replace(cast, records={member: read_records(cast.setup, str(path)) for member, path in files.items()})
+    world = replace(world, records={member: read_records(world.setup, str(path)) for member, path in files.items()})
     whole = tmp_path / "whole.npz"
     features, labels = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
     np.savez(whole, features=features, labels=labels)
-    return cast.transcripts(0, asyncio.run(Play(cast).run()).stages)[0], whole
+    return world.transcripts(0, asyncio.run(run_federation(world)).stages)[0], whole
 
 
 def test_what_an_auditor_brings_is_named_and_held_against_the_sum(

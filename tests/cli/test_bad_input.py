@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from tests.cli.command import Command, nothing_sent, write_records
-from tests.transport.consortium import certify, certify_later, enrol
+from tests.transport.consortium import certify, certify_later
+from tests.worlds.rosters import enrol
 
 NOBODY = "127.0.0.1:1"
 # A command that fails leaves its files to the end of its process, which the tests are not.
@@ -123,13 +124,13 @@ def test_unknown_dataset(secagg: Command) -> None:
 
 def test_expired_certificate(secagg: Command, federation: Path) -> None:
     """An expired certificate is refused before anything connects."""
-    certify(_as_consortium(federation), federation / "alice", "alice", days=-1)
+    certify(federation, federation / "alice", "alice", days=-1)
     assert "expired" in refused(secagg, federation)
 
 
 def test_certificate_of_the_future(secagg: Command, federation: Path) -> None:
     """A certificate that is not valid yet is refused."""
-    certify_later(_as_consortium(federation), federation / "alice", "alice")
+    certify_later(federation, federation / "alice", "alice")
     assert "valid only from" in refused(secagg, federation)
 
 
@@ -139,11 +140,6 @@ def test_certificate_of_another_authority(secagg: Command, federation: Path, tmp
     for name in ("cert.pem", "key.pem"):
         shutil.copy(tmp_path / "other" / "alice" / name, federation / "alice" / name)
     assert "not issued by" in refused(secagg, federation)
-
-
-def _as_consortium(federation: Path) -> Path:
-    (federation / "authority").symlink_to(federation / "ca")
-    return federation
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from secagg.parties import read_records
 from secagg.plan import write_plan
 from secagg.statistics import Normalisation
 from tests.cli.command import Command
-from tests.federation.rounds import Cast, Play
+from tests.worlds.federation import SimulatedFederation, run_federation
 
 FEW = ("audit", "--simulate", "--dataset", "digits", "--threat-model", "released_head_black_box")
 
@@ -31,18 +31,18 @@ def test_member_plants_canaries_and_audits_the_session(secagg: Command, tmp_path
     """From the plan to the bound: the member's command, a masked session of four, and the audit of its transcript."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None}
     grid = {"normalisation": Normalisation.CENTRED_UNIT, "max_records": 128}
-    cast = Cast.of(tmp_path, refine=0, dimension=64, **exact, **grid)
-    write_plan(cast.setup.plan, tmp_path / "plan")
+    world = SimulatedFederation.of(tmp_path, refine=0, dimension=64, **exact, **grid)
+    write_plan(world.setup.plan, tmp_path / "plan")
     mine, out = own_data(tmp_path / "1.npz", 1), tmp_path / "planted"
     told = secagg("canaries", "--plan", tmp_path / "plan", "--data", mine, "--out", out, "--count", 24, "--json", "-")
     assert told.code == 0
     assert told.json == {"data": str(out / "data.npz"), "canaries": str(out / "canaries.npz"), "count": 24}
-    files = {member: own_data(tmp_path / f"{member}.npz", member) for member in cast.setup.roster.clients}
-    records = {member: read_records(cast.setup, str(path)) for member, path in files.items()}
-    records[1] = read_records(cast.setup, told.json["data"])
-    cast = replace(cast, records=records)
-    stages = asyncio.run(Play(cast).run()).stages
-    transcript = cast.transcripts(0, stages)[0]
+    files = {member: own_data(tmp_path / f"{member}.npz", member) for member in world.setup.roster.clients}
+    records = {member: read_records(world.setup, str(path)) for member, path in files.items()}
+    records[1] = read_records(world.setup, told.json["data"])
+    world = replace(world, records=records)
+    stages = asyncio.run(run_federation(world)).stages
+    transcript = world.transcripts(0, stages)[0]
     asked = ("audit", transcript, "--canaries", told.json["canaries"], "--known", mine)
     said = secagg(*asked, "--threat-model", "released_head_black_box", "--json", "-")
     found = said.json["promise"]["one_run"]

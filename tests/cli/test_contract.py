@@ -22,8 +22,7 @@ from secagg.roster import read_roster
 from secagg.transcript import Journal
 from tests.architecture.source import ROOT
 from tests.cli.command import MEMBERS, Command
-from tests.parties.federation import Federation
-from tests.parties.stage import make_stage
+from tests.worlds.session import SessionRun, make_session
 
 
 def every_command(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[list[str]]:
@@ -143,17 +142,17 @@ def test_pki_show(secagg: Command, federation: Path) -> None:
 
 def test_purge_command(secagg: Command, tmp_path: Path) -> None:
     """`purge` says what it deleted; `verify` then exits with 4, not 3, and `audit` takes the transcript no more."""
-    stage = make_stage(tmp_path)
-    asyncio.run(Federation(stage).run())
-    state = stage.home(0).parent
+    world = make_session(tmp_path)
+    asyncio.run(SessionRun(world).run())
+    state = world.home(0).parent
     content = secagg("purge", "--state", state, "--json", "-", "--quiet").json
-    assert content == {"deleted": 3, "sessions": {stage.home(0).name: "3 vectors deleted"}}
-    said = secagg("verify", stage.transcript(0), "--quiet")
+    assert content == {"deleted": 3, "sessions": {world.home(0).name: "3 vectors deleted"}}
+    said = secagg("verify", world.transcript(0), "--quiet")
     assert said.code == 4
     assert "consistent, but" in said.out
     assert "purged: digests only" in said.out
-    assert secagg("audit", stage.transcript(0), "--quiet").code == 2
-    with closing(Journal(stage.transcript(0))):
+    assert secagg("audit", world.transcript(0), "--quiet").code == 2
+    with closing(Journal(world.transcript(0))):
         assert "another process is at work" in secagg("purge", "--state", state, "--quiet").err
     assert secagg("purge", "--state", tmp_path / "none").code == 2
 

@@ -26,10 +26,9 @@ OF_EXTRAS = {
 }
 SESSION = """
 import asyncio, pathlib, sys
-from tests.parties.federation import Federation
-from tests.parties.stage import make_stage
+from tests.worlds.session import SessionRun, make_session
 
-ending = asyncio.run(Federation(make_stage(pathlib.Path(sys.argv[1]))).run())
+ending = asyncio.run(SessionRun(make_session(pathlib.Path(sys.argv[1]))).run())
 assert all(type(client).__name__ == "Outcome" for client in ending.clients.values()), ending
 """
 DP_SGD = "--method dp-sgd --protection none --epsilon 1 --delta 1e-5 --adjacency add-remove"

@@ -11,37 +11,36 @@ from secagg.parties import note_plan
 from secagg.plan import write_plan
 from secagg.roster import write_roster
 from tests.cli.command import Command
-from tests.federation.rounds import Cast, Play
-from tests.parties.federation import Federation
-from tests.parties.stage import Stage, make_stage
+from tests.worlds.federation import SimulatedFederation, run_federation
+from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 SERVER = 0
 ALONE = "consistent, but signed by keys that nobody vouched for"
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> SimulatedSession:
     """A masked session of three clients, with files of its plan and its roster."""
-    stage = make_stage(tmp_path_factory.mktemp("finished"))
-    asyncio.run(Federation(stage).run())
-    write_plan(stage.setup.plan, stage.folder / "plan.json")
-    write_roster(stage.setup.roster, stage.folder / "roster.json")
-    return stage
+    world = make_session(tmp_path_factory.mktemp("finished"))
+    asyncio.run(SessionRun(world).run())
+    write_plan(world.setup.plan, world.folder / "plan.json")
+    write_roster(world.setup.roster, world.folder / "roster.json")
+    return world
 
 
 @pytest.fixture(scope="module")
 def refined(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The server's transcripts of a plan of two rounds, where it ran the plan."""
-    cast = Cast.of(tmp_path_factory.mktemp("refined"), refine=1)
-    return cast.transcripts(SERVER, asyncio.run(Play(cast).run()).stages)
+    world = SimulatedFederation.of(tmp_path_factory.mktemp("refined"), refine=1)
+    return world.transcripts(SERVER, asyncio.run(run_federation(world)).stages)
 
 
-def brought(stage: Stage) -> tuple[object, ...]:
+def brought(world: SimulatedSession) -> tuple[object, ...]:
     """The options of a verifier who brings plan and roster."""
-    return ("--plan", stage.folder / "plan.json", "--roster", stage.folder / "roster.json")
+    return ("--plan", world.folder / "plan.json", "--roster", world.folder / "roster.json")
 
 
-def test_verifier_brings_plan_and_roster(secagg: Command, finished: Stage) -> None:
+def test_verifier_brings_plan_and_roster(secagg: Command, finished: SimulatedSession) -> None:
     """With both, or with the plan alone, a good transcript exits with 0, its roster and all signers."""
     for options in (brought(finished), brought(finished)[:2]):
         said = secagg("verify", finished.transcript(SERVER), *options, "--json", "-", "--quiet")
@@ -58,7 +57,7 @@ def test_verifier_brings_plan_and_roster(secagg: Command, finished: Stage) -> No
     assert all(part in text for part in ("the transcript verifies", finished.setup.roster.digest.hex(), *keys))
 
 
-def test_nobody_vouches(secagg: Command, finished: Stage) -> None:
+def test_nobody_vouches(secagg: Command, finished: SimulatedSession) -> None:
     """Without plan and roster it is consistent and no more: exit 4, the same words in text and JSON, and a hint."""
     said = secagg("verify", finished.transcript(SERVER), "--json", "-", "--quiet")
     assert (said.code, said.json["verdict"], said.json["vouched_by"]) == (4, ALONE, None)
@@ -68,16 +67,16 @@ def test_nobody_vouches(secagg: Command, finished: Stage) -> None:
     assert "--plan" in said.err
 
 
-def test_roster_alone_is_not_enough(secagg: Command, finished: Stage) -> None:
+def test_roster_alone_is_not_enough(secagg: Command, finished: SimulatedSession) -> None:
     """Whose keys they are is not which plan was agreed on: exit 4."""
     said = secagg("verify", finished.transcript(SERVER), *brought(finished)[2:], "--json", "-", "--quiet")
     assert (said.code, said.json["verdict"]) == (4, "consistent, but made under a plan that nobody vouched for")
 
 
 @pytest.mark.parametrize("what", ["plan", "roster"])
-def test_another_plan_or_roster(secagg: Command, finished: Stage, tmp_path: Path, what: str) -> None:
+def test_another_plan_or_roster(secagg: Command, finished: SimulatedSession, tmp_path: Path, what: str) -> None:
     """A transcript of another plan or roster than the verifier brings does not verify: exit 3 with both digests."""
-    other = make_stage(tmp_path / "other").setup
+    other = make_session(tmp_path / "other").setup
     write_plan(other.plan, tmp_path / "plan.json")
     write_roster(other.roster, tmp_path / "roster.json")
     said = secagg("verify", finished.transcript(SERVER), f"--{what}", tmp_path / f"{what}.json", "--quiet")
@@ -86,14 +85,14 @@ def test_another_plan_or_roster(secagg: Command, finished: Stage, tmp_path: Path
     assert all(digest in said.complaint for digest in (f"its {what} is", *both))
 
 
-def test_missing_plan_file(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+def test_missing_plan_file(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
     """A plan that cannot be read is the user's mistake: exit 2."""
     said = secagg("verify", finished.transcript(SERVER), "--plan", tmp_path / "none.json", "--quiet")
     assert said.code == 2
     assert "none.json" in said.complaint
 
 
-def test_member_verifies_with_one_command(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+def test_member_verifies_with_one_command(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
     """In the state folder of a party that ran the plan nothing needs to be brought; away from there it does."""
     folder = Path(shutil.copytree(finished.folder, tmp_path / "copy"))
     home = folder / finished.transcript(1).relative_to(finished.folder)
@@ -104,7 +103,7 @@ def test_member_verifies_with_one_command(secagg: Command, finished: Stage, tmp_
     assert secagg("verify", away, "--quiet").code == 4
 
 
-def test_damaged_transcript(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+def test_damaged_transcript(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
     """A damaged transcript exits with 3, its name and the record."""
     bad = Path(shutil.copytree(finished.home(SERVER), tmp_path / "bad")) / "transcript.log"
     content = bytearray(bad.read_bytes())
@@ -115,7 +114,7 @@ def test_damaged_transcript(secagg: Command, finished: Stage, tmp_path: Path) ->
     assert said.complaint.startswith(f"secagg: {bad}: transcript record ")
 
 
-def test_verify_several(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+def test_verify_several(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
     """Every transcript is checked and named, whatever becomes of the others: 3 before 2, 2 before 4."""
     good, bad, missing = finished.transcript(SERVER), tmp_path / "bad.log", tmp_path / "missing.log"
     bad.write_text("hello")
@@ -139,7 +138,7 @@ def test_rounds(secagg: Command, refined: list[Path]) -> None:
     assert "round 2 of 2 stands without the transcript of round 1" in said.out
 
 
-def test_audit_says_whether_anybody_vouches(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+def test_audit_says_whether_anybody_vouches(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
     """The audit takes the same options, says the same, shows roster and signers, and passes nothing unvouched for."""
     gate = tmp_path / "gate.toml"
     gate.write_text(
@@ -164,9 +163,9 @@ def test_audit_says_whether_anybody_vouches(secagg: Command, finished: Stage, tm
         assert all(part in secagg(*asked, *options, "--quiet").out for part in (verdict, provenance["roster_sha256"]))
 
 
-def test_audit_refuses_what_verify_refuses(secagg: Command, finished: Stage, tmp_path: Path) -> None:
+def test_audit_refuses_what_verify_refuses(secagg: Command, finished: SimulatedSession, tmp_path: Path) -> None:
     """Another plan than the transcript's is exit 3 for the audit too; with --simulate there is none to compare."""
-    write_plan(make_stage(tmp_path / "other").setup.plan, tmp_path / "plan.json")
+    write_plan(make_session(tmp_path / "other").setup.plan, tmp_path / "plan.json")
     other = ("--plan", tmp_path / "plan.json", "--quiet")
     assert "not the one that the verifier brings" in secagg("audit", finished.transcript(SERVER), *other).complaint
     said = secagg("audit", "--simulate", "--dataset", "wine", *other)

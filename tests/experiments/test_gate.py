@@ -14,7 +14,8 @@ from secagg.parties import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import PROTECTIONS
 from secagg.randomness import OperatingSystem
-from tests.parties.promised import check_noise, distance, exact, honest, local, noise_of, promised
+from tests.parties.noise_checks import check_noise, distance, honest, noise_of
+from tests.worlds.setups import exact, local, make_setup
 
 LABELS = np.arange(300) % 5
 FEATURES = np.random.default_rng(4).normal(size=(300, 20)) + 3 * np.eye(20)[LABELS]
@@ -87,7 +88,7 @@ def test_colluders_raise_the_gate() -> None:
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_census_leaves_with_its_noise(unit: Unit, adjacency: Adjacency) -> None:
     """Five clients' censuses bear five shares of the planned noise, and the worst neighbours use its μ up."""
-    setup = promised(dimension=12, classes=400, class_gate=1, unit=unit, adjacency=adjacency, epsilon=4.0)
+    setup = make_setup(dimension=12, classes=400, class_gate=1, unit=unit, adjacency=adjacency, epsilon=4.0)
     check_noise(setup, noise_of(setup, [OperatingSystem()] * 5), 5)
     empty, zero, one, every = (
         LocalRecords(np.ones((len(labels), 12), np.int64), np.array(labels, np.int64), np.zeros(len(labels), np.int64))

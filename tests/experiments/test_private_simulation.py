@@ -14,16 +14,8 @@ from secagg.parties import SessionSetup
 from secagg.privacy import Mechanism
 from tests.cli.test_simulate import KEYS
 from tests.experiments.test_simulation import FEATURES, LABELS
-from tests.parties.promised import (
-    check_neighbours,
-    check_noise,
-    check_promise,
-    check_stated,
-    delta_by_hand,
-    exact,
-    local,
-    promised,
-)
+from tests.parties.noise_checks import check_neighbours, check_noise, check_promise, check_stated, delta_by_hand
+from tests.worlds.setups import exact, local, make_setup
 
 EPSILON, DELTA = 2.0, 1e-5
 PRIVATE = {"epsilon": EPSILON, "delta": DELTA, "adjacency": "add-remove"}
@@ -344,5 +336,5 @@ def test_what_cannot_be_promised_is_refused(monkeypatch, settings, words):
 
 def test_members_of_a_real_federation_get_the_same_noise():
     """The rule that plans a simulation is the one that plans a federation."""
-    real = promised(dimension=5, classes=3, epsilon=EPSILON, colluders=0, dropouts=0, max_records=32)
+    real = make_setup(dimension=5, classes=3, epsilon=EPSILON, colluders=0, dropouts=0, max_records=32)
     assert real.plan.noises == planned(clients=5).plan.noises

@@ -16,7 +16,9 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.plan import NoiseFrom
 from secagg.protection import PROTECTIONS
-from tests.parties.promised import cast, check_neighbours, check_noise, check_promise, exact, local, promised
+from tests.parties.noise_checks import check_neighbours, check_noise, check_promise
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import exact, local, make_setup
 
 DIGITS = open_dataset("digits")
 OTHERS = tuple(name for name in PROTECTIONS if name != "none")
@@ -46,7 +48,7 @@ def noise_in(run: Any) -> np.ndarray:
 
 def identities(setup: Any) -> dict[int, Any]:
     """Every party's key by its place in the roster."""
-    keys = {key.public: key for key in cast(len(setup.roster.clients), setup.plan.protection)[1]}
+    keys = {key.public: key for key in make_roster(len(setup.roster.clients), setup.plan.protection)[1]}
     return {index: keys[member.identity] for index, member in enumerate(setup.roster.members)}
 
 
@@ -76,7 +78,7 @@ def test_who_reaches_one_aggregator_is_left_out() -> None:
     found, control = (digits(protection, **given).federated.result for protection in ("shared", "none"))
     assert len(found.members) == 4
     assert (found.members, found.aggregate_sha256) == (control.members, control.aggregate_sha256)
-    setup = promised(protection="shared", **EXACT, dropouts=2)
+    setup = make_setup(protection="shared", **EXACT, dropouts=2)
     vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
     opened = run_session(
         setup, identities(setup), vectors.__getitem__, dict(zip((1, 4), setup.protection.leaving, strict=True))
@@ -97,7 +99,7 @@ def test_who_left_is_in_no_later_round(protection: str) -> None:
 @pytest.mark.parametrize("protection", PROTECTIONS)
 def test_too_few_uploads_abort(protection: str) -> None:
     """When one client of four is left nothing is opened, and settings that ask for it are refused beforehand."""
-    setup = promised(4, protection=protection, **EXACT, dropouts=1)
+    setup = make_setup(4, protection=protection, **EXACT, dropouts=1)
     vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
     with pytest.raises(SessionAborted, match="at least"):
         run_session(
@@ -161,7 +163,7 @@ def test_rounds_and_dropouts_go_with_noise(protection: str, noise: NoiseFrom) ->
 @pytest.mark.parametrize("sign", [1, -1])
 def test_sums_up_to_the_capacity_are_exact(protection: str, sign: int) -> None:
     """When all entries of the sum are as large as the plan allows, they come through the ring."""
-    setup = promised(protection=protection, **EXACT)
+    setup = make_setup(protection=protection, **EXACT)
     vectors = np.full(setup.layout.length, sign * (setup.capacity.largest // 5))
     opened = run_session(setup, identities(setup), lambda member: vectors, {})
     assert set(opened.total.tolist()) == {sign * setup.capacity.largest}
@@ -169,7 +171,7 @@ def test_sums_up_to_the_capacity_are_exact(protection: str, sign: int) -> None:
 
 def test_a_sum_beyond_the_capacity_is_not_opened() -> None:
     """The key holder releases nothing when an entry is larger than honest clients can make it."""
-    setup = promised(protection="encrypted", **EXACT)
+    setup = make_setup(protection="encrypted", **EXACT)
     vectors = np.full(setup.layout.length, setup.capacity.largest // 5)
     vectors[3] += 1
     with pytest.raises(SessionAborted, match="outside the plan's capacity"):

@@ -11,7 +11,7 @@ from secagg.errors import SessionAborted
 from secagg.experiments.session import run_session
 from secagg.protection import PROTECTIONS, Protection
 from tests.experiments.test_protections import EXACT, identities
-from tests.parties.promised import promised
+from tests.worlds.setups import make_setup
 
 STEPS = [(name, step) for name, protection in PROTECTIONS.items() for step in protection.leaving]
 LEAVER = 2
@@ -24,7 +24,7 @@ def announced(protection: Protection) -> int:
 
 def session(name: str, leaves: dict[int, str]) -> Any:
     """A session of five clients, each of whose entries is a power of ten."""
-    setup = promised(protection=name, **EXACT, dropouts=1)
+    setup = make_setup(protection=name, **EXACT, dropouts=1)
     vectors = {member: np.full(setup.layout.length, 10 ** (member - 1)) for member in setup.context.clients}
     return run_session(setup, identities(setup), vectors.__getitem__, leaves)
 

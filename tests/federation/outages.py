@@ -20,7 +20,8 @@ import numpy as np
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.parties.links import verify_transcript
 from secagg.protection import protection_named
-from tests.parties.processes import FORKS, SECONDS, SERVER, Processes, enrolled, run_command
+from tests.worlds.processes import FORKS, SECONDS, Processes, make_processes, run_command
+from tests.worlds.rosters import SERVER
 
 NAMES = ("a", "b", "c", "d")
 JOIN_SECONDS, STEP_SECONDS = 20, 16
@@ -87,9 +88,9 @@ def run_limited(words: list[str], said: Path) -> None:
 class Supervised:
     """The processes of one session, and whoever looks after them."""
 
-    def __init__(self, cast: Processes, outages: list[Outage]) -> None:
-        self.cast = cast
-        self.parties = tuple(member.name for member in cast.roster.members)
+    def __init__(self, federation: Processes, outages: list[Outage]) -> None:
+        self.federation = federation
+        self.parties = tuple(member.name for member in federation.roster.members)
         self.codes: dict[str, int] = {}
         self.gone: set[str] = set()
         self._outages = outages
@@ -127,17 +128,17 @@ class Supervised:
 
     def _start(self, party: str) -> None:
         more = ("--stay",) if party in NAMES else ()
-        words = self.cast.command(party, *more)
+        words = self.federation.command(party, *more)
         if "--wait" in words:
             words[words.index("--wait") + 1] = str(PATIENCE)
-        said = self.cast.folder / party / "said.txt"
+        said = self.federation.folder / party / "said.txt"
         process = FORKS.Process(target=run_limited, args=(words, said), daemon=True)
         process.start()
         self._running[party] = process
-        if party == SERVER and self.cast.address.endswith(":0"):
-            self.cast.address = self.cast.listens(party)
-        if party in SECONDS["aggregator"] and party not in self.cast.aggregators:
-            self.cast.aggregators[party] = self.cast.listens(party)
+        if party == SERVER and self.federation.address.endswith(":0"):
+            self.federation.address = self.federation.listens(party)
+        if party in SECONDS["aggregator"] and party not in self.federation.aggregators:
+            self.federation.aggregators[party] = self.federation.listens(party)
 
     def _strike(self, outage: Outage, now: float) -> None:
         """Kill or stop a party, if it runs."""
@@ -181,10 +182,12 @@ class Supervised:
 
 def run_session(folder: Path, protection: str, generator: np.random.Generator) -> Report:
     """One session with its outages, and everything that is wrong with its end."""
-    cast = enrolled(folder, NAMES, 1000, protection, dropouts=1, join_seconds=JOIN_SECONDS, step_seconds=STEP_SECONDS)
-    parties = tuple(member.name for member in cast.roster.members)
+    federation = make_processes(
+        folder, NAMES, 1000, protection, dropouts=1, join_seconds=JOIN_SECONDS, step_seconds=STEP_SECONDS
+    )
+    parties = tuple(member.name for member in federation.roster.members)
     outages, begun = outages_of(generator, parties), time.monotonic()
-    supervised = Supervised(cast, outages)
+    supervised = Supervised(federation, outages)
     try:
         ended = supervised.run()
     finally:
@@ -196,24 +199,24 @@ def run_session(folder: Path, protection: str, generator: np.random.Generator) -
         report.faults.append(f"hang: {', '.join(sorted(waited_for))}")
     judge(supervised, protection, report)
     if report.faults:
-        report.faults += [str(outages), str(supervised.codes), cast_said(cast, parties)]
+        report.faults += [str(outages), str(supervised.codes), said_by(federation, parties)]
     return report
 
 
-def cast_said(cast: Processes, parties: tuple[str, ...]) -> str:
+def said_by(federation: Processes, parties: tuple[str, ...]) -> str:
     """What everybody said."""
-    files = {name: cast.folder / name / "said.txt" for name in parties}
+    files = {name: federation.folder / name / "said.txt" for name in parties}
     return "\n".join(f"{name}: {file.read_text()}" for name, file in files.items() if file.exists())
 
 
 def judge(supervised: Supervised, protection: str, report: Report) -> None:
     """How the session ended, and what is wrong with that: a wrong sum, a member lost, an unclean end, a transcript."""
-    cast, codes, gone = supervised.cast, supervised.codes, supervised.gone
+    federation, codes, gone = supervised.federation, supervised.codes, supervised.gone
     present = [name for name in NAMES if name not in gone]
     needed = {SERVER, *SECONDS.get(protection_named(protection).second_role, ())}
-    members = _members(cast)
+    members = _members(federation)
     if members is not None:
-        if not np.array_equal(cast.opened(), cast.expected(members)):
+        if not np.array_equal(federation.opened(), federation.expected(members)):
             report.faults.append("wrong sum")
         if lost := [name for name in present if name not in members]:
             report.faults.append(f"lost: {', '.join(lost)}")
@@ -228,14 +231,14 @@ def judge(supervised: Supervised, protection: str, report: Report) -> None:
     if unclean := {name: code for name, code in codes.items() if code not in (0, OVER, NOT_NOW)}:
         report.faults.append(f"unclean: {unclean}")
     report.faults += list(_false_transcripts(supervised))
-    if "Traceback" in cast_said(cast, supervised.parties):
+    if "Traceback" in said_by(federation, supervised.parties):
         report.faults.append("a traceback")
 
 
-def _members(cast: Processes) -> list[str] | None:
+def _members(federation: Processes) -> list[str] | None:
     """Who is in the opened sum by the server's transcript; None without an outcome."""
     try:
-        found = verify_transcript(cast.transcript(SERVER))
+        found = verify_transcript(federation.transcript(SERVER))
     except (TranscriptInvalid, BadInput):
         return None
     return found.get("members")
@@ -245,6 +248,6 @@ def _false_transcripts(supervised: Supervised) -> Iterator[str]:
     """Transcripts that do not verify, of those who came to an end."""
     for name in [name for name, code in supervised.codes.items() if code in (0, OVER)]:
         try:
-            verify_transcript(supervised.cast.transcript(name))
+            verify_transcript(supervised.federation.transcript(name))
         except TranscriptInvalid as error:
             yield f"transcript of {name}: {error}"

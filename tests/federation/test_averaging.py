@@ -25,9 +25,9 @@ from secagg.parties.reference import pooled_result
 from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Grid
-from tests.federation.rounds import Cast, Play, Played, opened
 from tests.methods.readme import readme_method
-from tests.parties.promised import promised
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.setups import make_setup
 
 EXACT = {"epsilon": float("inf"), "delta": None, "adjacency": None}
 EVERYONE = (1, 2, 3, 4)
@@ -82,18 +82,18 @@ def known() -> Iterator[None]:
         yield
 
 
-def played(folder: Path, method: str, **choices: Any) -> tuple[Cast, Played]:
+def played(folder: Path, method: str, **choices: Any) -> Finished:
     """A plan of this method from beginning to end, without noise."""
-    play = Play(Cast.of(folder, refine=0, method=method, parameters=(), **{**EXACT, **choices}))
-    return play.cast, asyncio.run(play.run())
+    world = SimulatedFederation.of(folder, refine=0, method=method, parameters=(), **{**EXACT, **choices})
+    return world, asyncio.run(run_federation(world))
 
 
 @pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
 def test_averaging_ends_with_the_exact_head(tmp_path: Path, protection: str) -> None:
     """Three rounds over the real parties end with the head that the members' own updates give, bit for bit."""
-    cast_, ended = played(tmp_path, "averaging", protection=protection)
+    world, ended = played(tmp_path, "averaging", protection=protection)
     assert len(ended.stages) == 3
-    reference = pooled_result(cast_.setup, cast_.records)
+    reference = pooled_result(world.setup, world.records)
     for _, outcome in ended.clients.values():
         assert outcome.members == EVERYONE
         assert outcome.head_sha256 == reference.artifact_sha256
@@ -101,7 +101,7 @@ def test_averaging_ends_with_the_exact_head(tmp_path: Path, protection: str) -> 
 
 def test_averaging_is_refused_by_default_for_its_sums(tmp_path: Path) -> None:
     """At ε = ∞ the default policy counts three sums about the same records, whatever the method calls its rounds."""
-    setup = promised(4, method="averaging", parameters=(), **EXACT)
+    setup = make_setup(4, method="averaging", parameters=(), **EXACT)
     policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=False)
     with pytest.raises(PlanRefused) as refusal:
         setup.check(policy)
@@ -110,23 +110,25 @@ def test_averaging_is_refused_by_default_for_its_sums(tmp_path: Path) -> None:
 
 def test_an_update_is_not_charged_per_record(tmp_path: Path) -> None:
     """The ring has room for one update of each client, however many records the plan allows it."""
-    small, large = (promised(4, method="averaging", parameters=(), max_records=each, **EXACT) for each in (1, 1 << 16))
+    small, large = (
+        make_setup(4, method="averaging", parameters=(), max_records=each, **EXACT) for each in (1, 1 << 16)
+    )
     assert small.context.ring == large.context.ring
     assert small.capacity.largest == large.capacity.largest
 
 
 def test_state_is_private_and_carried(tmp_path: Path) -> None:
     """Each round's sum is made with what the round before left each member; no frame and no other folder holds it."""
-    cast_, ended = played(tmp_path, "diary", radius=100.0)
-    totals = [int(opened(cast_, stage)[0]) for stage in ended.stages]
+    world, ended = played(tmp_path, "diary", radius=100.0)
+    totals = [int(opened(world, stage)[0]) for stage in ended.stages]
     assert totals == [sum(member * (1 + 10 * turn) for member in EVERYONE) for turn in range(3)]
     for member in EVERYONE:
         for turn, stage in enumerate(ended.stages, start=1):
-            folder = session_folder(cast_.state(member), stage)
+            folder = session_folder(world.state(member), stage)
             assert recall_state(folder, stage.context.plan) == b"p" * member * turn
             assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
-    assert not list(cast_.state(0).rglob(STATE_FILE))
-    for transcript in cast_.transcripts(1, ended.stages):
+    assert not list(world.state(0).rglob(STATE_FILE))
+    for transcript in world.transcripts(1, ended.stages):
         verify_transcript(transcript)
         assert b"pppp" not in transcript.read_bytes()
 

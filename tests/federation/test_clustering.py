@@ -19,9 +19,10 @@ from secagg.parties.result import check_outcome
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation
 from secagg.wire import decode, encode
-from tests.federation.rounds import Cast, Play, Played, opened
 from tests.federation.test_rounds import lying, outcome_of
-from tests.parties.promised import check_noise, check_promise, exact
+from tests.parties.noise_checks import check_noise, check_promise
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.setups import exact
 
 EVERYONE = (1, 2, 3, 4)
 EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
@@ -30,13 +31,13 @@ LONELY = (2, 1)
 """The class and domain of which only client 1 has records."""
 
 
-def clustering(folder: Path, **choices: Any) -> Cast:
+def clustering(folder: Path, **choices: Any) -> SimulatedFederation:
     """Four members with records of three classes in two domains."""
-    cast_ = Cast.of(folder, method="mpft", parameters=PARAMETERS, class_gate=1, **choices)
+    world = SimulatedFederation.of(folder, method="mpft", parameters=PARAMETERS, class_gate=1, **choices)
     records = {}
-    for member, own in cast_.records.items():
+    for member, own in world.records.items():
         records[member] = without(own) if member > 1 else own
-    return replace(cast_, records=records)
+    return replace(world, records=records)
 
 
 def without(records: LocalRecords) -> LocalRecords:
@@ -45,40 +46,40 @@ def without(records: LocalRecords) -> LocalRecords:
 
 
 @pytest.fixture(scope="module", params=[EXACT, {"epsilon": 4000.0}], ids=["exact", "noise"])
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A plan in which everyone took part; noise so small that the gate decides as the exact census would."""
-    play = Play(clustering(tmp_path_factory.mktemp("finished"), **request.param))
-    return play.cast, asyncio.run(play.run())
+    world = clustering(tmp_path_factory.mktemp("finished"), **request.param)
+    return world, asyncio.run(run_federation(world))
 
 
-def test_census_then_slots_then_clusters(finished: tuple[Cast, Played]) -> None:
+def test_census_then_slots_then_clusters(finished: Finished) -> None:
     """Four sums, each that of the records in the cells that passed, plus the planned noise; everyone has the head."""
-    cast_, played = finished
+    world, played = finished
     shapes = [[block.shape for block in stage.layout.blocks] for stage in played.stages]
     assert shapes == [[(3, 2)], *[[(3, 2, 2), (3, 2, 2, 4)]] * 3]
     for number, stage in enumerate(played.stages):
-        whole = sum(exact(stage, own if number == 0 else without(own)) for own in cast_.records.values())
-        assert np.array_equal(whole, sum(exact(stage, own) for own in cast_.records.values()))
-        noise = opened(cast_, stage) - whole
+        whole = sum(exact(stage, own if number == 0 else without(own)) for own in world.records.values())
+        assert np.array_equal(whole, sum(exact(stage, own) for own in world.records.values()))
+        noise = opened(world, stage) - whole
         if stage.plan.has_noise:
             check_noise(stage, noise, 4)
         assert noise.any() == stage.plan.has_noise
     for _, outcome in played.clients.values():
         assert outcome.members == EVERYONE
         assert parse_safetensors(outcome.head)[0].present.all()
-    if cast_.setup.plan.has_noise:
-        check_promise(cast_.setup.plan, cast_.setup.roster)
+    if world.setup.plan.has_noise:
+        check_promise(world.setup.plan, world.setup.roster)
 
 
-def test_every_transcript_verifies(finished: tuple[Cast, Played]) -> None:
+def test_every_transcript_verifies(finished: Finished) -> None:
     """Anybody's transcript of any of the sums verifies, and says which of the four it is of."""
-    cast_, played = finished
+    world, played = finished
     for number, stage in enumerate(played.stages, start=1):
         for member in (0, *EVERYONE):
-            assert verify_transcript(cast_.transcripts(member, (stage,))[0])["round"] == f"{number} of 4"
+            assert verify_transcript(world.transcripts(member, (stage,))[0])["round"] == f"{number} of 4"
 
 
-def test_plan_says_what_is_summed(finished: tuple[Cast, Played]) -> None:
+def test_plan_says_what_is_summed(finished: Finished) -> None:
     """All sums in order, and that the gate is for each domain."""
     rows = dict(explain(finished[0].setup))
     assert rows["what is summed"] == (
@@ -96,11 +97,11 @@ def moved(outcome: Outcome, by: int) -> Outcome:
     return replace(outcome, broadcast=encode(replace(told, rows=entries.tobytes())))
 
 
-def test_centres_that_do_not_follow_are_refused(finished: tuple[Cast, Played]) -> None:
+def test_centres_that_do_not_follow_are_refused(finished: Finished) -> None:
     """Each client recomputes the centres from the released sums: a rounding passes, anything else is a breach."""
-    cast_, played = finished
+    world, played = finished
     for stage in played.stages[1:3]:
-        outcome = outcome_of(cast_, stage)
+        outcome = outcome_of(world, stage)
         check_outcome(stage, outcome)
         check_outcome(stage, moved(outcome, 1))
         with pytest.raises(ProtocolViolation, match="party 0: the centres it broadcasts do not follow"):
@@ -113,8 +114,8 @@ def test_centres_that_do_not_follow_are_refused(finished: tuple[Cast, Played]) -
 
 async def test_server_that_tells_one_client_other_centres_is_named(tmp_path: Path) -> None:
     """A client that is told other centres leaves before it sends anything by them; the others finish."""
-    cast_ = clustering(tmp_path, **EXACT)
-    played = await Play(cast_, tamper=lying(lambda outcome: moved(outcome, 50), 1, 2)).run()
+    world = clustering(tmp_path, **EXACT)
+    played = await run_federation(world, tamper=lying(lambda outcome: moved(outcome, 50), 1, 2))
     refusal = played.clients.pop(1)
     assert isinstance(refusal, SessionAborted)
     assert "the centres it broadcasts do not follow from the released sums" in refusal.reason

@@ -11,13 +11,13 @@ from secagg.federation import session_folder
 from secagg.parties.links import verify_transcript
 from secagg.policy import Policy
 from secagg.transcript import FILE_NAME, Journal, peek, read_transcript
-from tests.federation.rounds import Cast, Play
-from tests.parties.stage import Crash
+from tests.worlds.crashes import Crash
+from tests.worlds.federation import FederationRun, SimulatedFederation
 
 MEMBER = 1
 
 
-class Edited(Cast):
+class Edited(SimulatedFederation):
     """Members of whom one has another policy from its second start on."""
 
     def policy(self, member: int) -> Policy:
@@ -31,7 +31,7 @@ def crashed_in(state: Path) -> bool:
     return (state / "died").exists()
 
 
-class Restarting(Play):
+class Restarting(FederationRun):
     """A client that dies is started again."""
 
     async def _client(self, member: int) -> Any:
@@ -39,7 +39,7 @@ class Restarting(Play):
             try:
                 return await super()._client(member)
             except Crash:
-                (self.cast.state(member) / "died").touch()
+                (self.world.state(member) / "died").touch()
 
 
 def dying_before(step: str, state: Path) -> Callable[[Journal, Any, bytes], None]:
@@ -64,12 +64,12 @@ async def test_edited_policy_leaves_the_transcript_whole(
     Its transcript holds the policy under which it joined, every frame follows the head that it states, and verifies.
     """
     waits = {"join_seconds": 30, "step_seconds": 30}
-    cast = Edited.of(tmp_path, clients=3, refine=0, dropouts=0, **waits)
-    monkeypatch.setattr(Journal, "append", dying_before(step, cast.state(MEMBER)))
-    first = cast.policy(MEMBER)
-    played = await Restarting(cast).run()
-    assert cast.policy(MEMBER) != first
-    transcript = session_folder(cast.state(MEMBER), cast.setup) / FILE_NAME
+    world = Edited.of(tmp_path, clients=3, refine=0, dropouts=0, **waits)
+    monkeypatch.setattr(Journal, "append", dying_before(step, world.state(MEMBER)))
+    first = world.policy(MEMBER)
+    played = await Restarting(world).run()
+    assert world.policy(MEMBER) != first
+    transcript = session_folder(world.state(MEMBER), world.setup) / FILE_NAME
     found = verify_transcript(transcript)
     assert found["aggregate_sha256"] == played.server.session.outcome.aggregate_sha256.hex()
     kept = [record.content for record in read_transcript(transcript) if record.kind == "policy"]

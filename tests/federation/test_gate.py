@@ -26,9 +26,10 @@ from secagg.privacy import Adjacency, Unit
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation
 from secagg.wire import encode
-from tests.federation.rounds import Cast, Play, Played, opened
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum
-from tests.parties.promised import check_noise, check_promise, exact, promised
+from tests.parties.noise_checks import check_noise, check_promise
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.setups import exact, make_setup
 
 EVERYONE = (1, 2, 3, 4)
 LONELY = 2
@@ -38,11 +39,11 @@ SURE = {"epsilon": 4000.0}
 """So little noise that the gate decides as the exact census would."""
 
 
-def gated(folder: Path, refine: int = 1, class_gate: int = 1, **choices: Any) -> Cast:
+def gated(folder: Path, refine: int = 1, class_gate: int = 1, **choices: Any) -> SimulatedFederation:
     """Four members, one of whom alone has records of class 2."""
-    cast_ = Cast.of(folder, refine=refine, class_gate=class_gate, **choices)
-    fewer = {member: without(records) if member > 1 else records for member, records in cast_.records.items()}
-    return replace(cast_, records=fewer)
+    world = SimulatedFederation.of(folder, refine=refine, class_gate=class_gate, **choices)
+    fewer = {member: without(records) if member > 1 else records for member, records in world.records.items()}
+    return replace(world, records=fewer)
 
 
 def without(records: LocalRecords) -> LocalRecords:
@@ -50,52 +51,52 @@ def without(records: LocalRecords) -> LocalRecords:
     return records.take(np.flatnonzero(records.labels != LONELY))
 
 
-def held(cast_: Cast) -> list[int]:
+def held(world: SimulatedFederation) -> list[int]:
     """How many members have a record of each class."""
-    classes = range(len(cast_.setup.plan.classes))
-    return [sum(j in records.labels for records in cast_.records.values()) for j in classes]
+    classes = range(len(world.setup.plan.classes))
+    return [sum(j in records.labels for records in world.records.values()) for j in classes]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A plan without noise: census, moments and a round of refinement, in which everyone took part."""
-    play = Play(gated(tmp_path_factory.mktemp("finished"), **EXACT))
-    return play.cast, asyncio.run(play.run())
+    world = gated(tmp_path_factory.mktemp("finished"), **EXACT)
+    return world, asyncio.run(run_federation(world))
 
 
 @pytest.fixture(scope="module")
-def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """The same with noise."""
-    play = Play(gated(tmp_path_factory.mktemp("noisy"), **SURE))
-    return play.cast, asyncio.run(play.run())
+    world = gated(tmp_path_factory.mktemp("noisy"), **SURE)
+    return world, asyncio.run(run_federation(world))
 
 
-def test_census_opens_the_plan(finished: tuple[Cast, Played]) -> None:
+def test_census_opens_the_plan(finished: Finished) -> None:
     """The first sum is the number of members that hold each class; it has no head, and nobody is told of one."""
-    cast_, played = finished
-    assert held(cast_) == [4, 4, 1]
+    world, played = finished
+    assert held(world) == [4, 4, 1]
     assert [[block.name for block in stage.layout.blocks] for stage in played.stages] == [
         ["census"],
         ["counts", "class_sums", "second_moment"],
         ["gradient"],
     ]
     first = played.stages[0]
-    assert opened(cast_, first).tolist() == held(cast_)
-    outcome = outcome_of(cast_, first)
+    assert opened(world, first).tolist() == held(world)
+    outcome = outcome_of(world, first)
     assert (outcome.head, outcome.head_sha256) == (b"", NO_ARTIFACT)
     assert outcome.broadcast == encode(KeptClasses((0, 1)))
-    assert not (cast_.transcripts(0, (first,))[0].parent / HEAD_FILE).exists()
+    assert not (world.transcripts(0, (first,))[0].parent / HEAD_FILE).exists()
     with pytest.raises(BadInput, match="this sum gives no head"):
-        conclude(first, EVERYONE, opened(cast_, first)).require_artifact()
+        conclude(first, EVERYONE, opened(world, first)).require_artifact()
 
 
-def test_class_of_one_member_leaves_no_trace(finished: tuple[Cast, Played]) -> None:
+def test_class_of_one_member_leaves_no_trace(finished: Finished) -> None:
     """Later sums are exactly those of the other classes' records, and the head never predicts the class."""
-    cast_, played = finished
-    moments = opened(cast_, played.stages[1])
-    plain = promised(4, refine=1, **EXACT)
-    assert np.array_equal(moments, sum(exact(plain, without(records)) for records in cast_.records.values()))
-    gradient = opened(cast_, played.stages[2]).reshape(3, -1)
+    world, played = finished
+    moments = opened(world, played.stages[1])
+    plain = make_setup(4, refine=1, **EXACT)
+    assert np.array_equal(moments, sum(exact(plain, without(records)) for records in world.records.values()))
+    gradient = opened(world, played.stages[2]).reshape(3, -1)
     assert gradient[:LONELY].all()
     assert not gradient[LONELY].any()
     for _, outcome in played.clients.values():
@@ -103,11 +104,11 @@ def test_class_of_one_member_leaves_no_trace(finished: tuple[Cast, Played]) -> N
         assert parse_safetensors(outcome.head)[0].present.tolist() == [True, True, False]
 
 
-def test_reference_needs_no_gate(finished: tuple[Cast, Played]) -> None:
+def test_reference_needs_no_gate(finished: Finished) -> None:
     """With all records in one place the class is there: nobody is to be protected from the pool."""
-    cast_, _ = finished
-    pooled = pooled_result(cast_.setup, cast_.records)
-    ungated = pooled_result(promised(4, refine=1, **EXACT), cast_.records)
+    world, _ = finished
+    pooled = pooled_result(world.setup, world.records)
+    ungated = pooled_result(make_setup(4, refine=1, **EXACT), world.records)
     assert pooled.require_artifact().present.all()
     assert pooled.artifact_sha256 == ungated.artifact_sha256
 
@@ -115,22 +116,22 @@ def test_reference_needs_no_gate(finished: tuple[Cast, Played]) -> None:
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
 def test_every_transcript_verifies(plan: str, request: pytest.FixtureRequest) -> None:
     """The transcripts of the census verify like those of the sums after it, and the ledger has one row for all."""
-    cast_, played = request.getfixturevalue(plan)
+    world, played = request.getfixturevalue(plan)
     for number, stage in enumerate(played.stages, start=1):
         for member in (0, *EVERYONE):
-            found = verify_transcript(cast_.transcripts(member, (stage,))[0])
+            found = verify_transcript(world.transcripts(member, (stage,))[0])
             assert found["round"] == f"{number} of 3"
     for member in EVERYONE:
-        (entry,) = cast_.ledger(member).entries()
-        assert entry.release.curves == cast_.setup.spent()
+        (entry,) = world.ledger(member).entries()
+        assert entry.release.curves == world.setup.spent()
 
 
-def test_census_bears_the_planned_noise(noisy: tuple[Cast, Played]) -> None:
+def test_census_bears_the_planned_noise(noisy: Finished) -> None:
     """Every opened sum, the census among them, is the exact one plus noise of four shares."""
-    cast_, played = noisy
+    world, played = noisy
     assert len(played.stages) == 3
     for stage in played.stages:
-        noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
+        noise = opened(world, stage) - sum(exact(stage, world.records[member]) for member in EVERYONE)
         assert noise.any()
         check_noise(stage, noise, 4)
     for _, outcome in played.clients.values():
@@ -141,7 +142,7 @@ def test_census_bears_the_planned_noise(noisy: tuple[Cast, Played]) -> None:
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_promise_covers_all_kinds_of_sums(unit: Unit, adjacency: Adjacency) -> None:
     """ε is that of census, moments and gradients together; the census has 2 % of μ², the moments half the rest."""
-    setup = promised(8, refine=3, class_gate=1, unit=unit, adjacency=adjacency, epsilon=4.0, max_records=16)
+    setup = make_setup(8, refine=3, class_gate=1, unit=unit, adjacency=adjacency, epsilon=4.0, max_records=16)
     check_promise(setup.plan, setup.roster)
     claim = setup.claim
     assert claim is not None
@@ -188,9 +189,9 @@ def test_census_outcome_that_does_not_follow_is_refused(
     plan: str, change: Callable[[Outcome], Outcome], words: str, request: pytest.FixtureRequest
 ) -> None:
     """Each client recomputes the kept classes from the released census; what differs is the server's breach."""
-    cast_, played = request.getfixturevalue(plan)
+    world, played = request.getfixturevalue(plan)
     stage = played.stages[0]
-    outcome = outcome_of(cast_, stage)
+    outcome = outcome_of(world, stage)
     check_outcome(stage, outcome)
     with pytest.raises((ProtocolViolation, MalformedMessage), match=words):
         check_outcome(stage, change(outcome))
@@ -201,11 +202,11 @@ def told_census(outcome: Outcome, *census: int) -> Outcome:
     return renamed_sum(outcome, (100 * (np.array(census) - 2)).astype("<i8").tobytes())
 
 
-def test_head_is_missed_where_there_must_be_one(finished: tuple[Cast, Played]) -> None:
+def test_head_is_missed_where_there_must_be_one(finished: Finished) -> None:
     """What stands for no head is accepted after a census only."""
-    cast_, played = finished
+    world, played = finished
     for stage in played.stages[1:]:
-        outcome = outcome_of(cast_, stage)
+        outcome = outcome_of(world, stage)
         check_outcome(stage, outcome)
         with pytest.raises(ProtocolViolation, match="party 0: the plan says otherwise about who gets the head"):
             check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_ARTIFACT))
@@ -215,8 +216,8 @@ def test_head_is_missed_where_there_must_be_one(finished: tuple[Cast, Played]) -
 
 async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Path) -> None:
     """A client that is asked for the class all the same leaves before it sends anything of it; the others finish."""
-    cast_ = gated(tmp_path, **EXACT)
-    played = await Play(cast_, tamper=lying(other_classes(0, 1, 2), 1, 1)).run()
+    world = gated(tmp_path, **EXACT)
+    played = await run_federation(world, tamper=lying(other_classes(0, 1, 2), 1, 1))
     refusal = played.clients.pop(1)
     assert isinstance(refusal, SessionAborted)
     assert FOLLOWS.replace("party 0", "leaves: server") in refusal.reason
@@ -226,15 +227,15 @@ async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Pat
 @pytest.mark.parametrize("choices", [EXACT, SURE], ids=["exact", "noise"])
 async def test_too_few_classes_end_the_plan(tmp_path: Path, choices: dict[str, Any]) -> None:
     """Where only one class passes everyone is told why, and no sum of records is ever opened."""
-    cast_ = gated(tmp_path, **choices)
-    cast_ = replace(cast_, records={member: only(records, member) for member, records in cast_.records.items()})
-    assert held(cast_) == [4, 1, 1]
-    played = await Play(cast_).run()
+    world = gated(tmp_path, **choices)
+    world = replace(world, records={member: only(records, member) for member, records in world.records.items()})
+    assert held(world) == [4, 1, 1]
+    played = await run_federation(world)
     for end in (played.server, *played.clients.values()):
         assert isinstance(end, SessionAborted)
         assert "1 of 3 classes are held by 3 clients or more" in end.reason
     assert len(played.stages) == 1
-    assert not (cast_.transcripts(0, played.stages)[0].parent / "aggregate.npz").exists()
+    assert not (world.transcripts(0, played.stages)[0].parent / "aggregate.npz").exists()
 
 
 def only(records: LocalRecords, member: int) -> LocalRecords:
@@ -244,9 +245,9 @@ def only(records: LocalRecords, member: int) -> LocalRecords:
 
 async def test_who_vanishes_after_the_census_was_counted_for(tmp_path: Path) -> None:
     """With the tolerated dropout after the census, the class that passed has an honest client in every sum left."""
-    cast_ = gated(tmp_path, **EXACT)
-    played = await Play(cast_, leaves={3: 1}).run()
-    assert [outcome_of(cast_, stage).members for stage in played.stages] == [EVERYONE, (1, 2, 4), (1, 2, 4)]
+    world = gated(tmp_path, **EXACT)
+    played = await run_federation(world, leaves={3: 1})
+    assert [outcome_of(world, stage).members for stage in played.stages] == [EVERYONE, (1, 2, 4), (1, 2, 4)]
 
 
 @pytest.mark.parametrize(
@@ -254,11 +255,11 @@ async def test_who_vanishes_after_the_census_was_counted_for(tmp_path: Path) -> 
 )
 async def test_server_is_killed_around_the_census(tmp_path: Path, points: list[tuple[int, str, str]]) -> None:
     """A server that is started again relives the census and goes on with the same classes."""
-    cast_ = gated(tmp_path, step_seconds=5, join_seconds=5, **EXACT)
-    played = await Play(cast_, kill=list(points)).run()
+    world = gated(tmp_path, step_seconds=5, join_seconds=5, **EXACT)
+    played = await run_federation(world, kill=list(points))
     assert played.restarts == len(points)
     assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
-    assert outcome_of(cast_, played.stages[0]).broadcast == encode(KeptClasses((0, 1)))
+    assert outcome_of(world, played.stages[0]).broadcast == encode(KeptClasses((0, 1)))
 
 
 @pytest.mark.parametrize(
@@ -274,15 +275,15 @@ def test_threshold_counts_dropouts_and_colluders(
 ) -> None:
     """The threshold is the honest clients asked for, the dropouts and the colluders; no smaller sum is opened."""
     for more in (EXACT, SURE):
-        setup = promised(clients, class_gate=class_gate, **{"dropouts": 1, **choices, **more})
+        setup = make_setup(clients, class_gate=class_gate, **{"dropouts": 1, **choices, **more})
         assert setup.plan.method_parameters["gate"] == threshold
         assert setup.plan.minimum_cohort == setup.fewest == fewest
 
 
 def test_plan_without_gate_says_nothing_of_it() -> None:
     """Without a gate neither the parameters nor the smallest sum change, and the explanation has no such row."""
-    plain = promised(**EXACT)
-    assert plain.plan.parameters == promised(**EXACT, class_gate=0).plan.parameters
+    plain = make_setup(**EXACT)
+    assert plain.plan.parameters == make_setup(**EXACT, class_gate=0).plan.parameters
     assert "gate" not in plain.plan.parameters
     assert plain.plan.minimum_cohort == 1
     assert "class gate" not in dict(explain(plain))
@@ -292,13 +293,13 @@ def test_plan_without_gate_says_nothing_of_it() -> None:
 def test_gate_that_no_class_can_pass_is_refused(class_gate: int) -> None:
     """More clients than there are cannot hold a class; the remedy names what to lower."""
     with pytest.raises(BadInput, match=f"a class gate of {class_gate}, beyond 1 dropouts and 1 colluders") as refusal:
-        promised(5, class_gate=class_gate, dropouts=1)
+        make_setup(5, class_gate=class_gate, dropouts=1)
     assert "class gate" in str(refusal.value.remedy)
 
 
 def test_explanation_states_the_gate() -> None:
     """One row says who is left out and why; under noise also how surely, from the census's σ."""
-    rows = dict(explain(promised(4, class_gate=1, dropouts=1, refine=2, **EXACT)))
+    rows = dict(explain(make_setup(4, class_gate=1, dropouts=1, refine=2, **EXACT)))
     assert rows["what is summed"] == (
         "census 3: 3 integers, then counts 3, class sums 3×4, second moment 10: 25 integers, then "
         "2 times update 3×5: 15 integers, over the same records"
@@ -306,7 +307,7 @@ def test_explanation_states_the_gate() -> None:
     assert "fewer than 3 clients" in rows["class gate"]
     counted = "1 honest, 1 that may vanish, 1 that may collude"
     assert rows["class gate"].endswith(f"the head: {counted}, if the census is opened as it is")
-    setup = promised(20, class_gate=4, dropouts=2, epsilon=8.0)
+    setup = make_setup(20, class_gate=4, dropouts=2, epsilon=8.0)
     noise = setup.opened_noise(20)["census"]
     sigma = noise.sigma / noise.multiplier
     said = dict(explain(setup))["class gate"]
@@ -315,9 +316,9 @@ def test_explanation_states_the_gate() -> None:
     assert said.endswith(f"{one:.2g} where one holds it and {everyone:.2g} where all do")
 
 
-def test_stated_census_is_hashed_like_any_sum(finished: tuple[Cast, Played]) -> None:
+def test_stated_census_is_hashed_like_any_sum(finished: Finished) -> None:
     """The census's digest is that of its little-endian integers."""
-    cast_, played = finished
-    outcome = outcome_of(cast_, played.stages[0])
-    assert outcome.release == np.array(held(cast_), dtype="<i8").tobytes()
+    world, played = finished
+    outcome = outcome_of(world, played.stages[0])
+    assert outcome.release == np.array(held(world), dtype="<i8").tobytes()
     assert outcome.aggregate_sha256 == hashlib.sha256(outcome.release).digest()

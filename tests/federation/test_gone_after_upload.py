@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.federation.rounds import Cast, Gone, Play, Wire
 from tests.federation.test_second_rounds import EVERYONE, totals
+from tests.worlds.federation import SimulatedFederation, Wire, run_federation
+from tests.worlds.hosts import Left
 
 GONE = 2
 
@@ -19,7 +20,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def fetch_or_leave(self: Wire, plan: bytes, step: str, seconds: float) -> bytes:
         if self._member == GONE and step == "Outcome":
-            raise Gone
+            raise Left
         frame = await fetch(self, plan, step, seconds)
         if step == "SessionKeys" and self._member in EVERYONE:
             await asyncio.sleep(0.5)
@@ -33,12 +34,12 @@ async def test_client_that_never_fetches_the_first_outcome_holds_no_round_up(tmp
     """Who uploads in the first of two rounds and never returns is in its sum; the others finish the second round."""
     times = {"join_seconds": 2, "step_seconds": 2}
     exact = {"epsilon": math.inf, "delta": None, "adjacency": None}
-    cast = Cast.of(tmp_path, refine=1, protection="shared", **exact, **times)
-    played = await Play(cast).run()
-    assert isinstance(played.clients.pop(GONE), Gone)
+    world = SimulatedFederation.of(tmp_path, refine=1, protection="shared", **exact, **times)
+    played = await run_federation(world)
+    assert isinstance(played.clients.pop(GONE), Left)
     last = played.server.session.outcome
     assert last.members == (1, 3, 4)
     assert len(played.stages) == 2
-    assert not totals(cast, played)[0].any()
-    assert not totals(cast, played, last.members)[1].any()
+    assert not totals(world, played)[0].any()
+    assert not totals(world, played, last.members)[1].any()
     assert all(end[1] == last for end in (*played.clients.values(), *played.seconds.values()))

@@ -16,22 +16,22 @@ from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import encode
-from tests.federation.rounds import Cast, Play, Played
 from tests.federation.test_gate import EXACT, LONELY, gated, held
+from tests.worlds.federation import Finished, run_federation
 
 EVERYONE = (1, 2, 3, 4)
 SERVER, CLIENT = 0, 1
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A plan without noise: census, moments and a round of refinement, in which everyone took part."""
-    play = Play(gated(tmp_path_factory.mktemp("finished"), **EXACT))
-    return play.cast, asyncio.run(play.run())
+    world = gated(tmp_path_factory.mktemp("finished"), **EXACT)
+    return world, asyncio.run(run_federation(world))
 
 
 @pytest.fixture(scope="module")
-def deceived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+def deceived(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A plan whose server told everybody that each class is held by all: the class of one member is opened."""
 
     def lying(setup, ready, folder, uploads):  # type: ignore[no-untyped-def]
@@ -40,14 +40,14 @@ def deceived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secagg.parties.server, "open_sum", lying)
-        play = Play(gated(tmp_path_factory.mktemp("deceived"), refine=0, **EXACT))
-        return play.cast, asyncio.run(play.run())
+        world = gated(tmp_path_factory.mktemp("deceived"), refine=0, **EXACT)
+        return world, asyncio.run(run_federation(world))
 
 
-def paths(played: tuple[Cast, Played], *members: int) -> list[Path]:
+def paths(played: Finished, *members: int) -> list[Path]:
     """The transcripts of these parties, of every round."""
-    cast_, done = played
-    return [path for member in members for path in cast_.transcripts(member, done.stages)]
+    world, done = played
+    return [path for member in members for path in world.transcripts(member, done.stages)]
 
 
 def verdicts(given: list[Path]) -> list[str]:
@@ -57,13 +57,13 @@ def verdicts(given: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize("member", [SERVER, CLIENT])
-def test_rounds_given_together_verify_in_any_order(finished: tuple[Cast, Played], member: int) -> None:
+def test_rounds_given_together_verify_in_any_order(finished: Finished, member: int) -> None:
     """Where those who ran the plan verify the transcripts of all its rounds, nothing is left open."""
     given = paths(finished, member)
     assert verdicts(given) == verdicts(given[::-1]) == ["verifies"] * 3
 
 
-def test_round_without_the_one_before_it_says_so(finished: tuple[Cast, Played]) -> None:
+def test_round_without_the_one_before_it_says_so(finished: Finished) -> None:
     """A later round's transcript proves what it proves only if the rounds before it ended as it says."""
     first, second, third = paths(finished, SERVER)
     alone = "consistent, but round {} of 3 stands without the transcript of round {}"
@@ -76,7 +76,7 @@ def test_round_without_the_one_before_it_says_so(finished: tuple[Cast, Played]) 
     assert found.proves.startswith("if the rounds before it ended as it says: ")
 
 
-def test_whose_transcript_of_the_round_before_counts(finished: tuple[Cast, Played]) -> None:
+def test_whose_transcript_of_the_round_before_counts(finished: Finished) -> None:
     """A server is not vouched for by what a client was told; a client's is linked by its own or by the server's."""
     (_, servers, _), (first, second, _), (others, *_) = (paths(finished, member) for member in (SERVER, CLIENT, 2))
     assert "stands without" in verdicts([servers, first])[0]
@@ -84,10 +84,10 @@ def test_whose_transcript_of_the_round_before_counts(finished: tuple[Cast, Playe
     assert verdicts([second, first])[0] == verdicts([second, paths(finished, SERVER)[0]])[0] == "verifies"
 
 
-def test_false_census_needs_its_own_transcript(deceived: tuple[Cast, Played]) -> None:
+def test_false_census_needs_its_own_transcript(deceived: Finished) -> None:
     """Of a server that told a false census, round 2 alone leaves that open, and round 1 does not verify."""
-    cast_, _ = deceived
-    assert held(cast_)[LONELY] == 1
+    world, _ = deceived
+    assert held(world)[LONELY] == 1
     first, second = paths(deceived, SERVER)
     assert verdicts([second]) == ["consistent, but round 2 of 2 stands without the transcript of round 1"]
     refusal, _ = verified_together([first, second], NOTHING_BROUGHT)
@@ -95,26 +95,26 @@ def test_false_census_needs_its_own_transcript(deceived: tuple[Cast, Played]) ->
     assert "the published sum is not that of the uploads" in str(refusal)
 
 
-def truthful(deceived: tuple[Cast, Played], folder: Path, **changes: object) -> Path:
+def truthful(deceived: Finished, folder: Path, **changes: object) -> Path:
     """The lying server's transcript of the census as if it had told the truth, signed by it, without the answers."""
-    cast_, played = deceived
-    home = Path(shutil.copytree(cast_.transcripts(SERVER, played.stages)[0].parent, folder / "home"))
+    world, played = deceived
+    home = Path(shutil.copytree(world.transcripts(SERVER, played.stages)[0].parent, folder / "home"))
     records = read_transcript(home / FILE_NAME)
     at = next(r.index for r in records if r.kind == "sent" and peek(r.content).step == Outcome.__name__)
     setup, body = played.stages[0], peek(records[at].content)
-    result = conclude(setup, EVERYONE, np.array(held(cast_), dtype=np.int64))
+    result = conclude(setup, EVERYONE, np.array(held(world), dtype=np.int64))
     told = payload_of(body, Outcome)
     true = replace(told, aggregate_sha256=result.aggregate_sha256, release=result.release, broadcast=result.broadcast)
     (home / FILE_NAME).unlink()
     journal = Journal(home / FILE_NAME)
     for record in records[:at]:
         journal.append(record.kind, record.content)  # type: ignore[arg-type]
-    journal.append("sent", sign_frame(cast_.keys[SERVER], replace(body, payload=encode(replace(true, **changes)))))
+    journal.append("sent", sign_frame(world.keys[SERVER], replace(body, payload=encode(replace(true, **changes)))))
     journal.close()
     return home / FILE_NAME
 
 
-def test_census_told_twice_is_found(deceived: tuple[Cast, Played], tmp_path: Path) -> None:
+def test_census_told_twice_is_found(deceived: Finished, tmp_path: Path) -> None:
     """A true transcript of the census beside a second round that opened with another one is refused, with both sums."""
     second = paths(deceived, SERVER)[1]
     first = truthful(deceived, tmp_path)
@@ -134,7 +134,7 @@ def test_census_told_twice_is_found(deceived: tuple[Cast, Played], tmp_path: Pat
         assert other.record == 3
 
 
-def test_sums_of_other_plans_are_no_predecessors(finished: tuple[Cast, Played], deceived: tuple[Cast, Played]) -> None:
+def test_sums_of_other_plans_are_no_predecessors(finished: Finished, deceived: Finished) -> None:
     """Rounds of another plan are neither missed nor held against this one's."""
     (first, *_), second = paths(finished, SERVER), paths(deceived, SERVER)[1]
     assert verdicts([first, second])[1].startswith("consistent, but round 2 of 2")

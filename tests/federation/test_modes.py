@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.federation.rounds import Cast, Play
-from tests.parties.stage import open_to_others
+from tests.worlds.federation import SimulatedFederation, run_federation
+from tests.worlds.folders import open_to_others
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def careless() -> Iterator[None]:
 async def test_state_is_its_owners_alone(tmp_path: Path, careless: None, protection: str) -> None:
     """No file or folder under any party's state is open to group or world while frames travel, or at the end."""
     waits = {"join_seconds": 30, "step_seconds": 30}
-    cast = Cast.of(tmp_path, refine=0, protection=protection, dropouts=0, **waits)
-    states = {index: cast.state(index) for index in range(len(cast.setup.roster.members))}
+    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, dropouts=0, **waits)
+    states = {index: world.state(index) for index in range(len(world.setup.roster.members))}
     found: set[str] = set()
     seen: set[str] = set()
 
@@ -33,7 +33,7 @@ async def test_state_is_its_owners_alone(tmp_path: Path, careless: None, protect
             seen.update(path.name for path in state.rglob("*"))
         return frame
 
-    await Play(cast, tamper=look).run()
+    await run_federation(world, tamper=look)
     look(0, "the end", b"")
     assert found == set()
     assert {"transcript.log", "ledger.sqlite", "uploads", "1.bin", "protected.bin", "aggregate.npz"} <= seen

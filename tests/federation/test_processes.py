@@ -1,27 +1,21 @@
 """A plan of several rounds as real processes over gRPC, whose server is killed by SIGKILL between the rounds."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from secagg.federation import session_folder
 from secagg.ledger import Ledger
 from secagg.parties import SessionSetup
-from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_transcript
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.plan import write_plan
 from secagg.privacy import Adjacency
 from secagg.protection.messages import RoundOpening
-from secagg.randomness import OperatingSystem
 from secagg.transcript import FILE_NAME, peek, read_transcript
-from secagg.transport.enrolment import create_authority, create_request, issue
 from secagg.wire import decode
-from tests.parties.processes import SERVER, Processes
+from tests.worlds.processes import Processes, processes
+from tests.worlds.rosters import SERVER
 
 NAMES = ("a", "b", "c", "d")
 
@@ -29,34 +23,9 @@ NAMES = ("a", "b", "c", "d")
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Processes]:
     """Four members and a server, with a plan of two rounds at ε = 8; nobody runs yet, all are gone at the end."""
-    create_authority(tmp_path / "ca", "rounds")
-    requests = [create_request(tmp_path / name, name, "client") for name in NAMES]
-    roster = issue(tmp_path / "ca", [*requests, create_request(tmp_path / SERVER, SERVER, "server")])
-    for name in (SERVER, *NAMES):
-        shutil.copytree(tmp_path / "ca" / "issued" / name, tmp_path / name, dirs_exist_ok=True)
-    data = PublicData("features", (6,), ("no", "yes"), None, None)
-    choices = PlanChoices(
-        parameters=(("refine", 2),),
-        epsilon=8.0,
-        delta=1e-5,
-        adjacency=Adjacency.ADD_REMOVE,
-        max_records=64,
-        join_seconds=60,
-        step_seconds=60,
-    )
-    plan = make_plan(data, roster, choices, OperatingSystem())
-    write_plan(plan, tmp_path / "plan.json")
-    for number, name in enumerate(NAMES):
-        labels = np.arange(30) % 2
-        features = np.random.default_rng(number).normal(size=(30, 6)) + 2 * np.eye(6)[labels]
-        np.savez(tmp_path / name / "records.npz", features=features, labels=labels)
-        (tmp_path / name / "policy.toml").write_text(policy_accepting(plan, name).to_toml())
-    found = Processes(tmp_path, NAMES, roster, plan)
-    try:
+    promise = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "radius": None}
+    with processes(tmp_path, 6, names=NAMES, parameters=(("refine", 2),), **promise) as found:
         yield found
-    finally:
-        for party in found.running.values():
-            party.kill()
 
 
 def sessions(federation: Processes, name: str) -> list[Path]:

@@ -20,8 +20,8 @@ from secagg.privacy import Adjacency
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import Journal, Record
 from secagg.wire import encode
-from tests.federation.rounds import Cast, Play
 from tests.plan.federation_files import small_plan, small_roster
+from tests.worlds.federation import SimulatedFederation, run_federation
 
 ROSTER = small_roster()
 NOISY = {"radius": None, "epsilon": 1.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE}
@@ -52,11 +52,11 @@ def charge(state: Path, setup: SessionSetup, data_name: str = "mine", *, reaches
 
 def test_ledger_of_a_real_session_comes_back(tmp_path: Path) -> None:
     """After a plan of two sums the deleted ledger is missed by every client, and comes back to the last head."""
-    cast = Cast.of(tmp_path, refine=1)
-    asyncio.run(Play(cast).run())
-    for member in cast.setup.roster.clients:
-        state = cast.state(member)
-        before, uploads = cast.ledger(member).entries(), cast.ledger(member).uploads()
+    world = SimulatedFederation.of(tmp_path, refine=1)
+    asyncio.run(run_federation(world))
+    for member in world.setup.roster.clients:
+        state = world.state(member)
+        before, uploads = world.ledger(member).entries(), world.ledger(member).uploads()
         assert len(before) == 1
         (state / FILE_NAME).unlink()
         with pytest.raises(BadInput, match=r"there is no ledger .*; bring it back .* secagg ledger recover --state"):

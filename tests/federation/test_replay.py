@@ -13,55 +13,55 @@ from secagg.errors import COUNTS, PlanRefused, SessionAborted
 from secagg.federation import session_folder
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, Journal, read_transcript
-from tests.federation.rounds import Cast, Play
+from tests.worlds.federation import SimulatedFederation, run_federation
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Cast:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> SimulatedFederation:
     """A plan of two sums, which everyone has finished."""
-    cast = Cast.of(tmp_path_factory.mktemp("finished"), refine=1)
-    asyncio.run(Play(cast).run())
-    return cast
+    world = SimulatedFederation.of(tmp_path_factory.mktemp("finished"), refine=1)
+    asyncio.run(run_federation(world))
+    return world
 
 
 @pytest.fixture
-def over(finished: Cast, tmp_path: Path) -> Cast:
+def over(finished: SimulatedFederation, tmp_path: Path) -> SimulatedFederation:
     """A copy of it, to be damaged."""
     shutil.copytree(finished.folder, tmp_path / "copy")
     return replace(finished, folder=tmp_path / "copy")
 
 
-def folders(cast: Cast, member: int) -> list[Path]:
+def folders(world: SimulatedFederation, member: int) -> list[Path]:
     """A party's session folders."""
-    return [path for path in cast.state(member).iterdir() if path.is_dir()]
+    return [path for path in world.state(member).iterdir() if path.is_dir()]
 
 
-async def test_lost_folders_do_not_buy_a_second_noisy_sum(over: Cast) -> None:
+async def test_lost_folders_do_not_buy_a_second_noisy_sum(over: SimulatedFederation) -> None:
     """When every party's sessions are gone but the ledgers are there, every client refuses to take part again."""
     for party in (SERVER_INDEX, *over.setup.roster.clients):
         for folder in folders(over, party):
             shutil.rmtree(folder)
-    played = await Play(over).run()
+    played = await run_federation(over)
     for told in played.clients.values():
         assert "its folder" in str(told)
         assert "is gone" in str(told)
 
 
-async def test_lost_round_is_not_taken_part_in_again(over: Cast) -> None:
+async def test_lost_round_is_not_taken_part_in_again(over: SimulatedFederation) -> None:
     """The folder of a later round alone is missed, too."""
     first = session_folder(over.state(1), over.setup)
     for folder in folders(over, 1):
         if folder != first:
             shutil.rmtree(folder)
-    played = await Play(over).run()
+    played = await run_federation(over)
     assert "is gone" in str(played.clients[1])
 
 
 async def test_lost_memory_ends_the_session(tmp_path: Path) -> None:
     """A client whose transcript says that it has sent something, and whose memory is gone, does not begin again."""
-    cast = Cast.of(tmp_path, refine=0)
-    await Play(cast).run()
-    folder = session_folder(cast.state(1), cast.setup)
+    world = SimulatedFederation.of(tmp_path, refine=0)
+    await run_federation(world)
+    folder = session_folder(world.state(1), world.setup)
     records = [record for record in read_transcript(folder / FILE_NAME) if record.kind != "received"]
     (folder / FILE_NAME).unlink()
     journal = Journal(folder / FILE_NAME)
@@ -69,11 +69,11 @@ async def test_lost_memory_ends_the_session(tmp_path: Path) -> None:
         journal.append(record.kind, record.content)
     journal.close()
     assert "sent" in [record.kind for record in records[:5]]
-    played = await Play(cast).run()
+    played = await run_federation(world)
     assert "remembered of the session is lost" in str(played.clients[1])
 
 
-def test_heads_of_a_client_begin_with_a_salt(finished: Cast) -> None:
+def test_heads_of_a_client_begin_with_a_salt(finished: SimulatedFederation) -> None:
     """Two members' first records are fresh random bytes: the heads that the server sees tell nothing of a policy."""
     salts = []
     for member in (1, 2):
@@ -98,21 +98,25 @@ async def test_abort_after_the_upload_stays_in_the_ledger(
 
     monkeypatch.setattr(secagg.parties.server, "open_sum", nowhere)
     exact = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 8.0}
-    cast = Cast.of(tmp_path, clients=3, refine=0, protection=protection, dropouts=0, colluders=0, **exact)
-    played = await Play(cast).run()
-    for member in cast.setup.roster.clients:
+    world = SimulatedFederation.of(
+        tmp_path, clients=3, refine=0, protection=protection, dropouts=0, colluders=0, **exact
+    )
+    played = await run_federation(world)
+    for member in world.setup.roster.clients:
         assert "the ledger counts it as a release" in str(played.clients[member])
         assert COUNTS in str(played.clients[member])
-        (entry,) = cast.ledger(member).entries()
+        (entry,) = world.ledger(member).entries()
         other = replace(entry.release, session=bytes(32), plan=bytes(32))
         with pytest.raises(PlanRefused):
-            cast.ledger(member).check(other, cast.policy(member).budget)
+            world.ledger(member).check(other, world.policy(member).budget)
 
 
 async def test_member_that_has_not_uploaded_is_charged_nothing(tmp_path: Path) -> None:
     """Where a session ends before its upload a member's ledger stays empty, and nobody tells it otherwise."""
-    cast = Cast.of(tmp_path, clients=3, refine=0, dropouts=0, colluders=0, step_seconds=1, join_seconds=1)
-    played = await Play(cast, leaves={2: 0, 3: 0}).run()
+    world = SimulatedFederation.of(
+        tmp_path, clients=3, refine=0, dropouts=0, colluders=0, step_seconds=1, join_seconds=1
+    )
+    played = await run_federation(world, leaves={2: 0, 3: 0})
     assert "the ledger" not in str(played.clients[1])
     assert isinstance(played.clients[1], SessionAborted)
-    assert cast.ledger(1).entries() == ()
+    assert world.ledger(1).entries() == ()

@@ -34,93 +34,98 @@ from secagg.protection.messages import Outcome, RoundOpening
 from secagg.statistics import Normalisation
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import decode, encode
-from tests.federation.rounds import Cast, Gone, Play, Played, opened
-from tests.parties.promised import cast, check_noise, exact
+from tests.parties.noise_checks import check_noise
 from tests.threat_models.recorded import read_session
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.hosts import Left
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import exact
 
 EVERYONE = (1, 2, 3, 4)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cast, Played]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A plan with a release and two rounds, ε = 8, in which everyone took part."""
-    play = Play(Cast.of(tmp_path_factory.mktemp("finished")))
-    return play.cast, asyncio.run(play.run())
+    world = SimulatedFederation.of(tmp_path_factory.mktemp("finished"))
+    return world, asyncio.run(run_federation(world))
 
 
 @pytest.fixture
-def over(finished: tuple[Cast, Played], tmp_path: Path) -> tuple[Cast, Played]:
+def over(finished: Finished, tmp_path: Path) -> Finished:
     """A copy of the finished plan, to be damaged."""
-    cast_, played = finished
-    shutil.copytree(cast_.folder, tmp_path / "copy")
-    return replace(cast_, folder=tmp_path / "copy"), played
+    world, played = finished
+    shutil.copytree(world.folder, tmp_path / "copy")
+    return replace(world, folder=tmp_path / "copy"), played
 
 
-def test_everyone_ends_with_the_same_head(finished: tuple[Cast, Played]) -> None:
+def test_everyone_ends_with_the_same_head(finished: Finished) -> None:
     """All clients end with the last session's outcome, whose head is that of the server's last sum."""
-    cast_, played = finished
+    world, played = finished
     assert len(played.stages) == 3
     last = played.stages[-1]
-    result = conclude(last, EVERYONE, opened(cast_, last))
+    result = conclude(last, EVERYONE, opened(world, last))
     for setup, outcome in played.clients.values():
         assert setup.context == last.context
         assert (outcome.members, outcome.head_sha256) == (EVERYONE, result.artifact_sha256)
         assert outcome.broadcast == b""
 
 
-def test_every_sum_is_the_exact_one_plus_the_planned_noise(finished: tuple[Cast, Played]) -> None:
+def test_every_sum_is_the_exact_one_plus_the_planned_noise(
+    finished: Finished,
+) -> None:
     """In every session the opened sum less the exact one is noise of four shares (fails at random once in 10⁹)."""
-    cast_, played = finished
+    world, played = finished
     for stage in played.stages:
-        noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
+        noise = opened(world, stage) - sum(exact(stage, world.records[member]) for member in EVERYONE)
         assert noise.any()
         check_noise(stage, noise, 4)
 
 
-def test_sessions_follow_from_each_other(finished: tuple[Cast, Played]) -> None:
+def test_sessions_follow_from_each_other(finished: Finished) -> None:
     """Each session is the one that its predecessor's opened sum leads to, and no two share a digest."""
-    cast_, played = finished
+    world, played = finished
     for stage, after in zip(played.stages, played.stages[1:], strict=False):
-        result = conclude(stage, EVERYONE, opened(cast_, stage))
+        result = conclude(stage, EVERYONE, opened(world, stage))
         following = following_setup(stage, result)
         assert following is not None
         assert (following.opening, following.context) == (after.opening, after.context)
     assert len({stage.context.plan for stage in played.stages}) == 3
 
 
-def test_every_transcript_verifies(finished: tuple[Cast, Played]) -> None:
+def test_every_transcript_verifies(finished: Finished) -> None:
     """The server's and every client's transcript of every session verify, and say which round they are of."""
-    cast_, played = finished
+    world, played = finished
     for number, stage in enumerate(played.stages, start=1):
-        found = verify_transcript(cast_.transcripts(0, (stage,))[0])
+        found = verify_transcript(world.transcripts(0, (stage,))[0])
         assert found["round"] == f"{number} of 3"
         assert sorted(found["countersigned_by"]) == found["members"] == [f"client-{member}" for member in EVERYONE]
         for member in EVERYONE:
-            own = verify_transcript(cast_.transcripts(member, (stage,))[0])
+            own = verify_transcript(world.transcripts(member, (stage,))[0])
             assert (own["round"], own["aggregate_sha256"]) == (found["round"], found["aggregate_sha256"])
-            assert own["plan_sha256"] == cast_.setup.plan.digest.hex()
+            assert own["plan_sha256"] == world.setup.plan.digest.hex()
 
 
-def test_ledger_has_one_row_for_the_whole_plan(finished: tuple[Cast, Played]) -> None:
+def test_ledger_has_one_row_for_the_whole_plan(finished: Finished) -> None:
     """Three sums are one row, whose curve is that of all of them; another plan no longer fits the budget."""
-    cast_, _ = finished
+    world, _ = finished
     for member in EVERYONE:
-        (entry,) = cast_.ledger(member).entries()
+        (entry,) = world.ledger(member).entries()
         release = entry.release
-        assert (release.session, release.plan) == (cast_.setup.plan.session, cast_.setup.plan.digest)
+        assert (release.session, release.plan) == (world.setup.plan.session, world.setup.plan.digest)
         assert (release.epsilon, release.delta) == (8.0, 1e-5)
-        assert release.curves == cast_.setup.spent()
+        assert release.curves == world.setup.spent()
         other = replace(release, session=bytes(32), plan=bytes(32))
         with pytest.raises(PlanRefused, match="max_epsilon_total"):
-            cast_.ledger(member).check(other, cast_.policy(member).budget)
+            world.ledger(member).check(other, world.policy(member).budget)
 
 
-def test_every_transcript_names_the_same_ledger_row(finished: tuple[Cast, Played]) -> None:
+def test_every_transcript_names_the_same_ledger_row(finished: Finished) -> None:
     """The row is entered before the first upload, and each session's transcript holds it before its upload."""
-    cast_, played = finished
+    world, played = finished
     for member in EVERYONE:
-        (entry,) = cast_.ledger(member).entries()
-        for path in cast_.transcripts(member, played.stages):
+        (entry,) = world.ledger(member).entries()
+        for path in world.transcripts(member, played.stages):
             records = read_transcript(path)
             row = next(record for record in records if record.kind == "ledger")
             upload = next(
@@ -130,81 +135,87 @@ def test_every_transcript_names_the_same_ledger_row(finished: tuple[Cast, Played
             assert row.index < upload.index
 
 
-def test_nothing_secret_stays(finished: tuple[Cast, Played]) -> None:
+def test_nothing_secret_stays(finished: Finished) -> None:
     """After the plan a client's session folders hold their transcripts only."""
-    cast_, played = finished
+    world, played = finished
     for member in EVERYONE:
-        for path in cast_.transcripts(member, played.stages):
+        for path in world.transcripts(member, played.stages):
             assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-async def test_second_run_of_a_finished_plan_changes_nothing(over: tuple[Cast, Played]) -> None:
+async def test_second_run_of_a_finished_plan_changes_nothing(
+    over: Finished,
+) -> None:
     """Started again after the end, everybody gives the same outcome and writes not one byte more."""
-    cast_, played = over
-    paths = [path for member in range(5) for path in cast_.transcripts(member, played.stages)]
+    world, played = over
+    paths = [path for member in range(5) for path in world.transcripts(member, played.stages)]
     before = [path.read_bytes() for path in paths]
-    again = await Play(cast_).run()
+    again = await run_federation(world)
     assert [path.read_bytes() for path in paths] == before
     assert {member: end[1] for member, end in again.clients.items()} == {m: end[1] for m, end in played.clients.items()}
 
 
 async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None:
     """Without noise every opened sum is the exact one, and the head is that of all records in one place."""
-    cast_ = Cast.of(tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalisation=Normalisation.CENTRED_UNIT)
+    world = SimulatedFederation.of(
+        tmp_path, epsilon=math.inf, delta=None, adjacency=None, normalisation=Normalisation.CENTRED_UNIT
+    )
     with pytest.raises(PlanRefused, match="refinement_without_noise"):
-        cast_.setup.check(replace(cast_.policy(1), minimum_cohort=1))
-    played = await Play(cast_).run()
+        world.setup.check(replace(world.policy(1), minimum_cohort=1))
+    played = await run_federation(world)
     for stage in played.stages:
-        assert np.array_equal(opened(cast_, stage), sum(exact(stage, cast_.records[member]) for member in EVERYONE))
-    pooled = pooled_result(cast_.setup, cast_.records)
+        assert np.array_equal(opened(world, stage), sum(exact(stage, world.records[member]) for member in EVERYONE))
+    pooled = pooled_result(world.setup, world.records)
     assert played.clients[1][1].head_sha256 == pooled.artifact_sha256
 
 
 async def test_silos_and_no_protection(tmp_path: Path) -> None:
     """A plan for whole clients, with vectors that the server may see, runs through the same rounds."""
-    played = await Play(Cast.of(tmp_path, unit=Unit.SILO, protection="none", refine=1, colluders=0, dropouts=0)).run()
+    played = await run_federation(
+        SimulatedFederation.of(tmp_path, unit=Unit.SILO, protection="none", refine=1, colluders=0, dropouts=0)
+    )
     assert len(played.stages) == 2
     assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
 
 
 async def test_client_that_leaves_after_a_round_is_left_out(tmp_path: Path) -> None:
     """Who vanishes after the first session is in its sum and in no later one; the others go on to the end."""
-    cast_ = Cast.of(tmp_path)
-    played = await Play(cast_, leaves={3: 1}).run()
-    assert isinstance(played.clients.pop(3), Gone)
-    members = [outcome_of(cast_, stage).members for stage in played.stages]
+    world = SimulatedFederation.of(tmp_path)
+    played = await run_federation(world, leaves={3: 1})
+    assert isinstance(played.clients.pop(3), Left)
+    members = [outcome_of(world, stage).members for stage in played.stages]
     assert members == [EVERYONE, (1, 2, 4), (1, 2, 4)]
     assert {outcome.head_sha256 for _, outcome in played.clients.values()} == {
-        outcome_of(cast_, played.stages[-1]).head_sha256
+        outcome_of(world, played.stages[-1]).head_sha256
     }
     check_noise(
         played.stages[1],
-        opened(cast_, played.stages[1]) - sum(exact(played.stages[1], cast_.records[member]) for member in (1, 2, 4)),
+        opened(world, played.stages[1]) - sum(exact(played.stages[1], world.records[member]) for member in (1, 2, 4)),
         3,
     )
 
 
 async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
     """When fewer stay than the noise is calibrated for, the next sum never comes about and everyone is told."""
-    cast_ = Cast.of(tmp_path)
-    played = await Play(cast_, leaves={2: 1, 3: 1}).run()
+    world = SimulatedFederation.of(tmp_path)
+    played = await run_federation(world, leaves={2: 1, 3: 1})
     assert isinstance(played.server, SessionAborted)
     for member in (1, 4):
         assert isinstance(played.clients[member], SessionAborted)
         assert played.server.reason in played.clients[member].reason
-        assert len(cast_.ledger(member).entries()) == 1
-    assert not (cast_.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()
+        assert len(world.ledger(member).entries()) == 1
+    assert not (world.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()
 
 
-def outcome_of(cast_: Cast, stage: SessionSetup) -> Outcome:
+def outcome_of(world: SimulatedFederation, stage: SessionSetup) -> Outcome:
     """What the server published in a session."""
-    frames = [record.content for record in read_transcript(cast_.transcripts(0, (stage,))[0]) if record.kind == "sent"]
+    frames = [record.content for record in read_transcript(world.transcripts(0, (stage,))[0]) if record.kind == "sent"]
     return next(payload_of(peek(frame), Outcome) for frame in frames if peek(frame).step == "Outcome")
 
 
 def lying(change: Callable[[Outcome], Outcome], victim: int, at: int) -> Callable[[int, str, bytes], bytes]:
     """A server that signs another outcome for one client, at the session of that number."""
-    _, keys = cast(4)
+    _, keys = make_roster(4)
     seen = []
 
     def tamper(member: int, step: str, frame: bytes) -> bytes:
@@ -257,12 +268,15 @@ def no_broadcast(outcome: Outcome) -> Outcome:
     ],
 )
 def test_outcome_that_does_not_follow_from_its_sum_is_refused(
-    finished: tuple[Cast, Played], number: int, change: Callable[[Outcome], Outcome], words: str
+    finished: Finished,
+    number: int,
+    change: Callable[[Outcome], Outcome],
+    words: str,
 ) -> None:
     """Each client recomputes head and next round from the released sum; what differs is the server's breach."""
-    cast_, played = finished
+    world, played = finished
     stage = played.stages[number]
-    outcome = outcome_of(cast_, stage)
+    outcome = outcome_of(world, stage)
     check_outcome(stage, outcome)
     with pytest.raises((ProtocolViolation, MalformedMessage), match=words):
         check_outcome(stage, change(outcome))
@@ -278,7 +292,7 @@ async def test_server_that_tells_one_client_something_else_is_named(
     tmp_path: Path, at: int, change: Callable[[Outcome], Outcome]
 ) -> None:
     """A client that is told other weights, or of an early end, leaves and names the server; the others finish."""
-    played = await Play(Cast.of(tmp_path), tamper=lying(change, 2, at)).run()
+    played = await run_federation(SimulatedFederation.of(tmp_path), tamper=lying(change, 2, at))
     refusal = played.clients.pop(2)
     assert isinstance(refusal, SessionAborted)
     assert "this party leaves: server: " in refusal.reason
@@ -287,12 +301,12 @@ async def test_server_that_tells_one_client_something_else_is_named(
 
 async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: Path) -> None:
     """A client that is told another sum, consistent in itself, asks about another session and is in no later sum."""
-    cast_ = Cast.of(tmp_path)
+    world = SimulatedFederation.of(tmp_path)
 
     def story(outcome: Outcome) -> Outcome:
         vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
-        vector[:3] += 5 * cast_.setup.layout.blocks[0].multiplier
-        result = conclude(cast_.setup, outcome.members, vector)
+        vector[:3] += 5 * world.setup.layout.blocks[0].multiplier
+        result = conclude(world.setup, outcome.members, vector)
         head = to_safetensors(result.artifact, parse_safetensors(outcome.head)[1])
         return Outcome(
             outcome.members,
@@ -303,12 +317,12 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
             vector.astype("<i8").tobytes(),
         )
 
-    played = await Play(cast_, tamper=lying(story, 2, 1)).run()
+    played = await run_federation(world, tamper=lying(story, 2, 1))
     end = played.clients.pop(2)
     assert isinstance(end, ServerAway)
     assert "another plan, or another server" in end.said
     assert {outcome.members for _, outcome in played.clients.values()} == {(1, 3, 4)}
-    assert [outcome_of(cast_, stage).members for stage in played.stages] == [EVERYONE, (1, 3, 4), (1, 3, 4)]
+    assert [outcome_of(world, stage).members for stage in played.stages] == [EVERYONE, (1, 3, 4), (1, 3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -323,25 +337,25 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
 )
 async def test_server_is_killed_between_and_in_rounds(tmp_path: Path, points: list[tuple[int, str, str]]) -> None:
     """A server that is started again relives every session and goes on; sums are whole and transcripts verify."""
-    cast_ = Cast.of(tmp_path, step_seconds=5, join_seconds=5)
-    played = await Play(cast_, kill=list(points)).run()
+    world = SimulatedFederation.of(tmp_path, step_seconds=5, join_seconds=5)
+    played = await run_federation(world, kill=list(points))
     assert played.restarts == len(points)
     assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
     heads = {outcome.head_sha256 for _, outcome in played.clients.values()}
-    assert heads == {conclude(played.stages[-1], EVERYONE, opened(cast_, played.stages[-1])).artifact_sha256}
+    assert heads == {conclude(played.stages[-1], EVERYONE, opened(world, played.stages[-1])).artifact_sha256}
     for stage in played.stages:
-        noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
+        noise = opened(world, stage) - sum(exact(stage, world.records[member]) for member in EVERYONE)
         check_noise(stage, noise, 4)
-        verify_transcript(cast_.transcripts(0, (stage,))[0])
-    assert all(len(cast_.ledger(member).entries()) == 1 for member in EVERYONE)
+        verify_transcript(world.transcripts(0, (stage,))[0])
+    assert all(len(world.ledger(member).entries()) == 1 for member in EVERYONE)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-async def test_killed_before_the_outcome_was_recorded(over: tuple[Cast, Played], number: int) -> None:
+async def test_killed_before_the_outcome_was_recorded(over: Finished, number: int) -> None:
     """A server killed when it had opened a sum, and not yet recorded that, publishes the same numbers again."""
-    cast_, played = over
-    path = cast_.transcripts(0, played.stages)[number]
-    told = outcome_of(cast_, played.stages[number])
+    world, played = over
+    path = world.transcripts(0, played.stages)[number]
+    told = outcome_of(world, played.stages[number])
     records = read_transcript(path)
     cut = next(r.index for r in records if r.kind == "sent" and peek(r.content).step == "Outcome")
     path.unlink()
@@ -349,13 +363,13 @@ async def test_killed_before_the_outcome_was_recorded(over: tuple[Cast, Played],
     for record in records[:cut]:
         with_out.append(record.kind, record.content)  # type: ignore[arg-type]
     with_out.close()
-    server = FederationServer(cast_.setup, cast(4)[1][0], cast_.state(0), lambda text: None)
+    server = FederationServer(world.setup, make_roster(4)[1][0], world.state(0), lambda text: None)
     try:
         await server.run()
         assert [stage.setup.context for stage in server.stages] == [stage.context for stage in played.stages]
     finally:
         server.close()
-    again = outcome_of(cast_, played.stages[number])
+    again = outcome_of(world, played.stages[number])
     assert replace(again, head=b"") == replace(told, head=b"")
 
 
@@ -398,11 +412,14 @@ def other_broadcast(content: bytes) -> bytes:
     ids=["other sum", "other history", "earlier", "beyond the plan", "no broadcast", "other weights", "short", "empty"],
 )
 def test_changed_round_record_is_found(
-    over: tuple[Cast, Played], member: int, change: Callable[[bytes], bytes], is_found_there: bool
+    over: Finished,
+    member: int,
+    change: Callable[[bytes], bytes],
+    is_found_there: bool,
 ) -> None:
     """A changed round record is found there, or at the first frame, which is then of another session."""
-    cast_, played = over
-    path = cast_.transcripts(member, played.stages)[2]
+    world, played = over
+    path = world.transcripts(member, played.stages)[2]
     kinds = [record.kind for record in read_transcript(path)]
     place = kinds.index("round")
     rewritten(path, lambda kind, _, content: change(content) if kind == "round" else content)
@@ -413,11 +430,11 @@ def test_changed_round_record_is_found(
 
 
 @pytest.mark.parametrize("member", [0, 2])
-def test_missing_or_other_round_record_is_found(over: tuple[Cast, Played], member: int) -> None:
+def test_missing_or_other_round_record_is_found(over: Finished, member: int) -> None:
     """A transcript of the third session without its round record, or with more or other ones, does not verify."""
-    cast_, played = over
-    second, third = (read_transcript(path) for path in cast_.transcripts(member, played.stages)[1:])
-    path = cast_.transcripts(member, played.stages)[2]
+    world, played = over
+    second, third = (read_transcript(path) for path in world.transcripts(member, played.stages)[1:])
+    path = world.transcripts(member, played.stages)[2]
     place = next(record.index for record in third if record.kind == "round")
     before, own, after = third[:place], third[place], third[place + 1 :]
     other = second[place]
@@ -434,32 +451,32 @@ def test_missing_or_other_round_record_is_found(over: tuple[Cast, Played], membe
 
 def test_transcripts_of_later_rounds_do_not_grow(tmp_path: Path) -> None:
     """What a round's transcript begins with is as long in the ninth round as in the third: one opening."""
-    played = asyncio.run(Play(Cast.of(tmp_path, refine=8)).run())
-    cast_ = Cast.of(tmp_path, refine=8)
+    played = asyncio.run(run_federation(SimulatedFederation.of(tmp_path, refine=8)))
+    world = SimulatedFederation.of(tmp_path, refine=8)
     assert len(played.stages) == 9
     for member in (0, *EVERYONE):
         sizes = []
-        for path in cast_.transcripts(member, played.stages):
+        for path in world.transcripts(member, played.stages):
             records = read_transcript(path)
             assert [record.kind for record in records].count("round") == (len(sizes) > 0)
             sizes.append(path.stat().st_size)
         assert max(sizes[2:-1]) - min(sizes[2:-1]) < 200, sizes
 
 
-def moved(transcript: Path, state: Path, cast_: Cast) -> Path:
+def moved(transcript: Path, state: Path, world: SimulatedFederation) -> Path:
     """A session's folder, alone in another state folder in which the plan is noted as agreed on."""
     state.mkdir(parents=True)
-    note_plan(state, cast_.setup.plan)
+    note_plan(state, world.setup.plan)
     return Path(shutil.copytree(transcript.parent, state / "session")) / transcript.name
 
 
-def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: tuple[Cast, Played], tmp_path: Path) -> None:
+def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: Finished, tmp_path: Path) -> None:
     """A third round away from the folders of those before it is consistent, and says what could not be computed."""
-    cast_, played = finished
+    world, played = finished
     for member in (0, 2):
-        path = cast_.transcripts(member, played.stages)[2]
+        path = world.transcripts(member, played.stages)[2]
         whole = verify_transcript(path)
-        away = moved(path, tmp_path / str(member), cast_)
+        away = moved(path, tmp_path / str(member), world)
         alone = verify_transcript(away)
         without = "round 3 of 3 stands without the transcript of round 2"
         assert whole["verdict"] == f"consistent, but {without}"
@@ -472,10 +489,10 @@ def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: tuple[Cast,
             read_session(away)
 
 
-def test_openings_are_found_among_the_given_transcripts(finished: tuple[Cast, Played], tmp_path: Path) -> None:
+def test_openings_are_found_among_the_given_transcripts(finished: Finished, tmp_path: Path) -> None:
     """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
-    cast_, played = finished
-    away = [moved(path, tmp_path / path.parent.name, cast_) for path in cast_.transcripts(0, played.stages)]
+    world, played = finished
+    away = [moved(path, tmp_path / path.parent.name, world) for path in world.transcripts(0, played.stages)]
     found = verified_together(away, NOTHING_BROUGHT)
     assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
     for missing in (0, 1):
@@ -484,9 +501,9 @@ def test_openings_are_found_among_the_given_transcripts(finished: tuple[Cast, Pl
         assert ("stands without" in last.verdict) == ("needs the broadcasts" in last.verdict) == (missing == 1)
 
 
-def test_false_opening_beside_a_transcript_is_not_taken(over: tuple[Cast, Played]) -> None:
+def test_false_opening_beside_a_transcript_is_not_taken(over: Finished) -> None:
     """Where the folder of the second round holds another opening, the third does without: nothing false is used."""
-    cast_, played = over
-    _, second, third = cast_.transcripts(0, played.stages)
+    world, played = over
+    _, second, third = world.transcripts(0, played.stages)
     rewritten(second, lambda kind, _, content: other_broadcast(content) if kind == "round" else content)
     assert "needs the broadcasts of all rounds before" in verify_transcript(third)["verdict"]

@@ -17,7 +17,8 @@ from secagg.parties.reference import pooled_result
 from secagg.plan import NoiseFrom
 from secagg.privacy import Unit
 from secagg.statistics import Normalisation
-from tests.parties.promised import check_neighbours, check_noise, check_promise, exact, local, promised, some_records
+from tests.parties.noise_checks import check_neighbours, check_noise, check_promise
+from tests.worlds.setups import exact, local, make_setup, some_records
 
 GENERATOR = np.random.default_rng(1)
 LABELS = np.arange(120) % 3
@@ -80,15 +81,15 @@ def test_more_dropouts_than_can_be_calibrated_for() -> None:
 def test_reference_has_no_noise_and_no_partition(refine: int) -> None:
     """The pooled head is the same for every plan, order and division of the records, and that of exact sums."""
     none: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
-    plain = promised(refine=refine, levels=1 << 12, normalisation=Normalisation.CENTRED_UNIT, **none)
+    plain = make_setup(refine=refine, levels=1 << 12, normalisation=Normalisation.CENTRED_UNIT, **none)
     records = some_records(plain, 60)
     generator = np.random.default_rng(0)
     heads = set()
     for setup in (
         plain,
-        promised(refine=refine, levels=1 << 12),
-        promised(refine=refine, levels=1 << 12, clients=9, epsilon=0.5),
-        promised(refine=refine, levels=1 << 12, noise=NoiseFrom.AGGREGATOR, unit=Unit.SILO),
+        make_setup(refine=refine, levels=1 << 12),
+        make_setup(refine=refine, levels=1 << 12, clients=9, epsilon=0.5),
+        make_setup(refine=refine, levels=1 << 12, noise=NoiseFrom.AGGREGATOR, unit=Unit.SILO),
     ):
         shuffled = records.take(generator.permutation(60))
         parts = [shuffled.take(rows) for rows in np.array_split(np.arange(60), generator.integers(1, 9))]

@@ -20,7 +20,8 @@ from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
-from tests.parties.promised import check_promise, promised
+from tests.parties.noise_checks import check_promise
+from tests.worlds.setups import make_setup
 
 GENERATOR = np.random.default_rng(21)
 CLASSES, DIMENSION = 3, 6
@@ -164,7 +165,7 @@ def test_threshold_divides_the_budget():
 def test_plan_keeps_its_promise(adjacency, unit, noise, method):
     """A plan of slot sums at finite ε is accepted by members who recompute ε over all of its sums."""
     given = tuple(method.parameters.items())
-    setup = promised(adjacency=adjacency, unit=unit, noise=noise, method="fedtc", parameters=given)
+    setup = make_setup(adjacency=adjacency, unit=unit, noise=noise, method="fedtc", parameters=given)
     check_promise(setup.plan, setup.roster)
 
 
@@ -172,9 +173,9 @@ def test_ranked_filter_has_no_finite_epsilon():
     """A plan with `keep` below 1 is refused at finite ε, and the refusal says why."""
     given = tuple({**METHOD.parameters, "keep": 0.99}.items())
     with pytest.raises(BadInput, match=r"no finite epsilon: keep ranks a client's records"):
-        promised(method="fedtc", parameters=given)
+        make_setup(method="fedtc", parameters=given)
     exact = {"epsilon": math.inf, "delta": 0.0, "adjacency": None, "radius": 32.0}
-    assert promised(method="fedtc", parameters=given, **exact).claim is None
+    assert make_setup(method="fedtc", parameters=given, **exact).claim is None
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.5, 0.99])

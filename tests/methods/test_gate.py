@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from methods.round import Examples, Round
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import LinearHead, predict
+from secagg.parties import SessionSetup
 from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
+from tests.worlds.setups import make_setup
 
 GRID = Grid(1.0, 1 << 10, 0.0, Normalisation.CENTRED_UNIT)
 CLASSES, DIMENSION = 5, 6
@@ -350,3 +353,18 @@ def test_what_no_honest_sum_shows_is_said() -> None:
     assert failures_of(second, {"gradient": np.eye(CLASSES, DIMENSION + 1, dtype=np.int64)}, GRID) == [
         f"class {j} was left out, but its sum is not 0" for j in (1, 4)
     ]
+
+
+@pytest.mark.parametrize("protection", ["shared", "masked"])
+def test_gate_that_a_smaller_cohort_would_undercut(protection: str) -> None:
+    """A plan with a class gate is refused when it lets a smaller sum be opened than its dropouts leave."""
+    exact: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
+    gated, plain = (
+        make_setup(10, class_gate=gate, protection=protection, dropouts=1, colluders=1, radius=1.0, **exact)
+        for gate in (2, 0)
+    )
+    assert gated.fewest == 9
+    assert SessionSetup.of(replace(plain.plan, minimum_cohort=1), plain.roster).fewest < 9
+    with pytest.raises(BadInput, match="class gate") as refusal:
+        SessionSetup.of(replace(gated.plan, minimum_cohort=1), gated.roster)
+    assert "minimum_cohort to 9" in str(refusal.value)

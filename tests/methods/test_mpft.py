@@ -30,7 +30,7 @@ from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import decode, encode
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
-from tests.parties.promised import promised
+from tests.worlds.setups import make_setup
 
 GRID = Grid(1.0, 1 << 10, 0.0, Normalisation.CENTRED_UNIT)
 CLASSES, DOMAINS, DIMENSION = 4, 3, 6
@@ -461,10 +461,10 @@ def test_domains_need_a_gate() -> None:
     exact = {"epsilon": math.inf, "delta": None, "adjacency": None, "method": "mpft", "radius": 1.0}
     parts = (("domains", "art+photo"),)
     with pytest.raises(BadInput, match="one client has is its own prototype; give a class gate"):
-        promised(parameters=parts, **exact)
-    assert promised(parameters=parts, class_gate=2, **exact).rounds == 2
-    assert promised(parameters=parts, protection="none", **exact).rounds == 1
-    assert promised(parameters=(), **exact).rounds == 1
+        make_setup(parameters=parts, **exact)
+    assert make_setup(parameters=parts, class_gate=2, **exact).rounds == 2
+    assert make_setup(parameters=parts, protection="none", **exact).rounds == 1
+    assert make_setup(parameters=(), **exact).rounds == 1
 
 
 def two_domains(path: Path) -> Path:

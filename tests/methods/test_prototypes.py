@@ -21,7 +21,8 @@ from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
-from tests.parties.promised import check_noise, check_promise, delta_by_hand, epsilon_by_hand, promised, some_records
+from tests.parties.noise_checks import check_noise, check_promise, delta_by_hand, epsilon_by_hand
+from tests.worlds.setups import make_setup, some_records
 
 METHOD = Prototypes()
 GENERATOR = np.random.default_rng(11)
@@ -219,7 +220,7 @@ def test_there_is_one_round():
 @pytest.mark.parametrize("noise", NoiseFrom)
 def test_plan_keeps_its_promise(adjacency, unit, noise):
     """A plan of prototypes at finite ε is accepted by members who recompute ε, and its noise is the least to 0.1 %."""
-    setup = promised(adjacency=adjacency, unit=unit, noise=noise, **TWO_BLOCKS)
+    setup = make_setup(adjacency=adjacency, unit=unit, noise=noise, **TWO_BLOCKS)
     check_promise(setup.plan, setup.roster)
     assert [each.block for each in setup.plan.noises] == ["counts", "class_sums"]
 
@@ -229,7 +230,7 @@ def test_plan_keeps_its_promise(adjacency, unit, noise):
 def test_claim_by_hand(factor, noise):
     """μ² = Σ(l2/σ)² over the honest shares, doubled steps for replace-one, gives the promised ε in 40 digits."""
     adjacency = tuple(Adjacency)[factor - 1]
-    setup = promised(adjacency=adjacency, noise=noise, **TWO_BLOCKS)
+    setup = make_setup(adjacency=adjacency, noise=noise, **TWO_BLOCKS)
     counts, sums = setup.plan.noises
     shares = 4 - 1 if noise is NoiseFrom.CLIENT else 1  # of five clients one may be missing and one collude
     moved = [counts.multiplier, setup.plan.levels]
@@ -247,7 +248,7 @@ def test_claim_by_hand(factor, noise):
 
 def test_noise_is_that_of_the_plan():
     """Five members' noise on both blocks has the planned variance (χ², false failures 10⁻⁹)."""
-    setup: SessionSetup = promised(dimension=128, epsilon=4.0, **TWO_BLOCKS)
+    setup: SessionSetup = make_setup(dimension=128, epsilon=4.0, **TWO_BLOCKS)
     noise = np.zeros(setup.layout.length, dtype=np.int64)
     for number in range(5):
         records = some_records(setup, 5 + number, seed=number)

@@ -17,9 +17,10 @@ from secagg.parties.links import verify_transcript
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME
-from tests.parties.promised import check_record_is_bounded, honest, promised
-from tests.protection.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
+from tests.parties.noise_checks import check_record_is_bounded, honest
+from tests.protection.masking.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
 from tests.threat_models.recorded import read_session
+from tests.worlds.setups import make_setup as promised
 from threat_models.active import PROBES, run_probe
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, play

@@ -1,4 +1,4 @@
-"""Faults of differential privacy, each put into the code, and the check of `tests.parties.promised` that reports it.
+"""Faults of differential privacy, each put into the code, and the check of parties/noise_checks.py that reports it.
 
 The same checks hold for the code as it is in tests/parties/test_promise.py and tests/parties/test_noise.py.
 """
@@ -23,11 +23,8 @@ from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.statistics import moments, quantise
 from secagg.unsafe_for_tests import TOKEN
 from tests.mutations.faults import untried
-from tests.parties.promised import (
+from tests.parties.noise_checks import (
     BAD_ROWS,
-    DELTA,
-    WIDE,
-    cast,
     check_bad_record_is_silent,
     check_neighbours,
     check_noise,
@@ -38,11 +35,12 @@ from tests.parties.promised import (
     check_small_set_is_not_signed,
     check_small_sum_is_refused,
     check_stated,
-    exact,
     noise_of,
-    promised,
     reported,
 )
+from tests.worlds.rosters import make_roster as cast
+from tests.worlds.setups import DELTA, WIDE, exact
+from tests.worlds.setups import make_setup as promised
 
 
 @pytest.mark.parametrize("factor", [0.5, 1 / math.sqrt(2), 0.99])

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.parties.federation import Federation
-from tests.parties.stage import Stage, make_stage
+from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def world(tmp_path: Path) -> SimulatedSession:
     """Three clients, of which one may vanish."""
-    return make_stage(tmp_path)
+    return make_session(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -25,15 +24,15 @@ def processes_crash_but_machines_do_not(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> SimulatedSession:
     """One session of four clients, of which one vanished before its upload."""
-    stage = make_stage(tmp_path_factory.mktemp("finished"), clients=4, dropouts=1)
-    asyncio.run(Federation(stage).run(leaving={4: "UploadHeader"}))
-    return stage
+    world = make_session(tmp_path_factory.mktemp("finished"), clients=4, dropouts=1)
+    asyncio.run(SessionRun(world).run(leaving={4: "UploadHeader"}))
+    return world
 
 
 @pytest.fixture
-def over(finished: Stage, tmp_path: Path) -> Stage:
+def over(finished: SimulatedSession, tmp_path: Path) -> SimulatedSession:
     """A copy of the finished session, to be damaged."""
     shutil.copytree(finished.folder, tmp_path / "copy")
     return replace(finished, folder=tmp_path / "copy")

@@ -9,29 +9,31 @@ from secagg.errors import TranscriptInvalid
 from secagg.parties.links import verify_transcript
 from secagg.transcript import Journal, peek, read_transcript, sign_frame
 from secagg.transcript.chain import Kind
-from tests.parties.stage import Stage
+from tests.worlds.session import SimulatedSession
 
 Entry = tuple[Kind, bytes]
 
 
-def invalid(stage: Stage, member: int = 0) -> TranscriptInvalid:
+def invalid(world: SimulatedSession, member: int = 0) -> TranscriptInvalid:
     """The refusal of a party's transcript."""
     with pytest.raises(TranscriptInvalid) as refusal:
-        verify_transcript(stage.transcript(member))
+        verify_transcript(world.transcript(member))
     assert refusal.value.exit_code == 3
     assert str(refusal.value).startswith(f"transcript record {refusal.value.record}: ")
     return refusal.value
 
 
-def rewrite(stage: Stage, change: Callable[[list[Entry]], list[Entry]], member: int = 0, key: int = 0) -> None:
+def rewrite(
+    world: SimulatedSession, change: Callable[[list[Entry]], list[Entry]], member: int = 0, key: int = 0
+) -> None:
     """Change a transcript and chain it anew; frames that its owner sent are signed again over their new heads."""
-    path = stage.transcript(member)
+    path = world.transcript(member)
     entries = change([(record.kind, record.content) for record in read_transcript(path)])  # type: ignore[misc]
     path.unlink()
     journal = Journal(path)
     for kind, content in entries:
         own = kind == "sent"
-        journal.append(kind, sign_frame(stage.keys[key], replace(peek(content), head=journal.head)) if own else content)
+        journal.append(kind, sign_frame(world.keys[key], replace(peek(content), head=journal.head)) if own else content)
     journal.close()
 
 
@@ -40,7 +42,7 @@ def step_of(entry: Entry) -> str:
     return peek(entry[1]).step if entry[0] in ("sent", "received") else entry[0]
 
 
-def position(stage: Stage, step: str, member: int = 0) -> int:
+def position(world: SimulatedSession, step: str, member: int = 0) -> int:
     """The index of the first record of a step."""
-    records = read_transcript(stage.transcript(member))
+    records = read_transcript(world.transcript(member))
     return next(record.index for record in records if step_of((record.kind, record.content)) == step)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from tests.parties.stage import Crash, Fuse
+from tests.worlds.crashes import Crash, Fuse
 
 Tree = dict[str, "bytes | Tree"]
 

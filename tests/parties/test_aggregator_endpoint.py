@@ -14,8 +14,9 @@ from secagg.parties import AggregatorWork
 from secagg.protection.sharing.client import begin_client
 from secagg.protection.sharing.messages import SessionKeys, ShareManifest
 from secagg.transcript import Journal, make_body, payload_of, peek, read_transcript, sign_frame
-from tests.parties.federation import Federation, parts_of
-from tests.parties.stage import Fuse, FusedJournal, Stage, make_stage
+from tests.worlds.crashes import Fuse, FusedJournal
+from tests.worlds.hosts import parts_of
+from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 ME, FIRST, SECOND = 2, 4, 5
 REFUSED = (ProtocolViolation, MalformedMessage)
@@ -25,7 +26,7 @@ REFUSED = (ProtocolViolation, MalformedMessage)
 class Held:
     """An aggregator whose other clients have not come, and the upload that ME has for it."""
 
-    stage: Stage
+    world: SimulatedSession
     work: AggregatorWork
     journal: Journal
     frame: bytes
@@ -38,16 +39,16 @@ class Held:
 
     def kept(self) -> tuple[list[tuple[str, bytes]], list[bytes]]:
         """What ME has left behind at the aggregator: files and frames."""
-        files = sorted((self.stage.home(FIRST) / "uploads").glob(f"{ME}.*"))
+        files = sorted((self.world.home(FIRST) / "uploads").glob(f"{ME}.*"))
         frames = [record.content for record in self.journal.records() if record.kind == "received"]
         return [(path.name, path.read_bytes()) for path in files], [each for each in frames if peek(each).sender == ME]
 
 
-class Watching(Federation):
+class Watching(SessionRun):
     """A federation in which client 3 never uploads, and ME's upload to the first aggregator is held for the test."""
 
-    def __init__(self, stage: Stage, test: Callable[[Held], Any]) -> None:
-        super().__init__(stage)
+    def __init__(self, world: SimulatedSession, test: Callable[[Held], Any]) -> None:
+        super().__init__(world)
         self._test = test
         self.is_done = False
 
@@ -61,7 +62,7 @@ class Watching(Federation):
                 if sender == ME and not self.is_done:
                     self.is_done = True
                     sealed = b"".join([part async for part in parts])
-                    held = Held(self.stage, work, journal, frame, sealed)
+                    held = Held(self.world, work, journal, frame, sealed)
                     work.upload = taking  # type: ignore[method-assign]
                     await self._test(held)
                     return await taking(sender, frame, parts_of(sealed))
@@ -71,21 +72,21 @@ class Watching(Federation):
         return work
 
 
-async def holding(folder: Path, test: Callable[[Held], Any]) -> Federation:
+async def holding(folder: Path, test: Callable[[Held], Any]) -> SessionRun:
     """Run a session in which the test acts while the first aggregator collects; all three clients are in the sum."""
-    stage = make_stage(folder, protection="shared", dropouts=0, join_seconds=30, step_seconds=30)
-    federation = Watching(stage, test)
+    world = make_session(folder, protection="shared", dropouts=0, join_seconds=30, step_seconds=30)
+    federation = Watching(world, test)
     ending = await federation.run()
     assert federation.is_done
     assert ending.server.members == (1, 2, 3)
-    assert ending.total.tolist() == stage.total((1, 2, 3)).tolist()
+    assert ending.total.tolist() == world.total((1, 2, 3)).tolist()
     return federation
 
 
 def signed(held: Held, **change: Any) -> bytes:
     """ME's frame with another body, signed by `key`."""
     key = change.pop("key", ME)
-    return sign_frame(held.stage.keys[key], replace(peek(held.frame), **change))
+    return sign_frame(held.world.keys[key], replace(peek(held.frame), **change))
 
 
 @pytest.mark.parametrize("damage", ["flip", "last flip", "cut", "longer", "empty", "other share"])
@@ -153,9 +154,9 @@ async def test_manifest_of_another_client_is_refused(tmp_path: Path) -> None:
     async def act(held: Held) -> None:
         manifest: ShareManifest = payload_of(peek(held.frame), ShareManifest)
         for changed in (replace(manifest, client=3), replace(manifest, digests=(*manifest.digests, bytes(32)))):
-            body = make_body(held.stage.setup.context.plan, ME, FIRST, bytes(32), bytes(32), changed)
+            body = make_body(held.world.setup.context.plan, ME, FIRST, bytes(32), bytes(32), changed)
             with pytest.raises(ProtocolViolation, match="not its own, or not one for each"):
-                await held.upload(frame=sign_frame(held.stage.keys[ME], body))
+                await held.upload(frame=sign_frame(held.world.keys[ME], body))
 
     await holding(tmp_path, act)
 
@@ -193,30 +194,30 @@ async def test_second_different_upload_is_refused(tmp_path: Path) -> None:
 
 async def _other_upload(held: Held) -> tuple[bytes, bytes]:
     """Another whole upload of ME for the same session keys, drawn afresh."""
-    stage = held.stage
-    context, me = stage.setup.context, Federation(stage).me(ME)
-    records = read_transcript(stage.transcript(ME))
+    world = held.world
+    context, me = world.setup.context, SessionRun(world).me(ME)
+    records = read_transcript(world.transcript(ME))
     shown = next(record.content for record in records if record.kind == "received")
     state: Any = begin_client(context, me).state
     ready = state.advance(context, me, payload_of(peek(shown), SessionKeys)).state
-    drawn = ready.protect(context, me, context.ring.encode(stage.vectors[ME]))
+    drawn = ready.protect(context, me, context.ring.encode(world.vectors[ME]))
     body = make_body(context.plan, ME, FIRST, bytes(32), bytes(32), drawn.outgoing)
-    return sign_frame(stage.keys[ME], body), drawn.vector[: len(held.sealed)]
+    return sign_frame(world.keys[ME], body), drawn.vector[: len(held.sealed)]
 
 
 async def test_receipts_outlive_restart_and_close(tmp_path: Path) -> None:
     """After the end, and after a restart, a known upload has the same receipt; anything new comes too late."""
-    stage = make_stage(tmp_path, protection="shared")
-    federation = Federation(stage)
+    world = make_session(tmp_path, protection="shared")
+    federation = SessionRun(world)
     await federation.run()
-    records = read_transcript(stage.transcript(ME))
+    records = read_transcript(world.transcript(ME))
     frame = next(each.content for each in records if each.kind == "sent" and peek(each.content).receiver == FIRST)
     receipt = next(each.content for each in records if each.kind == "received" and peek(each.content).sender == FIRST)
-    sealed = (stage.home(FIRST) / "uploads" / f"{ME}.bin").read_bytes()
-    with closing(FusedJournal(stage.transcript(FIRST), Fuse())) as journal:
+    sealed = (world.home(FIRST) / "uploads" / f"{ME}.bin").read_bytes()
+    with closing(FusedJournal(world.transcript(FIRST), Fuse())) as journal:
         work, before = federation.new_work(FIRST, journal), journal.head
         assert await work.upload(ME, frame, parts_of(sealed)) == receipt
-        other = sign_frame(stage.keys[ME], replace(peek(frame), head=bytes([1]) * 32))
+        other = sign_frame(world.keys[ME], replace(peek(frame), head=bytes([1]) * 32))
         with pytest.raises(SessionAborted, match="too late"):
             await work.upload(ME, other, parts_of(sealed))
         assert journal.head == before
@@ -224,27 +225,27 @@ async def test_receipts_outlive_restart_and_close(tmp_path: Path) -> None:
 
 async def test_uploads_before_the_start_are_asked_to_come_again(tmp_path: Path) -> None:
     """Before the session has begun an upload is told to try again, and only uploads are taken at all."""
-    stage = make_stage(tmp_path, protection="shared")
-    federation = Federation(stage)
+    world = make_session(tmp_path, protection="shared")
+    federation = SessionRun(world)
     body = make_body(
-        stage.setup.context.plan, ME, FIRST, bytes(32), bytes(32), ShareManifest(ME, (bytes(32),) * 2, bytes(64))
+        world.setup.context.plan, ME, FIRST, bytes(32), bytes(32), ShareManifest(ME, (bytes(32),) * 2, bytes(64))
     )
-    frame = sign_frame(stage.keys[ME], body)
-    with closing(FusedJournal(stage.transcript(FIRST), Fuse())) as journal:
+    frame = sign_frame(world.keys[ME], body)
+    with closing(FusedJournal(world.transcript(FIRST), Fuse())) as journal:
         work = federation.new_work(FIRST, journal)
         with pytest.raises(NotNow, match="not take uploads of this session yet"):
             await work.upload(ME, frame, parts_of(b""))
-    second = FederationSecond(stage.setup, federation.me(FIRST), tmp_path / "state", lambda text: None)
+    second = FederationSecond(world.setup, federation.me(FIRST), tmp_path / "state", lambda text: None)
     with pytest.raises(NotNow, match="not take uploads of this session yet"):
         await second.upload(ME, frame, parts_of(b""))
     with pytest.raises(ProtocolViolation, match="party 2: "):
         await second.submit(ME, frame)
     with pytest.raises(ProtocolViolation, match="party 2: "):
-        await second.fetch(ME, stage.setup.context.plan, "Outcome", 0.0)
+        await second.fetch(ME, world.setup.context.plan, "Outcome", 0.0)
 
 
 def test_only_aggregators_collect(tmp_path: Path) -> None:
     """Under another protection there is nothing for an aggregator to collect."""
-    stage = make_stage(tmp_path, protection="masked")
-    with closing(Journal(stage.transcript(1))) as journal, pytest.raises(BadInput, match="no aggregators"):
-        AggregatorWork(stage.setup, Federation(stage).me(1), stage.home(1), journal)
+    world = make_session(tmp_path, protection="masked")
+    with closing(Journal(world.transcript(1))) as journal, pytest.raises(BadInput, match="no aggregators"):
+        AggregatorWork(world.setup, SessionRun(world).me(1), world.home(1), journal)

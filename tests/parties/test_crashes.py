@@ -11,8 +11,8 @@ from secagg.errors import SessionAborted
 from secagg.parties.links import verify_transcript
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
-from tests.parties.federation import Ending, Federation
-from tests.parties.stage import Fuse, Stage, make_stage
+from tests.worlds.crashes import Fuse
+from tests.worlds.session import Ending, SessionRun, SimulatedSession, make_session
 
 CLIENT, SERVER = 2, 0
 EVERYONE = (1, 2, 3)
@@ -21,38 +21,38 @@ EVERYONE = (1, 2, 3)
 async def fuse_points(folder: Path, party: int, **choices: Any) -> list[str]:
     """The names of all points at which the party could die in a session without a crash."""
     fuse = Fuse()
-    await Federation(staged(folder / "counted", **choices), {party: fuse}).run()
+    await SessionRun(staged(folder / "counted", **choices), {party: fuse}).run()
     return fuse.points
 
 
-def staged(folder: Path, **choices: Any) -> Stage:
+def staged(folder: Path, **choices: Any) -> SimulatedSession:
     """A session of three clients, none of which may vanish, in which nobody waits in vain."""
-    return make_stage(folder, **{"dropouts": 0, "join_seconds": 30, "step_seconds": 30, **choices})
+    return make_session(folder, **{"dropouts": 0, "join_seconds": 30, "step_seconds": 30, **choices})
 
 
 async def check_point(folder: Path, party: int, point: int, *, stays: bool = True, **choices: Any) -> None:
     """Kill the party at one point and hold the session to what it promises."""
-    stage = staged(folder / str(point), **choices)
-    federation = Federation(stage, {party: Fuse(point)}, stays=stays)
+    world = staged(folder / str(point), **choices)
+    federation = SessionRun(world, {party: Fuse(point)}, stays=stays)
     check_ending(federation, await federation.run())
 
 
-def check_ending(federation: Federation, ending: Ending) -> None:
+def check_ending(federation: SessionRun, ending: Ending) -> None:
     """Everyone has the outcome and the exact sum, no bytes but the first were ever sent, every transcript verifies."""
-    stage = federation.stage
+    world = federation.world
     assert isinstance(ending.server, Outcome), ending.server
     assert ending.server.members == EVERYONE
     others = {**ending.clients, **ending.seconds}
     assert all(outcome == ending.server for outcome in others.values()), others
-    assert np.array_equal(ending.total, stage.total(EVERYONE))
+    assert np.array_equal(ending.total, world.total(EVERYONE))
     assert all(np.array_equal(total, ending.total) for total in federation.totals)
     check_bytes(federation)
     for member in (SERVER, *others):
-        found = verify_transcript(stage.transcript(member))
+        found = verify_transcript(world.transcript(member))
         assert found["aggregate_sha256"] == ending.server.aggregate_sha256.hex()
 
 
-def check_bytes(federation: Federation) -> None:
+def check_bytes(federation: SessionRun) -> None:
     """No party ever sent two different frames for one step, or two different vectors."""
     assert [key for key, frames in federation.sent.items() if len(frames) != 1] == []
     assert [member for member, vectors in federation.uploaded.items() if len(vectors) != 1] == []
@@ -84,43 +84,43 @@ async def test_server_killed_at_every_point_goes_on(tmp_path: Path, subtests: py
 async def test_client_killed_and_server_killed(tmp_path: Path) -> None:
     """Both may die in one session, in the middle of the upload."""
     names = await fuse_points(tmp_path, CLIENT)
-    stage = make_stage(tmp_path / "both", dropouts=0)
+    world = make_session(tmp_path / "both", dropouts=0)
     middle = names.index("before a part") + 1
-    federation = Federation(stage, {CLIENT: Fuse(middle), SERVER: Fuse(middle)})
+    federation = SessionRun(world, {CLIENT: Fuse(middle), SERVER: Fuse(middle)})
     ending = await federation.run()
-    assert np.array_equal(ending.total, stage.total(EVERYONE))
+    assert np.array_equal(ending.total, world.total(EVERYONE))
     check_bytes(federation)
 
 
 async def test_lost_vector_counts_as_dropped(tmp_path: Path) -> None:
     """A client whose protected bytes are lost never makes others: it fails, and the rest go on without it."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
+    world = make_session(tmp_path, clients=4, dropouts=1)
 
     class Losing(Fuse):
         def burn(self, name: str) -> None:
             if name == "uploading to server":
-                (stage.home(CLIENT) / "protected.bin").unlink(missing_ok=True)
+                (world.home(CLIENT) / "protected.bin").unlink(missing_ok=True)
 
-    federation = Federation(stage, {CLIENT: Losing()})
+    federation = SessionRun(world, {CLIENT: Losing()})
     ending = await federation.run()
     assert ending.server.members == (1, 3, 4)
     assert isinstance(ending.clients[CLIENT], SessionAborted)
     assert not federation.uploaded[CLIENT, SERVER]
 
 
-async def test_torn_transcript_of_a_killed_server(stage: Stage) -> None:
+async def test_torn_transcript_of_a_killed_server(world: SimulatedSession) -> None:
     """A record that the kill tore in half was never acknowledged: it is cut off, and the session goes on."""
     fuse = Fuse()
-    await Federation(stage, {SERVER: fuse}).run()
-    whole = stage.transcript(SERVER).read_bytes()
+    await SessionRun(world, {SERVER: fuse}).run()
+    whole = world.transcript(SERVER).read_bytes()
     torn = whole[: len(whole) - 7]
-    stage.transcript(SERVER).write_bytes(torn)
-    journal = Journal(stage.transcript(SERVER))
+    world.transcript(SERVER).write_bytes(torn)
+    journal = Journal(world.transcript(SERVER))
     try:
-        federation = Federation(stage)
+        federation = SessionRun(world)
         server = federation.new_server(journal)
         outcome = await server.run()
     finally:
         journal.close()
     assert outcome.members == EVERYONE
-    assert verify_transcript(stage.transcript(SERVER))["aggregate_sha256"] == outcome.aggregate_sha256.hex()
+    assert verify_transcript(world.transcript(SERVER))["aggregate_sha256"] == outcome.aggregate_sha256.hex()

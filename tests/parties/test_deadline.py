@@ -13,8 +13,8 @@ from secagg.parties import AggregatorWork, deadline
 from secagg.parties.deadline import CLOSING_FILE, Deadline
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
-from tests.parties.federation import Federation
-from tests.parties.stage import Crash, Fuse, FusedJournal, make_stage
+from tests.worlds.crashes import Crash, Fuse, FusedJournal
+from tests.worlds.session import SessionRun, make_session
 
 STEP, SECONDS, SLACK = "UploadHeader", 60.0, 20.0
 
@@ -143,22 +143,22 @@ def expired(home: Path) -> None:
 
 async def test_restarted_server_does_not_join_anew(tmp_path: Path) -> None:
     """A server that was restarted closes the joining when its first life would have."""
-    stage = make_stage(tmp_path, join_seconds=3600)
+    world = make_session(tmp_path, join_seconds=3600)
     for is_first in (True, False):
-        with closing(FusedJournal(stage.transcript(0), Fuse())) as journal:
-            deciding = asyncio.ensure_future(Federation(stage).new_server(journal).decide())
+        with closing(FusedJournal(world.transcript(0), Fuse())) as journal:
+            deciding = asyncio.ensure_future(SessionRun(world).new_server(journal).decide())
             if is_first:
                 await asyncio.sleep(0.02)
                 deciding.cancel()
                 await asyncio.wait([deciding])
-                expired(stage.home(0))
+                expired(world.home(0))
                 continue
             async with asyncio.timeout(5.0):
                 with pytest.raises(SessionAborted, match="only 0 of 3 clients joined"):
                     await deciding
 
 
-class KilledWhenAllAreThere(Federation):
+class KilledWhenAllAreThere(SessionRun):
     """A federation whose aggregators are killed when all clients but the absent one have uploaded, their time over."""
 
     def new_work(self, member: int, journal: Journal) -> AggregatorWork:
@@ -169,7 +169,7 @@ class KilledWhenAllAreThere(Federation):
         def killing() -> None:
             look()
             if len(work._receipts) == 3 and not self.is_expired(member):
-                expired(self.stage.home(member))
+                expired(self.world.home(member))
                 raise Crash("the time is over")
 
         work._look = killing  # type: ignore[method-assign]
@@ -177,15 +177,15 @@ class KilledWhenAllAreThere(Federation):
 
     def is_expired(self, member: int) -> bool:
         """Whether the aggregator was killed already."""
-        return (self.stage.home(member) / CLOSING_FILE).read_text().endswith(" 1")
+        return (self.world.home(member) / CLOSING_FILE).read_text().endswith(" 1")
 
 
 async def test_restarted_aggregator_does_not_collect_anew(tmp_path: Path) -> None:
     """An aggregator that was restarted closes its collection when its first life would have."""
-    stage = make_stage(tmp_path, clients=4, protection="shared", dropouts=1, join_seconds=3600)
-    federation = KilledWhenAllAreThere(stage)
+    world = make_session(tmp_path, clients=4, protection="shared", dropouts=1, join_seconds=3600)
+    federation = KilledWhenAllAreThere(world)
     async with asyncio.timeout(20.0):
         ending = await federation.run(absent=(2,))
-    assert all(map(federation.is_expired, stage.setup.context.seconds))
+    assert all(map(federation.is_expired, world.setup.context.seconds))
     assert isinstance(ending.server, Outcome)
     assert ending.server.members == (1, 3, 4)

@@ -10,7 +10,7 @@ from secagg.parties.explanation import doubts_of, explain
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit
 from secagg.statistics import Normalisation
-from tests.parties.promised import promised
+from tests.worlds.setups import make_setup
 
 EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None}
 PROMISE_ROWS = ["promise", "against", "noise of one party", "what breaks it", "a bad record", "grid"]
@@ -18,7 +18,7 @@ PROMISE_ROWS = ["promise", "against", "noise of one party", "what breaks it", "a
 
 def explained(**choices):
     """The rows of a plan, by name."""
-    rows = explain(promised(**choices))
+    rows = explain(make_setup(**choices))
     assert len(dict(rows)) == len(rows)
     assert all(name and sentence for name, sentence in rows)
     return dict(rows)
@@ -56,7 +56,7 @@ def test_promises_are_told_apart():
 @pytest.mark.parametrize(("clients", "colluders", "dropouts"), [(5, 1, 1), (7, 2, 1), (6, 0, 0)])
 def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
     """With shares the sentences count the honest ones needed, say what one fewer costs, and trust no server."""
-    setup = promised(clients=clients, colluders=colluders, dropouts=dropouts)
+    setup = make_setup(clients=clients, colluders=colluders, dropouts=dropouts)
     rows = dict(explain(setup))
     fewest = setup.fewest - colluders
     assert f"at least {fewest} of {clients} clients add their share of the noise and keep it secret" in rows["promise"]
@@ -73,7 +73,7 @@ def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
 
 def test_noise_is_the_plans():
     """Every block's σ stands in the plan's own units, the triangle's off-diagonal one too."""
-    setup = promised(epsilon=4.0)
+    setup = make_setup(epsilon=4.0)
     said = dict(explain(setup))["noise of one party"]
     for noise in setup.plan.noises:
         assert f"{noise.block}: σ {noise.sigma:.6g} of {noise.multiplier} × its unit" in said
@@ -147,7 +147,7 @@ def test_records_are_told_as_they_are_summed():
 
 def test_grid_saving_and_bad_records_are_told():
     """The bytes that the coarse grid saves are those of the setup; bad records count as zero."""
-    setup = promised()
+    setup = make_setup()
     rows = dict(explain(setup))
     assert f"{setup.plan.levels} steps in a record's length: {setup.bytes_saved_by_grid} bytes fewer" in rows["grid"]
     assert setup.bytes_saved_by_grid > 0
@@ -164,12 +164,12 @@ def test_prototypes_are_explained():
 @pytest.mark.parametrize(("clients", "epsilon", "doubted"), [(4, 4.0, True), (4, 4000.0, False), (40, 8.0, False)])
 def test_gate_that_is_a_toss_is_doubted(clients, epsilon, doubted):
     """A class that all clients have should pass the gate: where the census's noise makes that unlikely, it is said."""
-    setup = promised(clients, class_gate=1, dropouts=1, refine=2, epsilon=epsilon)
+    setup = make_setup(clients, class_gate=1, dropouts=1, refine=2, epsilon=epsilon)
     passes = float(dict(explain(setup))["class gate"].split(" where one holds it and ")[1].split()[0])
     assert bool(doubts_of(setup)) == doubted == (passes < 0.95)
 
 
 def test_no_gate_is_no_doubt():
     """Without a gate, or without noise on its census, nothing is doubted."""
-    exact = promised(4, class_gate=1, normalisation=Normalisation.CENTRED_UNIT, **EXACT)
-    assert doubts_of(promised(4)) == doubts_of(exact) == []
+    exact = make_setup(4, class_gate=1, normalisation=Normalisation.CENTRED_UNIT, **EXACT)
+    assert doubts_of(make_setup(4)) == doubts_of(exact) == []

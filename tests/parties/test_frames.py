@@ -13,13 +13,13 @@ from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, ServerAwa
 from secagg.parties import ServerSession
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, UploadHeader
 from secagg.transcript import NOT_SEEN, Journal, make_body, peek, read_transcript, sign_frame
-from tests.parties.federation import Federation, parts_of
-from tests.parties.stage import Stage, make_stage
+from tests.worlds.hosts import parts_of
+from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 JOIN, DEAL, UPLOAD, ENDORSE, OPEN = "KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening"
 
 
-class Tampered(Federation):
+class Tampered(SessionRun):
     """A federation in which `before` sees every frame of a client before it reaches the server."""
 
     before: Any = None
@@ -31,9 +31,9 @@ class Tampered(Federation):
         return await super().call(member, make)
 
 
-def frames_of(stage: Stage, member: int) -> dict[str, bytes]:
+def frames_of(world: SimulatedSession, member: int) -> dict[str, bytes]:
     """The frames that a client sent, by step."""
-    records = read_transcript(stage.transcript(member))
+    records = read_transcript(world.transcript(member))
     return {peek(record.content).step: record.content for record in records if record.kind == "sent"}
 
 
@@ -45,26 +45,26 @@ async def refuses(server: ServerSession, member: int, frame: bytes) -> str:
 
 
 @pytest.fixture
-async def finished(stage: Stage) -> AsyncIterator[tuple[Stage, ServerSession]]:
+async def finished(world: SimulatedSession) -> AsyncIterator[tuple[SimulatedSession, ServerSession]]:
     """A session that is over, with its server rebuilt from the folder."""
-    federation = Federation(stage)
+    federation = SessionRun(world)
     await federation.run()
-    journal = Journal(stage.transcript(0))
-    yield stage, federation.new_server(journal)
+    journal = Journal(world.transcript(0))
+    yield world, federation.new_server(journal)
     journal.close()
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Any:
     """A stage and its server, to which nobody has spoken yet."""
-    stage = make_stage(tmp_path / "fresh")
-    journal = Journal(stage.transcript(0))
-    yield stage, Federation(stage).new_server(journal)
+    world = make_session(tmp_path / "fresh")
+    journal = Journal(world.transcript(0))
+    yield world, SessionRun(world).new_server(journal)
     journal.close()
 
 
 def signed(
-    stage: Stage,
+    world: SimulatedSession,
     sender: int,
     payload: Any,
     *,
@@ -74,56 +74,56 @@ def signed(
     plan: bytes | None = None,
 ) -> bytes:
     """A frame of a member, which the test may sign with another's key or aim elsewhere."""
-    body = make_body(plan or stage.setup.context.plan, sender, receiver, bytes(32), seen, payload)
-    return sign_frame(stage.keys[sender if key is None else key], body)
+    body = make_body(plan or world.setup.context.plan, sender, receiver, bytes(32), seen, payload)
+    return sign_frame(world.keys[sender if key is None else key], body)
 
 
-async def test_exact_repetitions_change_nothing(finished: tuple[Stage, ServerSession]) -> None:
+async def test_exact_repetitions_change_nothing(finished: tuple[SimulatedSession, ServerSession]) -> None:
     """Every frame of a finished session may come again: nothing is written, and the receipt is the same."""
-    stage, server = finished
-    before = stage.transcript(0).read_bytes()
-    receipts = {record.content for record in read_transcript(stage.transcript(2)) if record.kind == "received"}
-    for step, frame in frames_of(stage, 2).items():
+    world, server = finished
+    before = world.transcript(0).read_bytes()
+    receipts = {record.content for record in read_transcript(world.transcript(2)) if record.kind == "received"}
+    for step, frame in frames_of(world, 2).items():
         if step == UPLOAD:
             await server.upload(2, frame, parts_of(b"anything"))
         else:
             assert await server.submit(2, frame) in ({b""} if step != "Acknowledgement" else receipts)
-    assert stage.transcript(0).read_bytes() == before
+    assert world.transcript(0).read_bytes() == before
 
 
 @pytest.mark.parametrize("step", [JOIN, DEAL, ENDORSE, OPEN, "Acknowledgement"])
-async def test_second_different_frame_is_refused(finished: tuple[Stage, ServerSession], step: str) -> None:
+async def test_second_different_frame_is_refused(finished: tuple[SimulatedSession, ServerSession], step: str) -> None:
     """A second, different frame for a step that a member has answered names the member and changes nothing."""
-    stage, server = finished
-    before = stage.transcript(0).read_bytes()
-    body = peek(frames_of(stage, 2)[step])
-    other = sign_frame(stage.keys[2], replace(body, head=bytes([1]) * 32))
+    world, server = finished
+    before = world.transcript(0).read_bytes()
+    body = peek(frames_of(world, 2)[step])
+    other = sign_frame(world.keys[2], replace(body, head=bytes([1]) * 32))
     assert "party 2: sent a second, different" in await refuses(server, 2, other)
-    assert stage.transcript(0).read_bytes() == before
+    assert world.transcript(0).read_bytes() == before
 
 
 @pytest.mark.parametrize("step", [DEAL, ENDORSE, OPEN])
-async def test_frame_of_a_later_step_is_refused(stage: Stage, fresh: Any, step: str) -> None:
+async def test_frame_of_a_later_step_is_refused(world: SimulatedSession, fresh: Any, step: str) -> None:
     """A frame of another session never counts, whatever the step."""
-    await Federation(stage).run()
+    await SessionRun(world).run()
     _, server = fresh
-    assert "not signed" in await refuses(server, 2, frames_of(stage, 2)[step])
+    assert "not signed" in await refuses(server, 2, frames_of(world, 2)[step])
 
 
 async def test_frames_out_of_order_are_refused(fresh: Any) -> None:
     """A message of a step that has not begun is refused and names what is awaited."""
-    stage, server = fresh
-    frame = signed(stage, 1, Acknowledgement(bytes(32)))
+    world, server = fresh
+    frame = signed(world, 1, Acknowledgement(bytes(32)))
     assert "KeyAdvertisement is awaited" in await refuses(server, 1, frame)
 
 
 async def test_upload_header_without_a_vector_is_refused(tmp_path: Path) -> None:
     """An upload header never counts without the bytes it announces."""
-    stage = make_stage(tmp_path, protection="none")
-    with closing(Journal(stage.transcript(0))) as journal:
-        server, header = Federation(stage).new_server(journal), UploadHeader(9, bytes(32), bytes(32), bytes(32), ())
-        assert "comes with its vector" in await refuses(server, 2, signed(stage, 2, header))
-    assert not any(record.kind == "received" for record in read_transcript(stage.transcript(0)))
+    world = make_session(tmp_path, protection="none")
+    with closing(Journal(world.transcript(0))) as journal:
+        server, header = SessionRun(world).new_server(journal), UploadHeader(9, bytes(32), bytes(32), bytes(32), ())
+        assert "comes with its vector" in await refuses(server, 2, signed(world, 2, header))
+    assert not any(record.kind == "received" for record in read_transcript(world.transcript(0)))
 
 
 @pytest.mark.parametrize(
@@ -137,25 +137,25 @@ async def test_upload_header_without_a_vector_is_refused(tmp_path: Path) -> None
 )
 async def test_frame_that_is_not_what_it_claims_is_refused(fresh: Any, change: dict[str, Any], words: str) -> None:
     """Another signer, receiver, session or server transcript is refused, names the member, and leaves no trace."""
-    stage, server = fresh
-    before = stage.transcript(0).read_bytes()
-    assert words in await refuses(server, 1, signed(stage, 1, Abort("x"), **change))
-    assert stage.transcript(0).read_bytes() == before
+    world, server = fresh
+    before = world.transcript(0).read_bytes()
+    assert words in await refuses(server, 1, signed(world, 1, Abort("x"), **change))
+    assert world.transcript(0).read_bytes() == before
 
 
 async def test_frame_in_another_members_name_is_refused(fresh: Any) -> None:
     """What a member's certificate brings must be signed by that very member."""
-    stage, server = fresh
-    assert "party 1: " in await refuses(server, 1, signed(stage, 2, Abort("x")))
-    body = make_body(stage.setup.context.plan, 2, 0, bytes(32), NOT_SEEN, Abort("x"))
-    assert "another member's name" in await refuses(server, 1, sign_frame(stage.keys[1], body))
+    world, server = fresh
+    assert "party 1: " in await refuses(server, 1, signed(world, 2, Abort("x")))
+    body = make_body(world.setup.context.plan, 2, 0, bytes(32), NOT_SEEN, Abort("x"))
+    assert "another member's name" in await refuses(server, 1, sign_frame(world.keys[1], body))
 
 
 @pytest.mark.parametrize("position", [0, 5, 40, 100, -1])
-async def test_tampered_bytes_are_refused(finished: tuple[Stage, ServerSession], position: int) -> None:
+async def test_tampered_bytes_are_refused(finished: tuple[SimulatedSession, ServerSession], position: int) -> None:
     """A frame with one flipped bit is refused wherever the bit is."""
-    stage, server = finished
-    frame = bytearray(frames_of(stage, 2)["Opening"])
+    world, server = finished
+    frame = bytearray(frames_of(world, 2)["Opening"])
     frame[position] ^= 1
     assert await refuses(server, 2, bytes(frame))
     assert await refuses(server, 2, bytes(frame[:20]))
@@ -165,10 +165,10 @@ async def test_tampered_bytes_are_refused(finished: tuple[Stage, ServerSession],
 @pytest.mark.parametrize("wrong", ["short", "long", "other", "empty"])
 async def test_wrong_upload_bytes_are_refused(tmp_path: Path, wrong: str) -> None:
     """Bytes other than the signed header's are refused, leave no file, and the true ones are still accepted."""
-    stage = make_stage(tmp_path, dropouts=0)
+    world = make_session(tmp_path, dropouts=0)
     refusals: list[str] = []
 
-    class Wrong(Federation):
+    class Wrong(SessionRun):
         async def call(self, member: int, make: Any) -> Any:
             frames = self.sent.get((2, UPLOAD))
             if member == 2 and frames and not refusals:
@@ -178,19 +178,19 @@ async def test_wrong_upload_bytes_are_refused(tmp_path: Path, wrong: str) -> Non
                 with pytest.raises(ProtocolViolation, match="party 2: sends") as refusal:
                     await self.server.upload(2, next(iter(frames)), parts_of(bytes_sent))
                 refusals.append(str(refusal.value))
-                assert [path.name for path in (stage.home(0) / "uploads").glob("2*")] == []
+                assert [path.name for path in (world.home(0) / "uploads").glob("2*")] == []
             return await super().call(member, make)
 
-    ending = await Wrong(stage).run()
+    ending = await Wrong(world).run()
     assert refusals
-    assert np.array_equal(ending.total, stage.total((1, 2, 3)))
+    assert np.array_equal(ending.total, world.total((1, 2, 3)))
 
 
 async def test_upload_of_another_length_is_refused(tmp_path: Path) -> None:
     """A client whose header announces another length than the plan's is refused and counts as dropped."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    stage.vectors[3] = stage.vectors[3][:-1]
-    ending = await Federation(stage).run()
+    world = make_session(tmp_path, clients=4, dropouts=1)
+    world.vectors[3] = world.vectors[3][:-1]
+    ending = await SessionRun(world).run()
     assert ending.server.members == (1, 2, 4)
     assert isinstance(ending.clients[3], ServerAway)
     assert "announces 52 bytes" in ending.clients[3].said
@@ -199,43 +199,43 @@ async def test_upload_of_another_length_is_refused(tmp_path: Path) -> None:
 
 async def test_upload_without_a_frame_is_refused(fresh: Any) -> None:
     """Bytes that no frame announces are no upload, and no file is left of them."""
-    stage, server = fresh
+    world, server = fresh
     with pytest.raises(MalformedMessage):
         await server.upload(1, b"", parts_of(b"vector"))
-    assert list((stage.home(0) / "uploads").iterdir()) == []
+    assert list((world.home(0) / "uploads").iterdir()) == []
 
 
 async def test_questions_about_another_plan_are_refused(fresh: Any) -> None:
     """Whoever asks for a step of another plan is told so, with the digests of both, and may ask again."""
-    stage, server = fresh
+    world, server = fresh
     with pytest.raises(NotNow, match="another plan, or another server") as refusal:
         await server.fetch(1, bytes([7]) * 32, "Directory", 0.0)
-    assert stage.setup.plan.digest.hex()[:16] in refusal.value.problem
+    assert world.setup.plan.digest.hex()[:16] in refusal.value.problem
     assert "0707070707070707" in refusal.value.problem
 
 
 async def test_nothing_is_due_before_its_time(fresh: Any) -> None:
     """A question for a step that is not there yet is answered with nothing, for names of no step too."""
-    stage, server = fresh
+    world, server = fresh
     for step in ("Directory", "Outcome", "Nonsense"):
-        assert await server.fetch(1, stage.setup.context.plan, step, 0.0) is None
+        assert await server.fetch(1, world.setup.context.plan, step, 0.0) is None
 
 
 async def test_abort_of_a_client_is_recorded(tmp_path: Path) -> None:
     """A client that leaves with a signed reason is left out, and its reason is in the server's transcript."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    federation = Federation(stage)
+    world = make_session(tmp_path, clients=4, dropouts=1)
+    federation = SessionRun(world)
     said: list[bytes] = []
 
-    class Leaving(Federation):
+    class Leaving(SessionRun):
         async def call(self, member: int, make: Any) -> Any:
             if member == 3 and not said:
-                said.append(signed(stage, 3, Abort("the power fails")))
+                said.append(signed(world, 3, Abort("the power fails")))
                 await super().call(3, lambda server: server.submit(3, said[0]))
                 raise SessionAborted("left")
             return await super().call(member, make)
 
-    federation = Leaving(stage)
+    federation = Leaving(world)
     ending = await federation.run()
     assert ending.server.members == (1, 2, 4)
-    assert said[0] in [record.content for record in read_transcript(stage.transcript(0))]
+    assert said[0] in [record.content for record in read_transcript(world.transcript(0))]

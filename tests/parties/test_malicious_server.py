@@ -13,8 +13,8 @@ from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Outcome
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import encode
-from tests.parties.federation import Federation, Wire
-from tests.parties.stage import Crash, Fuse, FusedJournal, Stage, make_stage
+from tests.worlds.crashes import Crash, Fuse, FusedJournal
+from tests.worlds.session import SessionRun, SimulatedSession, Wire, make_session
 
 ME = 2
 SERVER_STEPS = ("Directory", "Inbox", "Survivors", "Quorum", "Outcome")
@@ -23,7 +23,7 @@ SERVER_STEPS = ("Directory", "Inbox", "Survivors", "Quorum", "Outcome")
 class LyingWire(Wire):
     """A connection whose server's frames pass through `lie`."""
 
-    def __init__(self, federation: Federation, member: int, lie: Callable[[bytes], bytes]) -> None:
+    def __init__(self, federation: SessionRun, member: int, lie: Callable[[bytes], bytes]) -> None:
         super().__init__(federation, member)
         self._lie = lie
 
@@ -37,11 +37,11 @@ class LyingWire(Wire):
         return self._lie(await super().fetch(plan, step, seconds))
 
 
-class Lied(Federation):
+class Lied(SessionRun):
     """A federation in which one client hears lies."""
 
-    def __init__(self, stage: Stage, lie: Callable[[bytes], bytes], patience: float = Wire.patience) -> None:
-        super().__init__(stage)
+    def __init__(self, world: SimulatedSession, lie: Callable[[bytes], bytes], patience: float = Wire.patience) -> None:
+        super().__init__(world)
         self._lie = lie
         self._patience = patience
 
@@ -49,7 +49,7 @@ class Lied(Federation):
         """One client, behind the lying connection when it is ME."""
         if member != ME:
             return await super().client(member, leaves)
-        journal = Journal(self.stage.transcript(member))
+        journal = Journal(self.world.transcript(member))
         try:
             session = self.new_client(member, journal)  # type: ignore[arg-type]
             wire = LyingWire(self, member, self._lie)
@@ -69,16 +69,16 @@ def at(step: str, change: Callable[[FrameBody], bytes]) -> Callable[[bytes], byt
     return lie
 
 
-async def leaves_for(stage: Stage, lie: Callable[[bytes], bytes]) -> str:
+async def leaves_for(world: SimulatedSession, lie: Callable[[bytes], bytes]) -> str:
     """Run a session in which ME hears a lie; check that it left for ever; return why."""
-    federation = Lied(stage, lie)
+    federation = Lied(world, lie)
     with pytest.raises(SessionAborted) as end:
         await federation.run_only_until(ME)
     reason: str = end.value.reason
-    assert [path.name for path in stage.home(ME).iterdir()] == ["transcript.log"]
+    assert [path.name for path in world.home(ME).iterdir()] == ["transcript.log"]
     sent = {key: len(frames) for key, frames in federation.sent.items() if key[0] == ME}
     with pytest.raises(SessionAborted):
-        await Federation(stage).client(ME)
+        await SessionRun(world).client(ME)
     assert {key: len(frames) for key, frames in federation.sent.items() if key[0] == ME} == sent
     return reason
 
@@ -97,7 +97,7 @@ def first(times: int, lie: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]
     return tell
 
 
-async def outlasts(stage: Stage, lie: Callable[[bytes], bytes]) -> None:
+async def outlasts(world: SimulatedSession, lie: Callable[[bytes], bytes]) -> None:
     """Run a session in which ME hears a lie twice and then the truth; check that nothing came of the lie."""
     heard: list[bytes] = []
 
@@ -106,28 +106,28 @@ async def outlasts(stage: Stage, lie: Callable[[bytes], bytes]) -> None:
             heard.append(said)
         return said
 
-    federation = Lied(stage, first(2, tell), patience=5.0)
+    federation = Lied(world, first(2, tell), patience=5.0)
     ending = await federation.run()
     assert len(heard) >= 2
     assert ending.server.members == (1, 2, 3, 4)
     assert ending.clients[ME] == ending.server
     assert [key for key, frames in federation.sent.items() if len(frames) != 1] == []
-    assert {record.content for record in read_transcript(stage.transcript(ME))}.isdisjoint(heard)
-    assert "aggregate_sha256" in verify_transcript(stage.transcript(ME))
+    assert {record.content for record in read_transcript(world.transcript(ME))}.isdisjoint(heard)
+    assert "aggregate_sha256" in verify_transcript(world.transcript(ME))
 
 
 @pytest.mark.parametrize("step", [*SERVER_STEPS, "Receipt"])
 async def test_frame_signed_by_another_is_not_heard(tmp_path: Path, step: str) -> None:
     """A frame of the server that a client signed is asked for again at every step, and the session goes on."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
-    await outlasts(stage, at(step, lambda body: sign_frame(stage.keys[1], body)))
+    world = make_session(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(world, at(step, lambda body: sign_frame(world.keys[1], body)))
 
 
 @pytest.mark.parametrize("step", [*SERVER_STEPS, "Receipt"])
 async def test_frame_of_an_earlier_session_is_not_heard(tmp_path: Path, step: str) -> None:
     """The frames of an earlier session of the same members say nothing at any step."""
-    earlier = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
-    await Federation(earlier).run()
+    earlier = make_session(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await SessionRun(earlier).run()
     records = read_transcript(earlier.transcript(ME))
     old = {peek(record.content).step: record.content for record in records if record.kind == "received"}
     await outlasts(earlier.again(), at(step, lambda body: old[body.step]))
@@ -136,41 +136,41 @@ async def test_frame_of_an_earlier_session_is_not_heard(tmp_path: Path, step: st
 @pytest.mark.parametrize("step", SERVER_STEPS)
 async def test_frame_for_another_member_is_not_heard(tmp_path: Path, step: str) -> None:
     """A frame that the server addressed to another client says nothing to this one."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
-    await outlasts(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, receiver=1))))
+    world = make_session(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(world, at(step, lambda body: sign_frame(world.keys[0], replace(body, receiver=1))))
 
 
 @pytest.mark.parametrize("step", SERVER_STEPS)
 async def test_message_of_another_step_is_not_heard(tmp_path: Path, step: str) -> None:
     """A message of another step, which anyone who carries frames can replay, is no answer to this one."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
-    await outlasts(stage, at(step, lambda body: sign_frame(stage.keys[0], replace(body, step="Receipt"))))
+    world = make_session(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(world, at(step, lambda body: sign_frame(world.keys[0], replace(body, step="Receipt"))))
 
 
 @pytest.mark.parametrize("step", SERVER_STEPS)
 @pytest.mark.parametrize("bytes_", [b"\xff\xff\xff", b"\0"], ids=["garbage", "a zero"])
 async def test_bytes_that_are_no_frame_are_not_heard(tmp_path: Path, step: str, bytes_: bytes) -> None:
     """Bytes that do not parse are nobody's word."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
-    await outlasts(stage, at(step, lambda body: bytes_))
+    world = make_session(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    await outlasts(world, at(step, lambda body: bytes_))
 
 
 @pytest.mark.parametrize("step", SERVER_STEPS)
 async def test_lies_without_end_keep_the_session(tmp_path: Path, step: str) -> None:
     """A member that hears nothing signed gives up for now, with its state kept, and goes on when the truth comes."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1, step_seconds=5)
-    lying = Lied(stage, at(step, lambda body: sign_frame(stage.keys[1], body)))
+    world = make_session(tmp_path, clients=4, dropouts=1, step_seconds=5)
+    lying = Lied(world, at(step, lambda body: sign_frame(world.keys[1], body)))
 
-    class Giving(Federation):
+    class Giving(SessionRun):
         async def client(self, member: int, leaves: str | None = None) -> Any:
             if member == ME:
                 lying.hosts = self.hosts
                 with pytest.raises(ServerAway, match="not signed by its identity"):
                     await lying.client(ME)
-                assert all(record.kind != "aborted" for record in read_transcript(stage.transcript(ME)))
+                assert all(record.kind != "aborted" for record in read_transcript(world.transcript(ME)))
             return await super().client(member, leaves)
 
-    ending = await Giving(stage).run()
+    ending = await Giving(world).run()
     assert ending.server.members == (1, 2, 3, 4)
     assert ending.clients[ME] == ending.server
 
@@ -178,29 +178,29 @@ async def test_lies_without_end_keep_the_session(tmp_path: Path, step: str) -> N
 @pytest.mark.parametrize("step", SERVER_STEPS)
 async def test_nonsense_that_the_server_signed_ends_the_session(tmp_path: Path, step: str) -> None:
     """What the server did sign for this step, and cannot be, makes a client leave for good."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    lie = at(step, lambda body: sign_frame(stage.keys[0], replace(body, payload=b"\xff\xff\xff")))
-    assert "malformed" in await leaves_for(stage, lie)
+    world = make_session(tmp_path, clients=4, dropouts=1)
+    lie = at(step, lambda body: sign_frame(world.keys[0], replace(body, payload=b"\xff\xff\xff")))
+    assert "malformed" in await leaves_for(world, lie)
 
 
 async def test_receipt_for_another_transcript_is_refused(tmp_path: Path) -> None:
     """A server that countersigns other records than the client's is caught at the receipt."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    lie = at("Receipt", lambda body: sign_frame(stage.keys[0], replace(body, seen=bytes([9]) * 32)))
-    assert "countersigned another transcript" in await leaves_for(stage, lie)
+    world = make_session(tmp_path, clients=4, dropouts=1)
+    lie = at("Receipt", lambda body: sign_frame(world.keys[0], replace(body, seen=bytes([9]) * 32)))
+    assert "countersigned another transcript" in await leaves_for(world, lie)
 
 
-async def test_client_answers_a_session_once(stage: Stage) -> None:
+async def test_client_answers_a_session_once(world: SimulatedSession) -> None:
     """After the end nothing new leaves: a client that is asked again repeats at most its last word."""
-    federation = Federation(stage)
+    federation = SessionRun(world)
     await federation.run()
     before = {key: set(frames) for key, frames in federation.sent.items()}
 
-    class Again(Federation):
+    class Again(SessionRun):
         async def call(self, member: int, make: Any) -> Any:
             raise AssertionError("a finished client speaks")
 
-    assert isinstance(await Again(stage).client(ME), Outcome)
+    assert isinstance(await Again(world).client(ME), Outcome)
     assert federation.sent == before
 
 
@@ -217,13 +217,13 @@ class Killed(Lied):
 
 async def test_second_survivor_set_after_a_restart_is_refused(tmp_path: Path) -> None:
     """A client that signed one survivor set does not sign a second one after it was killed and started again."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    federation = Killed(stage, at("Quorum", lambda body: _raise(Crash("here"))))
+    world = make_session(tmp_path, clients=4, dropouts=1)
+    federation = Killed(world, at("Quorum", lambda body: _raise(Crash("here"))))
     assert isinstance((await federation.run()).server, Outcome)
-    records = read_transcript(stage.transcript(ME))
+    records = read_transcript(world.transcript(ME))
     shown = next(peek(each.content) for each in records if b"Survivors" in each.content and each.kind == "received")
     assert payload_of(shown, Survivors).members == (1, 2, 3, 4)
-    second = sign_frame(stage.keys[0], replace(shown, payload=encode(Survivors((1, 2, 3)))))
+    second = sign_frame(world.keys[0], replace(shown, payload=encode(Survivors((1, 2, 3)))))
     heard: list[bytes] = []
 
     class Second(Wire):
@@ -234,8 +234,8 @@ async def test_second_survivor_set_after_a_restart_is_refused(tmp_path: Path) ->
         async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
             return second
 
-    with FusedJournal(stage.transcript(ME), Fuse()) as journal:
-        again = Federation(stage)
+    with FusedJournal(world.transcript(ME), Fuse()) as journal:
+        again = SessionRun(world)
         with pytest.raises(ServerAway, match="Quorum is awaited"):
             await again.new_client(ME, journal).run(Second(again, ME))
     assert {frame for frame in heard if peek(frame).step == "Endorsement"} == federation.sent[ME, "Endorsement"]

@@ -18,21 +18,17 @@ from secagg.privacy import Adjacency, Unit, discrete_gaussian
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.statistics import Normalisation
 from secagg.unsafe_for_tests import TOKEN
-from tests.parties.promised import (
+from tests.parties.noise_checks import (
     BAD_ROWS,
-    WIDE,
-    cast,
     check_bad_record_is_silent,
     check_noise,
     check_noise_comes_first,
     check_record_is_bounded,
     check_shares_differ,
-    exact,
-    local,
     noise_of,
-    promised,
-    some_records,
 )
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import WIDE, exact, local, make_setup, some_records
 
 FRESH = [OperatingSystem()] * 5
 
@@ -40,7 +36,7 @@ FRESH = [OperatingSystem()] * 5
 @pytest.mark.parametrize("refine", [0, 2])
 def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
     """With the noise's bytes fixed, the vector is the records' sum, times the multipliers, plus that noise."""
-    setup = promised(refine=refine, clients=40, dimension=8, epsilon=8.0, colluders=0, dropouts=0)
+    setup = make_setup(refine=refine, clients=40, dimension=8, epsilon=8.0, colluders=0, dropouts=0)
     records = some_records(setup)
     assert setup.calibration is not None
     noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
@@ -57,7 +53,7 @@ def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
 def test_no_share_where_the_plan_asks_for_none(noise):
     """Without noise, and where an aggregator adds it, the contribution is the exact sum and no randomness is used."""
     none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.UNIT}
-    setup = promised(noise=noise) if noise else promised(**none)
+    setup = make_setup(noise=noise) if noise else make_setup(**none)
     records = some_records(setup)
     assert np.array_equal(contribution_of(setup, records, None).vector, exact(setup, records))  # type: ignore[arg-type]
 
@@ -66,13 +62,13 @@ def test_no_share_where_the_plan_asks_for_none(noise):
 @pytest.mark.parametrize("unit", Unit)
 def test_sum_of_all_shares_has_the_planned_variance(adjacency, unit):
     """The noise on the sum of five is five shares' on every block."""
-    setup = promised(dimension=WIDE, adjacency=adjacency, unit=unit, epsilon=4.0)
+    setup = make_setup(dimension=WIDE, adjacency=adjacency, unit=unit, epsilon=4.0)
     check_noise(setup, noise_of(setup, FRESH), 5)
 
 
 def test_noise_of_a_round_has_the_planned_variance():
     """The noise on the sum of a refinement round is five shares' of the round's own σ."""
-    setup = promised(dimension=WIDE, classes=40, refine=1, epsilon=4.0)
+    setup = make_setup(dimension=WIDE, classes=40, refine=1, epsilon=4.0)
     records = some_records(setup, 400)
     result = conclude(setup, setup.context.clients, exact(setup, records))
     following = following_setup(setup, result)
@@ -82,10 +78,10 @@ def test_noise_of_a_round_has_the_planned_variance():
 
 def test_noise_survives_protection_and_opening():
     """Opened through masks and ring, with one member gone, the noise is four shares' and the rest is the exact sum."""
-    setup = promised(dimension=WIDE, epsilon=8.0)
+    setup = make_setup(dimension=WIDE, epsilon=8.0)
     records = {member: some_records(setup, 10, seed=member) for member in setup.context.clients}
     vectors = {member: contribution_of(setup, own, OperatingSystem()).vector for member, own in records.items()}
-    keys = dict(enumerate(cast()[1]))
+    keys = dict(enumerate(make_roster()[1]))
     opened = run_session(setup, keys, vectors.__getitem__, {2: "UploadHeader"})
     assert opened.members == (1, 3, 4, 5)
     check_noise(setup, opened.total - sum(exact(setup, records[member]) for member in opened.members), 4)
@@ -93,33 +89,33 @@ def test_noise_survives_protection_and_opening():
 
 def test_every_member_draws_its_own_noise():
     """No two members' shares agree, nor do two shares of one member."""
-    check_shares_differ(promised(dimension=16), FRESH)
+    check_shares_differ(make_setup(dimension=16), FRESH)
 
 
 def test_noise_is_drawn_before_the_records_are_touched():
     """How long the noise takes cannot depend on the records, as they have not been looked at."""
-    check_noise_comes_first(promised())
-    check_noise_comes_first(promised(refine=1))
+    check_noise_comes_first(make_setup())
+    check_noise_comes_first(make_setup(refine=1))
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("normalisation", [Normalisation.UNIT, Normalisation.CENTRED_UNIT])
 def test_every_record_is_bounded_before_the_sum(adjacency, normalisation):
     """Records whose lengths span twelve powers of ten each move the sum by no more than the promised μ."""
-    check_record_is_bounded(promised(adjacency=adjacency, normalisation=normalisation))
+    check_record_is_bounded(make_setup(adjacency=adjacency, normalisation=normalisation))
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
 @pytest.mark.parametrize("refine", [0, 1])
 def test_bad_record_changes_nothing_that_leaves(tmp_path, name, refine):
     """Under noise a bad record neither stops its member nor changes one byte of what it sends."""
-    check_bad_record_is_silent(promised(refine=refine), tmp_path, *BAD_ROWS[name])
+    check_bad_record_is_silent(make_setup(refine=refine), tmp_path, *BAD_ROWS[name])
 
 
 @pytest.mark.parametrize("row", [[0.5, 0.5, 0.5, 0.5], [0.0] * 4, [1e300, -1e300, np.nan, 0.0]])
 def test_record_without_a_direction_counts_for_nothing(row):
     """Constant, zero and NaN records are in no block: not even in the counts."""
-    setup = promised()
+    setup = make_setup()
     good = np.random.default_rng(3).normal(size=(6, 4))
     labels = np.array([0, 1, 2, 0, 1, 2])
     clean, dirty = local(setup, good, labels), local(setup, np.vstack([good, row]), np.append(labels, 1))
@@ -129,7 +125,7 @@ def test_record_without_a_direction_counts_for_nothing(row):
 
 def test_member_whose_records_are_all_bad_sends_only_noise():
     """A member without one usable record still takes part, with its share of the noise alone."""
-    setup = promised()
+    setup = make_setup()
     records = local(setup, np.full((5, 4), np.nan), np.zeros(5))
     assert setup.calibration is not None
     noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
@@ -139,14 +135,14 @@ def test_member_whose_records_are_all_bad_sends_only_noise():
 def test_bad_records_are_refused_without_noise():
     """Where nothing is hidden, a record without a direction is refused and named."""
     none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
-    setup = promised(**none)
+    setup = make_setup(**none)
     with pytest.raises(BadRecord, match="row 2: the feature vector has no direction"):
         local(setup, np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 1.0]]), np.zeros(2))
 
 
 def test_bad_label_counts_for_nothing_whatever_the_integers():
     """What is left in the integers of a record that does not count has no effect."""
-    setup = promised()
+    setup = make_setup()
     records = some_records(setup)
     marked = np.where(np.arange(20) == 7, -1, records.labels)
     other = records.integers.copy()

@@ -15,7 +15,9 @@ from secagg.plan import NoiseFrom
 from secagg.privacy import Mechanism
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.parameters import for_capacity
-from tests.parties.promised import cast, check_promise, promised, reported
+from tests.parties.noise_checks import check_promise, reported
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import make_setup
 
 TOGETHER = ("shared", "encrypted")
 ALONE = ("masked", "none")
@@ -28,7 +30,7 @@ BY_OPENERS = ("masked", "none", "shared")
 @pytest.mark.parametrize("protection", BY_OPENERS)
 def test_each_opener_adds_all_the_noise(protection):
     """A single opener adds the noise of an aggregator, and each of two openers adds all of it; one honest is enough."""
-    setup = promised(protection=protection, noise=NoiseFrom.AGGREGATOR)
+    setup = make_setup(protection=protection, noise=NoiseFrom.AGGREGATOR)
     parties = 2 if protection in TOGETHER else 1
     expected = Noisers(Mechanism.GAUSSIAN, parties, 1)
     assert Noisers.of(setup.plan, "aggregator", setup.roster, 4) == expected
@@ -40,14 +42,14 @@ def test_each_opener_adds_all_the_noise(protection):
 
 def test_one_opener_of_two_adds_as_much_as_a_single_one():
     """The planned σ of an aggregator does not depend on how many there are."""
-    noises = [promised(protection=name, noise=NoiseFrom.AGGREGATOR).plan.noises for name in BY_OPENERS]
+    noises = [make_setup(protection=name, noise=NoiseFrom.AGGREGATOR).plan.noises for name in BY_OPENERS]
     assert noises == [noises[0]] * len(noises)
 
 
 @pytest.mark.parametrize("refine", [0, 2])
 def test_capacity_has_room_for_the_noise_of_both(refine):
     """The ring holds all records at their bounds plus ten σ of the noise that both openers add."""
-    setup = promised(protection="shared", noise=NoiseFrom.AGGREGATOR, refine=refine)
+    setup = make_setup(protection="shared", noise=NoiseFrom.AGGREGATOR, refine=refine)
     sigma = max(each.sigma for each in setup.calibration.blocks)
     assert setup.capacity.noise == math.ceil(10 * sigma * math.sqrt(2))
 
@@ -55,10 +57,10 @@ def test_capacity_has_room_for_the_noise_of_both(refine):
 @pytest.mark.parametrize("protection", TOGETHER)
 def test_clients_shares_are_as_with_masks(protection):
     """Neither opener sees a vector alone, so that a client's share is the same as under masks."""
-    plan, masked = promised(protection=protection).plan, promised().plan
+    plan, masked = make_setup(protection=protection).plan, make_setup().plan
     assert (plan.noises, plan.minimum_cohort) == (masked.noises, masked.minimum_cohort)
     assert "the noise gives" in reported(
-        check_promise, replace(plan, minimum_cohort=2, dropouts=2), cast(5, protection)[0]
+        check_promise, replace(plan, minimum_cohort=2, dropouts=2), make_roster(5, protection)[0]
     )
 
 
@@ -66,21 +68,21 @@ def test_clients_shares_are_as_with_masks(protection):
 def test_a_lone_client_is_refused(protection):
     """The sum of one client is no sum."""
     with pytest.raises(BadInput, match="cannot be reached"):
-        promised(protection=protection, clients=1, colluders=0, **EXACT)
+        make_setup(protection=protection, clients=1, colluders=0, **EXACT)
 
 
 def test_ciphertexts_have_an_edge():
     """Sums below 2⁵⁷ are encrypted; a plan for more is refused, though the ring has room and shares can be made."""
     wide = {**EXACT, "clients": 4}
-    assert promised(protection="encrypted", max_records=(1 << 23) - 1, **wide).capacity.largest < 1 << 57
+    assert make_setup(protection="encrypted", max_records=(1 << 23) - 1, **wide).capacity.largest < 1 << 57
     with pytest.raises(CapacityExceeded, match="plaintext"):
-        promised(protection="encrypted", max_records=1 << 23, **wide)
-    assert promised(protection="shared", max_records=1 << 23, **wide).capacity.largest == 1 << 57
+        make_setup(protection="encrypted", max_records=1 << 23, **wide)
+    assert make_setup(protection="shared", max_records=1 << 23, **wide).capacity.largest == 1 << 57
 
 
 def test_policy_is_asked_about_the_bytes_that_leave():
     """A policy that admits the vector but not its ciphertexts refuses the encrypted plan."""
-    plans = [promised(protection=name, dimension=400, **EXACT) for name in ("masked", "encrypted")]
+    plans = [make_setup(protection=name, dimension=400, **EXACT) for name in ("masked", "encrypted")]
     for setup, refused in zip(plans, (False, True), strict=True):
         policy = replace(
             policy_accepting(setup.plan, "own"), protections=tuple(PROTECTIONS), max_upload_mib=1, minimum_cohort=1
@@ -94,15 +96,15 @@ def test_policy_is_asked_about_the_bytes_that_leave():
 
 def test_saving_is_counted_in_ciphertexts():
     """What the coarse grid saves under encryption is the difference of whole ciphertexts."""
-    setup: SessionSetup = promised(protection="encrypted", dimension=100)
-    fine = promised(protection="encrypted", dimension=100, **EXACT)
+    setup: SessionSetup = make_setup(protection="encrypted", dimension=100)
+    fine = make_setup(protection="encrypted", dimension=100, **EXACT)
     assert fine.layout.length == setup.layout.length
     assert setup.bytes_saved_by_grid == fine.upload_bytes - setup.upload_bytes > 0
 
 
 def explained(**choices: Any) -> dict[str, str]:
     """The rows of a plan, by name."""
-    return dict(explain(promised(**choices)))
+    return dict(explain(make_setup(**choices)))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_words_name_the_openers(protection, opener):
 def test_only_clients_noise_holds_against_a_key_holder():
     """The key holder opens the sum with the clients' noise in it; before noise of others it would see the exact sum."""
     with pytest.raises(BadInput, match="the key holder would open the exact sum before an aggregator adds its noise"):
-        promised(protection="encrypted", noise=NoiseFrom.AGGREGATOR)
+        make_setup(protection="encrypted", noise=NoiseFrom.AGGREGATOR)
 
 
 def test_words_tell_what_openers_are_trusted_for():
@@ -148,7 +150,7 @@ def test_words_tell_what_openers_are_trusted_for():
 
 def test_ciphertexts_are_explained():
     """An encrypted plan says which encryption it uses and how long an upload is; others have no such row."""
-    setup = promised(protection="encrypted")
+    setup = make_setup(protection="encrypted")
     parameters = for_capacity(setup.capacity.largest, 5)
     rows = dict(explain(setup))
     assert rows["ciphertexts"] == parameters.explain()

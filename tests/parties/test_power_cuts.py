@@ -11,10 +11,9 @@ import pytest
 from secagg.federation import session_folder
 from secagg.parties.memory import write_synced
 from secagg.transcript import FILE_NAME, Journal, read_transcript
-from tests.parties.federation import Federation, Wire
 from tests.parties.power import Disk, PowerCut
-from tests.parties.stage import Stage
 from tests.parties.test_crashes import CLIENT, SERVER, check_ending, fuse_points, staged
+from tests.worlds.session import SessionRun, SimulatedSession, Wire
 
 SECOND = 4
 PROTECTIONS = ["masked", "shared", "encrypted"]
@@ -64,10 +63,10 @@ def test_written_file_is_kept(tmp_path: Path, disk: Disk) -> None:
         assert disk.kept(tmp_path) == {"file": content}
 
 
-def test_new_session_folder_is_kept(tmp_path: Path, stage: Stage, disk: Disk) -> None:
+def test_new_session_folder_is_kept(tmp_path: Path, world: SimulatedSession, disk: Disk) -> None:
     """A session's folder, those above it, and the transcript in it are there as soon as they are used."""
     state = tmp_path / "new" / "state"
-    folder = session_folder(state, stage.setup)
+    folder = session_folder(state, world.setup)
     journal = Journal(folder / FILE_NAME)
     journal.append("plan", b"content")
     journal.close()
@@ -80,18 +79,18 @@ async def test_what_has_left_is_kept(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, protection: str
 ) -> None:
     """Before a frame leaves or is acknowledged, transcript, vector and state behind it are kept; at the end they go."""
-    stage = staged(tmp_path, protection=protection)
+    world = staged(tmp_path, protection=protection)
     submit, upload, fetch = Wire.submit, Wire.upload, Wire.fetch
     looked = {"submit": 0, "upload": 0, "fetch": 0}
 
     def check(member: int, kind: str, frame: bytes) -> Any:
-        kept = disk.kept(stage.home(member))
+        kept = disk.kept(world.home(member))
         assert (kind, frame) in transcript_of(kept, tmp_path)
         return kept
 
     def check_sender(member: int, frame: bytes) -> Any:
         kept = check(member, "sent", frame)
-        for path in stage.home(member).glob("session*"):
+        for path in world.home(member).glob("session*"):
             assert kept[path.name] == path.read_bytes()
         return kept
 
@@ -120,10 +119,10 @@ async def test_what_has_left_is_kept(
 
     for name, action in (("submit", submitting), ("upload", uploading), ("fetch", fetching)):
         monkeypatch.setattr(Wire, name, action)
-    await Federation(stage).run()
+    await SessionRun(world).run()
     assert min(looked.values()) >= 3
-    for member in range(1, len(stage.keys)):
-        assert {"protected.bin", "session.state"}.isdisjoint(disk.kept(stage.home(member)))
+    for member in range(1, len(world.keys)):
+        assert {"protected.bin", "session.state"}.isdisjoint(disk.kept(world.home(member)))
 
 
 POINTS = ("after memory", "before sending", "after sending", "after uploading", "after record")
@@ -148,6 +147,6 @@ async def test_session_goes_on_after_a_power_cut(
     for number, name in enumerate(points):
         if name.startswith(POINTS):
             with subtests.test(point=f"{number}: {name}"):
-                stage = staged(tmp_path / str(number), protection=protection)
-                federation = Federation(stage, {party: PowerCut(number, disk, stage.home(party))})
+                world = staged(tmp_path / str(number), protection=protection)
+                federation = SessionRun(world, {party: PowerCut(number, disk, world.home(party))})
                 check_ending(federation, await federation.run())

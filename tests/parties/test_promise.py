@@ -18,20 +18,17 @@ from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Normalisation
-from tests.parties.promised import (
-    DELTA,
-    cast,
+from tests.parties.noise_checks import (
     check_neighbours,
     check_promise,
     check_small_set_is_not_signed,
     check_small_sum_is_refused,
     check_stated,
-    exact,
     honest,
-    promised,
     reported,
-    some_records,
 )
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import DELTA, exact, make_setup, some_records
 
 ADD, REPLACE = Adjacency
 
@@ -42,7 +39,7 @@ ADD, REPLACE = Adjacency
 @pytest.mark.parametrize(("epsilon", "refine"), [(0.5, 0), (8.0, 0), (8.0, 3)])
 def test_planned_noise_keeps_the_promise_and_is_not_wasted(adjacency, unit, noise, epsilon, refine):
     """Whatever is promised, members accept the plan, and its noise is the least to 0.1 % of ε."""
-    setup = promised(adjacency=adjacency, unit=unit, noise=noise, epsilon=epsilon, refine=refine)
+    setup = make_setup(adjacency=adjacency, unit=unit, noise=noise, epsilon=epsilon, refine=refine)
     check_promise(setup.plan, setup.roster)
 
 
@@ -51,13 +48,13 @@ def test_planned_noise_keeps_the_promise_and_is_not_wasted(adjacency, unit, nois
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0])
 def test_worst_neighbours_use_the_promise_up(adjacency, noise, epsilon):
     """Real sums of the worst neighbours, over the plan's own σ, have the promised ε by formulas in 40 digits."""
-    check_neighbours(promised(adjacency=adjacency, noise=noise, epsilon=epsilon))
+    check_neighbours(make_setup(adjacency=adjacency, noise=noise, epsilon=epsilon))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.3333, 8.0])
 def test_epsilon_is_never_rounded_down(epsilon):
     """Neither the computed ε nor the one in words is below the exact one."""
-    claim = promised(epsilon=epsilon).claim
+    claim = make_setup(epsilon=epsilon).claim
     assert claim is not None
     check_stated(claim)
     check_stated(replace(claim, epsilon=claim.releases.epsilon(claim.delta)))
@@ -65,7 +62,7 @@ def test_epsilon_is_never_rounded_down(epsilon):
 
 def test_replacing_a_record_takes_more_than_the_square_root_of_two():
     """σ for replace-one is √2.3805 times that for add/remove with the usual shares of μ², not √2 times."""
-    one, other = (promised(adjacency=adjacency).plan.noises for adjacency in Adjacency)
+    one, other = (make_setup(adjacency=adjacency).plan.noises for adjacency in Adjacency)
     for block in (1, 2):
         assert other[block].sigma / one[block].sigma == pytest.approx(math.sqrt(2.3805), rel=1e-4)
 
@@ -73,7 +70,7 @@ def test_replacing_a_record_takes_more_than_the_square_root_of_two():
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_claim_is_for_the_smallest_honest_set(epsilon):
     """The claim counts the least survivors without the colluders; with one share fewer it does not hold."""
-    setup = promised(clients=7, colluders=2, dropouts=1, epsilon=epsilon)
+    setup = make_setup(clients=7, colluders=2, dropouts=1, epsilon=epsilon)
     claim = setup.claim
     assert claim is not None
     assert (claim.releases.first.fewest, claim.releases.first.parties) == (honest(setup), 7) == (4, 7)
@@ -100,36 +97,36 @@ def scaled(plan: Plan, factor: float, *blocks: str) -> Plan:
 @pytest.mark.parametrize("change", [{"epsilon": 0.99}, {"delta": 0.9e-5}, {"adjacency": "replace-one"}, {}])
 def test_plan_that_promises_more_than_its_noise_is_refused(unit, noise, refine, change):
     """A smaller ε or δ, another adjacency, or half of σ over the same noise: members compute the ε and refuse."""
-    plan = promised(unit=unit, noise=noise, refine=refine).plan
+    plan = make_setup(unit=unit, noise=noise, refine=refine).plan
     changed = replace(plan, **change) if change else scaled(plan, 0.5)
-    assert "the noise gives" in reported(check_promise, changed, cast()[0])
+    assert "the noise gives" in reported(check_promise, changed, make_roster()[0])
 
 
 @pytest.mark.parametrize("block", ["counts", "class_sums", "second_moment", "gradient"])
 def test_every_block_counts(block):
     """Half of σ on any one block, in the first sum or in a round, is refused."""
-    plan = promised(refine=2, epsilon=1.0).plan
-    assert "the noise gives" in reported(check_promise, scaled(plan, 0.5, block), cast()[0])
+    plan = make_setup(refine=2, epsilon=1.0).plan
+    assert "the noise gives" in reported(check_promise, scaled(plan, 0.5, block), make_roster()[0])
 
 
 def test_silo_is_not_protected_by_a_records_noise():
     """A plan for records that is relabelled as one for silos is refused."""
-    plan = promised().plan
-    assert "the noise gives" in reported(check_promise, replace(plan, unit="silo"), cast()[0])
+    plan = make_setup().plan
+    assert "the noise gives" in reported(check_promise, replace(plan, unit="silo"), make_roster()[0])
 
 
 def test_more_records_in_a_silo_take_more_noise():
     """A silo's plan with a larger bound on its records is refused; a record's plan does not depend on it."""
-    silo, record = promised(unit=Unit.SILO).plan, promised().plan
-    assert "the noise gives" in reported(check_promise, replace(silo, max_records=65), cast()[0])
-    check_promise(replace(record, max_records=65), cast()[0])
+    silo, record = make_setup(unit=Unit.SILO).plan, make_setup().plan
+    assert "the noise gives" in reported(check_promise, replace(silo, max_records=65), make_roster()[0])
+    check_promise(replace(record, max_records=65), make_roster()[0])
 
 
 def test_fewer_survivors_than_calibrated_for_are_refused_in_the_plan():
     """A plan whose noise counts on all five is refused when it lets fewer be summed, or admits colluders."""
-    plan = promised(colluders=0, dropouts=0).plan
+    plan = make_setup(colluders=0, dropouts=0).plan
     assert plan.minimum_cohort == 5
-    roster = cast()[0]
+    roster = make_roster()[0]
     assert "the noise gives" in reported(check_promise, replace(plan, minimum_cohort=4), roster)
     assert "the noise gives" in reported(check_promise, replace(plan, colluders=1), roster)
 
@@ -137,13 +134,13 @@ def test_fewer_survivors_than_calibrated_for_are_refused_in_the_plan():
 @pytest.mark.parametrize("leaving", [{2: "UploadHeader"}, {1: "Dealing"}, {4: "KeyAdvertisement"}])
 def test_fewer_survivors_than_calibrated_for_abort_the_session(leaving):
     """Where the noise counts on all six, the session ends without a sum when one vanishes before its upload."""
-    check_small_sum_is_refused(promised(clients=6, colluders=0, dropouts=0), leaving)
+    check_small_sum_is_refused(make_setup(clients=6, colluders=0, dropouts=0), leaving)
 
 
 def test_fewer_survivors_than_calibrated_for_get_no_signature():
     """A client does not sign a survivor set in which too few shares of the noise are."""
-    check_small_set_is_not_signed(promised(clients=6, colluders=0, dropouts=0))
-    check_small_set_is_not_signed(promised(clients=7, colluders=1, dropouts=1))
+    check_small_set_is_not_signed(make_setup(clients=6, colluders=0, dropouts=0))
+    check_small_set_is_not_signed(make_setup(clients=7, colluders=1, dropouts=1))
 
 
 def renamed(noises: tuple[PlannedNoise, ...]) -> tuple[PlannedNoise, ...]:
@@ -167,8 +164,8 @@ def renamed(noises: tuple[PlannedNoise, ...]) -> tuple[PlannedNoise, ...]:
 )
 def test_noise_for_other_blocks_is_refused(refine, change):
     """Noises must be those of the method's blocks, each once and in order."""
-    plan = promised(refine=refine).plan
-    said = reported(check_promise, replace(plan, noises=change(plan.noises)), cast()[0])
+    plan = make_setup(refine=refine).plan
+    said = reported(check_promise, replace(plan, noises=change(plan.noises)), make_roster()[0])
     assert "the plan has noise for" in said
 
 
@@ -187,15 +184,15 @@ def test_noise_for_other_blocks_is_refused(refine, change):
 )
 def test_impossible_noise_is_refused(place, change, words):
     """A triangle's second σ where it does not belong, σ out of range, and multipliers that eat the noise up."""
-    plan = promised().plan
+    plan = make_setup().plan
     noises = list(plan.noises)
     noises[place] = replace(noises[place], **change)
-    assert words in reported(check_promise, replace(plan, noises=tuple(noises)), cast()[0])
+    assert words in reported(check_promise, replace(plan, noises=tuple(noises)), make_roster()[0])
 
 
 def test_no_noise_without_an_honest_party():
     """Shares cannot be planned when all survivors may collude; an aggregator's noise needs none of them."""
-    setup = promised(clients=7, colluders=2, dropouts=1)
+    setup = make_setup(clients=7, colluders=2, dropouts=1)
     plan, roster = setup.plan, setup.roster
     with pytest.raises(BadInput, match="no honest share of the noise"):
         Noisers.of(plan, "client", roster, 2)
@@ -205,38 +202,38 @@ def test_no_noise_without_an_honest_party():
 
 def test_vector_that_the_server_sees_is_protected_by_its_own_share():
     """Without masks every client's share must keep the promise alone: √n times the σ, and no credit for the others."""
-    setup = promised(protection="none", colluders=0, dropouts=0)
-    masked = promised(colluders=0, dropouts=0)
+    setup = make_setup(protection="none", colluders=0, dropouts=0)
+    masked = make_setup(colluders=0, dropouts=0)
     assert setup.claim is not None
     assert setup.claim.releases.first.fewest == honest(setup) == 1
     check_promise(setup.plan, setup.roster)
     check_neighbours(setup)
     assert setup.plan.noises[2].sigma == pytest.approx(math.sqrt(5) * masked.plan.noises[2].sigma, rel=1e-4)
     unmasked = replace(masked.plan, protection="none")
-    assert "the noise gives" in reported(check_promise, unmasked, cast()[0])
+    assert "the noise gives" in reported(check_promise, unmasked, make_roster()[0])
 
 
 @pytest.mark.parametrize("refine", [0, 2])
 def test_capacity_has_room_for_ten_sigma_of_everybodys_noise(refine):
     """The ring holds all records at their bounds plus 10σ√n; an aggregator's noise never enters the ring."""
-    setup = promised(refine=refine, max_records=1, epsilon=0.1)
-    for stage in stages(setup):
+    setup = make_setup(refine=refine, max_records=1, epsilon=0.1)
+    for world in stages(setup):
         planned = {noise.block: noise for noise in setup.plan.noises}
-        largest = max(planned[block.name].sigma for block in stage.layout.blocks)
-        assert stage.capacity.noise == math.ceil(10 * largest * math.sqrt(5))
-        most = 5 * stage.layout.bound + 10 * largest * math.sqrt(5)
-        assert most <= stage.capacity.largest < 2 ** (stage.context.ring.bits - 1)
-    assert promised(refine=refine, noise=NoiseFrom.AGGREGATOR).capacity.noise == 0
+        largest = max(planned[block.name].sigma for block in world.layout.blocks)
+        assert world.capacity.noise == math.ceil(10 * largest * math.sqrt(5))
+        most = 5 * world.layout.bound + 10 * largest * math.sqrt(5)
+        assert most <= world.capacity.largest < 2 ** (world.context.ring.bits - 1)
+    assert make_setup(refine=refine, noise=NoiseFrom.AGGREGATOR).capacity.noise == 0
 
 
 def test_noise_far_above_the_records_comes_through_the_ring():
     """With one record each at ε = 0.02 the opened sum is the exact sum of the noisy vectors, in whole numbers."""
-    setup = promised(max_records=1, epsilon=0.02)
+    setup = make_setup(max_records=1, epsilon=0.02)
     vectors = {
         member: contribution_of(setup, some_records(setup, 1), OperatingSystem()).vector
         for member in setup.context.clients
     }
-    opened = run_session(setup, dict(enumerate(cast()[1])), vectors.__getitem__, {})
+    opened = run_session(setup, dict(enumerate(make_roster()[1])), vectors.__getitem__, {})
     columns = zip(*(vector.tolist() for vector in vectors.values()), strict=True)
     assert opened.total.tolist() == [sum(column) for column in columns]
     assert max(np.abs(vector).max() for vector in vectors.values()) > setup.layout.bound
@@ -245,14 +242,14 @@ def test_noise_far_above_the_records_comes_through_the_ring():
 @pytest.mark.parametrize("refine", [0, 2])
 def test_multipliers_of_the_plan_are_those_of_the_layout(refine):
     """Every session's blocks bear the plan's multipliers, and the opened noise is told in the same units."""
-    setup = promised(clients=40, dimension=8, refine=refine, epsilon=8.0, colluders=0, dropouts=0)
+    setup = make_setup(clients=40, dimension=8, refine=refine, epsilon=8.0, colluders=0, dropouts=0)
     planned = {noise.block: noise for noise in setup.plan.noises}
     assert planned["counts"].multiplier > 1
-    for stage in stages(setup):
-        opened = stage.opened_noise(39)
+    for world in stages(setup):
+        opened = world.opened_noise(39)
         assert opened is not None
-        assert set(opened) == {block.name for block in stage.layout.blocks}
-        for block in stage.layout.blocks:
+        assert set(opened) == {block.name for block in world.layout.blocks}
+        for block in world.layout.blocks:
             assert block.multiplier == planned[block.name].multiplier == opened[block.name].multiplier
             assert opened[block.name].sigma == pytest.approx(planned[block.name].sigma * math.sqrt(39))
     counts = exact(setup, some_records(setup, 30))[:3]
@@ -279,48 +276,48 @@ def stages(setup: SessionSetup) -> list[SessionSetup]:
 def test_rounds_are_counted(epsilon, refine):
     """A plan has one session more than refinement rounds; the last one knows that it is, and keeps plan and claim."""
     exactly = {"delta": None, "adjacency": None, "normalisation": Normalisation.CENTRED_UNIT}
-    setup = promised(epsilon=epsilon, refine=refine, **(exactly if math.isinf(epsilon) else {}))
+    setup = make_setup(epsilon=epsilon, refine=refine, **(exactly if math.isinf(epsilon) else {}))
     found = stages(setup)
     assert len(found) == setup.rounds == refine + 1
-    assert [stage.is_last for stage in found] == [*[False] * refine, True]
-    for number, stage in enumerate(found, start=1):
-        assert (stage.plan, stage.roster, stage.claim, stage.number) == (
+    assert [world.is_last for world in found] == [*[False] * refine, True]
+    for number, world in enumerate(found, start=1):
+        assert (world.plan, world.roster, world.claim, world.number) == (
             setup.plan,
             setup.roster,
             setup.claim,
             number,
         )
-    assert len({stage.context.plan for stage in found}) == len({stage.context.session for stage in found}) == refine + 1
+    assert len({world.context.plan for world in found}) == len({world.context.session for world in found}) == refine + 1
 
 
 def test_a_round_is_bound_to_sum_and_broadcast():
     """The next session's digests change with the sum, with the broadcast, with the plan and with the round."""
-    setup = promised(refine=2, epsilon=8.0)
+    setup = make_setup(refine=2, epsilon=8.0)
     records = [some_records(setup, 30, seed=seed) for seed in (1, 2)]
     openings = [next_opening(setup, exact(setup, each)) for each in records]
     one, other = openings
     mixed = [replace(one, broadcast=other.broadcast), replace(one, aggregate_sha256=other.aggregate_sha256)]
     following = [setup.following(each) for each in (*openings, *mixed)]
-    other_plan = promised(refine=2, epsilon=8.0)
+    other_plan = make_setup(refine=2, epsilon=8.0)
     elsewhere = other_plan.following(replace(one, previous=other_plan.context.plan))
     third = following[0].following(next_opening(following[0], exact(following[0], records[0])))
-    contexts = [stage.context for stage in (setup, *following, elsewhere, third)]
+    contexts = [world.context for world in (setup, *following, elsewhere, third)]
     assert len({context.plan for context in contexts}) == len({context.session for context in contexts}) == 7
     assert setup.following(one).context == following[0].context
 
 
 def test_nothing_follows_the_last_round():
     """A broadcast after the last session, or in a plan without rounds, is the server's breach."""
-    setup = promised(refine=1, epsilon=8.0)
+    setup = make_setup(refine=1, epsilon=8.0)
     first, last = stages(setup)
-    opening, one_sum = last.opening, promised()
+    opening, one_sum = last.opening, make_setup()
     assert opening is not None
     next_number = replace(opening, number=3, previous=last.context.plan)
     later = replace(next_number, broadcast=replace_number(last.round, 2))
     only = replace(opening, previous=one_sum.context.plan)
-    for stage, each in ((last, later), (last, next_number), (one_sum, only)):
+    for world, each in ((last, later), (last, next_number), (one_sum, only)):
         with pytest.raises(ProtocolViolation, match="party 0: announces"):
-            stage.following(each)
+            world.following(each)
     with pytest.raises(ProtocolViolation, match="the plan does not have"):
         first.later(later)
     with pytest.raises(MalformedMessage):
@@ -329,29 +326,29 @@ def test_nothing_follows_the_last_round():
 
 def test_a_round_of_another_history_does_not_follow():
     """An opening that skips a round, or names another session as the one before, is the server's breach."""
-    first, second, _ = stages(promised(refine=2, epsilon=8.0))
+    first, second, _ = stages(make_setup(refine=2, epsilon=8.0))
     assert second.opening is not None
-    for stage, changes in ((first, {"number": 3}), (first, {"previous": bytes(32)}), (second, {})):
+    for world, changes in ((first, {"number": 3}), (first, {"previous": bytes(32)}), (second, {})):
         with pytest.raises(ProtocolViolation, match="party 0: opens round"):
-            stage.following(replace(second.opening, **changes))
+            world.following(replace(second.opening, **changes))
 
 
 def test_context_of_a_round_is_the_documented_digest():
     """A later session's context is SHA-256 over its number, the context before, sum and broadcast, each with length."""
-    first, second, third = stages(promised(refine=2, epsilon=8.0))
-    for before, stage in ((first, second), (second, third)):
-        opening = stage.opening
+    first, second, third = stages(make_setup(refine=2, epsilon=8.0))
+    for before, world in ((first, second), (second, third)):
+        opening = world.opening
         assert opening is not None
         parts = (b"secagg/v1/round", opening.number.to_bytes(4, "big"), before.context.plan)
         parts += (opening.aggregate_sha256, opening.broadcast)
         joined = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        assert stage.context.plan == opening.context == hashlib.sha256(joined).digest()
+        assert world.context.plan == opening.context == hashlib.sha256(joined).digest()
     assert first.context.plan == first.plan.digest
 
 
 def test_without_its_history_all_but_the_sum_of_a_round_is_known():
     """Plan and last opening give a session with the same digests, layout and noise; what is summed is refused."""
-    first, _, last = stages(promised(refine=2, epsilon=8.0))
+    first, _, last = stages(make_setup(refine=2, epsilon=8.0))
     assert last.opening is not None
     alone = first.later(last.opening)
     assert alone == replace(last, known_round=None)
@@ -367,29 +364,29 @@ def replace_number(round_: Any, number: int) -> bytes:
 
 def test_refinement_needs_members_that_learn_the_head():
     """A plan of several rounds whose result is for the server only is refused."""
-    plan = promised(refine=1).plan
-    assert "let the result go to members" in reported(check_promise, replace(plan, result="server"), cast()[0])
-    check_promise(replace(promised().plan, result="server"), cast()[0])
+    plan = make_setup(refine=1).plan
+    assert "let the result go to members" in reported(check_promise, replace(plan, result="server"), make_roster()[0])
+    check_promise(replace(make_setup().plan, result="server"), make_roster()[0])
 
 
 def test_refinement_needs_records_of_one_length():
     """A plan of several rounds on records that keep their length is refused, also without noise."""
-    plan = promised(refine=1, epsilon=math.inf, delta=None, adjacency=None).plan
+    plan = make_setup(refine=1, epsilon=math.inf, delta=None, adjacency=None).plan
     with pytest.raises(BadInput, match="choose centred-unit or unit"):
-        SessionSetup.of(replace(plan, normalisation="none"), cast()[0])
+        SessionSetup.of(replace(plan, normalisation="none"), make_roster()[0])
     with pytest.raises(BadInput, match="needs normalised records"):
-        replace(promised().plan, normalisation="none")
+        replace(make_setup().plan, normalisation="none")
 
 
 def test_spent_is_the_whole_plan_for_every_neighbour():
     """The ledger is told of all rounds together: for records and, where the plan promises it, for silos."""
-    setup = promised(refine=2, epsilon=8.0)
+    setup = make_setup(refine=2, epsilon=8.0)
     assert setup.claim is not None
     curves = {(row.unit, row.adjacency): row.curve for row in setup.spent()}
     assert set(curves) == {(Unit.RECORD, adjacency) for adjacency in Adjacency}
     assert curves[Unit.RECORD, ADD].epsilon(DELTA) == setup.claim.releases.epsilon(DELTA)
     assert curves[Unit.RECORD, REPLACE].epsilon(DELTA) > 8.0
-    silo = {(row.unit, row.adjacency): row.curve.epsilon(DELTA) for row in promised(unit=Unit.SILO).spent()}
+    silo = {(row.unit, row.adjacency): row.curve.epsilon(DELTA) for row in make_setup(unit=Unit.SILO).spent()}
     assert len(silo) == 4
     assert silo[Unit.RECORD, ADD] < silo[Unit.SILO, ADD] <= 1.0 < silo[Unit.SILO, REPLACE]
-    assert promised(epsilon=math.inf, delta=None, adjacency=None, radius=1.0).spent() == ()
+    assert make_setup(epsilon=math.inf, delta=None, adjacency=None, radius=1.0).spent() == ()

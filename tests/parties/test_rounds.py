@@ -1,7 +1,7 @@
 """The walk through a plan's rounds that all parties share."""
 
 from secagg.parties import LocalRecords, Rounds, SessionSetup, SumResult, conclude
-from tests.parties.promised import exact, promised, some_records
+from tests.worlds.setups import exact, make_setup, some_records
 
 
 def ending(setup: SessionSetup, *members: int) -> SumResult:
@@ -12,7 +12,7 @@ def ending(setup: SessionSetup, *members: int) -> SumResult:
 
 def test_each_session_is_there_once_the_one_before_has_ended() -> None:
     """The walk stops at a session that has not ended, goes on after its end, and stops for good after the last."""
-    rounds: Rounds[SumResult] = Rounds(promised(refine=2, epsilon=8.0))
+    rounds: Rounds[SumResult] = Rounds(make_setup(refine=2, epsilon=8.0))
     numbers = []
     for _ in range(4):
         for setup in rounds:
@@ -27,7 +27,7 @@ def test_each_session_is_there_once_the_one_before_has_ended() -> None:
 
 def test_who_is_not_in_a_sum_is_gone() -> None:
     """Nobody is gone at first; later those whom the latest sum lacks."""
-    rounds: Rounds[SumResult] = Rounds(promised(refine=1, epsilon=8.0))
+    rounds: Rounds[SumResult] = Rounds(make_setup(refine=1, epsilon=8.0))
     assert rounds.gone == frozenset()
     for setup in rounds:
         rounds.ended(ending(setup, 1, 3, 4, 5))

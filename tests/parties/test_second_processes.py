@@ -7,8 +7,9 @@ import pytest
 
 from secagg.ledger import Ledger
 from secagg.parties.links import verify_transcript
-from tests.parties.processes import SERVER, Processes, processes
-from tests.parties.stage import open_to_others
+from tests.worlds.folders import open_to_others
+from tests.worlds.processes import Processes, processes
+from tests.worlds.rosters import SERVER
 
 TOGETHER = {"shared": ("north", "south"), "encrypted": ("holder",)}
 POINTS = [

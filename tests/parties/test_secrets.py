@@ -15,18 +15,18 @@ from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
 from secagg.randomness import OperatingSystem
 from secagg.transcript import Journal
-from tests.parties.federation import Federation
-from tests.parties.stage import Crash, Stage, make_stage
+from tests.worlds.crashes import Crash
+from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 LOST = 4
 SECRET_FIELDS = ("channel_secret", "mask_secret", "seed", "own_key_share")
 
 
-class Watched(Federation):
+class Watched(SessionRun):
     """A federation that overhears what every client remembers."""
 
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage)
+    def __init__(self, world: SimulatedSession) -> None:
+        super().__init__(world)
         self.secrets: set[bytes] = set()
         self.disk: list[bytes] = []
 
@@ -42,7 +42,7 @@ class Watched(Federation):
                 held = getattr(state, "held", ())
                 self.secrets |= {each.key_share for each in held if each.dealer != LOST}
             keep(state, frames)
-            self.disk += [path.read_bytes() for path in self.stage.home(member).glob("session.state")]
+            self.disk += [path.read_bytes() for path in self.world.home(member).glob("session.state")]
 
         session._memory.keep = overhear  # type: ignore[method-assign]
         return session
@@ -50,26 +50,26 @@ class Watched(Federation):
 
 async def test_no_secret_stands_in_a_transcript(tmp_path: Path) -> None:
     """Keys, seeds, key shares of survivors, vectors and identity keys are in no transcript, nor in any other file."""
-    stage = make_stage(tmp_path, clients=4, dropouts=1)
-    federation = Watched(stage)
+    world = make_session(tmp_path, clients=4, dropouts=1)
+    federation = Watched(world)
     await federation.run(leaving={LOST: "UploadHeader"})
     assert len(federation.secrets) >= 3 * 4
-    ring, context = stage.setup.context.ring, stage.setup.context
-    vectors = {ring.pack(ring.encode(stage.vectors[member])) for member in context.clients}
-    private = {key.private_bytes() for key in stage.keys}
-    written = [path.read_bytes() for path in stage.folder.rglob("*") if path.is_file()] + federation.disk
+    ring, context = world.setup.context.ring, world.setup.context
+    vectors = {ring.pack(ring.encode(world.vectors[member])) for member in context.clients}
+    private = {key.private_bytes() for key in world.keys}
+    written = [path.read_bytes() for path in world.folder.rglob("*") if path.is_file()] + federation.disk
     for secret in federation.secrets | vectors | private:
         assert not any(secret in content for content in written)
 
 
-async def test_upload_is_not_the_vector(stage: Stage) -> None:
+async def test_upload_is_not_the_vector(world: SimulatedSession) -> None:
     """What leaves is the vector under masks: no entry-aligned half of it is sent in clear."""
-    federation = Federation(stage)
+    federation = SessionRun(world)
     await federation.run()
-    ring = stage.setup.context.ring
+    ring = world.setup.context.ring
     for (member, _), sent in federation.uploaded.items():
         (upload,) = sent
-        clear = ring.pack(ring.encode(stage.vectors[member]))
+        clear = ring.pack(ring.encode(world.vectors[member]))
         assert len(upload) == len(clear)
         assert upload[: len(clear) // 2] != clear[: len(clear) // 2]
         assert upload[len(clear) // 2 :] != clear[len(clear) // 2 :]
@@ -161,11 +161,11 @@ def test_memory_without_its_key_is_gone(memory: Memory, tmp_path: Path) -> None:
         memory.recall()
 
 
-def test_secrets_do_not_print(stage: Stage) -> None:
+def test_secrets_do_not_print(world: SimulatedSession) -> None:
     """The repr of states, keys and parties shows no secret bytes."""
     key = SigningKey.generate(OperatingSystem())
     assert key.private_bytes().hex() not in repr(key)
     assert repr(key.private_bytes()) not in repr(key)
-    state: Any = advertise(stage.setup.context, LocalParty(1, stage.keys[1], OperatingSystem())).state
+    state: Any = advertise(world.setup.context, LocalParty(1, world.keys[1], OperatingSystem())).state
     for name in ("channel_secret", "mask_secret", "seed"):
         assert repr(getattr(state, name)) not in repr(state)

@@ -11,7 +11,7 @@ from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.parties.result import check_outcome, conclude, write_result
 from secagg.protection.messages import Outcome
-from tests.parties.stage import Stage, make_stage
+from tests.worlds.session import SimulatedSession, make_session
 
 MEMBERS = (1, 2, 3)
 MEANS = np.ones((2, 3), dtype=np.float32)
@@ -23,30 +23,30 @@ def shown(outcome: Outcome, head: LinearHead) -> Outcome:
     return replace(outcome, head=content, head_sha256=bytes.fromhex(head_digest(head)))
 
 
-def concluded(folder: Path, **choices: object) -> tuple[Stage, Outcome, LinearHead]:
+def concluded(folder: Path, **choices: object) -> tuple[SimulatedSession, Outcome, LinearHead]:
     """A session of three clients, its outcome, and the head in it."""
-    stage = make_stage(folder, **choices)
-    result = conclude(stage.setup, MEMBERS, stage.total(MEMBERS))
-    return stage, write_result(stage.setup, result, folder), result.require_artifact()
+    world = make_session(folder, **choices)
+    result = conclude(world.setup, MEMBERS, world.total(MEMBERS))
+    return world, write_result(world.setup, result, folder), result.require_artifact()
 
 
 @pytest.mark.parametrize("personalise", [0, 1])
 def test_class_means_are_there_as_the_plan_says(tmp_path: Path, personalise: int) -> None:
     """A head with class means is refused under a plan without them, and one without under a plan with them."""
-    stage, outcome, head = concluded(tmp_path, parameters=(("personalise", personalise),))
-    check_outcome(stage.setup, shown(outcome, head))
+    world, outcome, head = concluded(tmp_path, parameters=(("personalise", personalise),))
+    check_outcome(world.setup, shown(outcome, head))
     other = replace(head, means=None if personalise else MEANS)
     with pytest.raises(ProtocolViolation, match="about class means"):
-        check_outcome(stage.setup, shown(outcome, other))
+        check_outcome(world.setup, shown(outcome, other))
 
 
 @pytest.mark.parametrize(("classes", "features"), [(7, 3), (2, 9)])
 def test_head_has_the_plans_shape(tmp_path: Path, classes: int, features: int) -> None:
     """A head for other classes or features is refused, although the outcome names it."""
-    stage, outcome, _ = concluded(tmp_path)
+    world, outcome, _ = concluded(tmp_path)
     other = LinearHead(np.zeros((classes, features), np.float32), np.zeros(classes, np.float32))
     with pytest.raises(ProtocolViolation, match=f"is for {classes} classes and {features} features"):
-        check_outcome(stage.setup, shown(outcome, other))
+        check_outcome(world.setup, shown(outcome, other))
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_tensors_of_any_shape_are_refused_in_words(
     tmp_path: Path, names: tuple[str, ...], shape: tuple[int, ...]
 ) -> None:
     """Scalars, empty and deep tensors beside the linear layer are the server's fault, and no accident of the client."""
-    stage, outcome, head = concluded(tmp_path)
+    world, outcome, head = concluded(tmp_path)
     tensors = {"weight": head.weight, "bias": head.bias, **dict.fromkeys(names, np.ones(shape, np.float32))}
     lie = replace(outcome, head=save(tensors, metadata=parse_safetensors(outcome.head)[1]))
     with pytest.raises(ProtocolViolation, match="the head is not the plan's"):
-        check_outcome(stage.setup, lie)
+        check_outcome(world.setup, lie)

@@ -10,8 +10,7 @@ import pytest
 from secagg.errors import BadInput, NotNow, ProtocolViolation
 from secagg.parties import staging
 from secagg.parties.staging import Staging
-from tests.parties.federation import Federation, Wire
-from tests.parties.stage import make_stage
+from tests.worlds.session import SessionRun, Wire, make_session
 
 CONTENT = bytes(range(200))
 PATIENCE = 5.0
@@ -190,7 +189,7 @@ async def test_members_that_drip_do_not_stop_the_others(tmp_path: Path, monkeypa
         return reply
 
     monkeypatch.setattr(Wire, "upload", dripped)
-    stage = make_stage(tmp_path, clients=7, dropouts=2)
-    ending = await Federation(stage).run()
+    world = make_session(tmp_path, clients=7, dropouts=2)
+    ending = await SessionRun(world).run()
     assert ending.server.members == (3, 4, 5, 6, 7)
-    assert ending.total.tolist() == stage.total((3, 4, 5, 6, 7)).tolist()
+    assert ending.total.tolist() == world.total((3, 4, 5, 6, 7)).tolist()

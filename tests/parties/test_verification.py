@@ -19,10 +19,10 @@ from secagg.transcript import NOT_SEEN, make_body, payload_of, peek, read_transc
 from secagg.transcript.chain import Kind
 from secagg.wire import decode, encode
 from tests.parties.forging import Entry, invalid, position, rewrite, step_of
-from tests.parties.stage import Stage
+from tests.worlds.session import SimulatedSession
 
 
-def test_server_transcript_proves_the_sum(over: Stage) -> None:
+def test_server_transcript_proves_the_sum(over: SimulatedSession) -> None:
     """The real transcript proves the sum of the three survivors, countersigned by all of them."""
     found = verify_transcript(over.transcript(0))
     assert found["role"] == "server"
@@ -33,7 +33,7 @@ def test_server_transcript_proves_the_sum(over: Stage) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 30, -1])
-def test_flipped_upload_byte(over: Stage, place: int) -> None:
+def test_flipped_upload_byte(over: SimulatedSession, place: int) -> None:
     """One flipped byte in a staged vector is found at the outcome, and the client is named."""
     path = over.home(0) / "uploads" / "2.bin"
     content = bytearray(path.read_bytes())
@@ -44,7 +44,7 @@ def test_flipped_upload_byte(over: Stage, place: int) -> None:
     assert "client-2" in str(error)
 
 
-def test_missing_upload(over: Stage) -> None:
+def test_missing_upload(over: SimulatedSession) -> None:
     """A vector that is gone is found at the outcome, and the client is named."""
     (over.home(0) / "uploads" / "3.bin").unlink()
     error = invalid(over)
@@ -52,7 +52,7 @@ def test_missing_upload(over: Stage) -> None:
     assert "client-3" in str(error)
 
 
-def test_vector_of_another_client(over: Stage) -> None:
+def test_vector_of_another_client(over: SimulatedSession) -> None:
     """Two swapped vectors have the same sum and are still not those that were signed."""
     one, two = (over.home(0) / "uploads" / f"{member}.bin" for member in (1, 2))
     first = one.read_bytes()
@@ -81,7 +81,9 @@ def changed_outcome(change: Callable[[Outcome], Outcome]) -> Callable[[list[Entr
         (lambda outcome: replace(outcome, members=(1, 2, 3, 4)), "names other clients"),
     ],
 )
-def test_outcome_changed_by_the_server_itself(over: Stage, change: Callable[[Outcome], Outcome], words: str) -> None:
+def test_outcome_changed_by_the_server_itself(
+    over: SimulatedSession, change: Callable[[Outcome], Outcome], words: str
+) -> None:
     """A server that publishes another sum or other members, signed by its own key, is caught."""
     rewrite(over, changed_outcome(change))
     error = invalid(over)
@@ -89,7 +91,7 @@ def test_outcome_changed_by_the_server_itself(over: Stage, change: Callable[[Out
     assert error.record == position(over, "Outcome")
 
 
-def test_head_changed_by_the_server_itself(over: Stage) -> None:
+def test_head_changed_by_the_server_itself(over: SimulatedSession) -> None:
     """A published head that is not the one named by its digest is caught, although the server signed both."""
     rewrite(over, changed_outcome(lambda outcome: replace(outcome, head_sha256=bytes(32))))
     error = invalid(over)
@@ -97,14 +99,14 @@ def test_head_changed_by_the_server_itself(over: Stage) -> None:
     assert "head" in str(error)
 
 
-def test_published_head_file_is_the_digest_named(over: Stage) -> None:
+def test_published_head_file_is_the_digest_named(over: SimulatedSession) -> None:
     """Another head file inside the outcome than the one whose digest it names is found."""
     rewrite(over, changed_outcome(lambda outcome: replace(outcome, head=outcome.head[:-1] + b"\x01")))
     assert invalid(over).record == position(over, "Outcome")
 
 
 @pytest.mark.parametrize("step", ["KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening", "closed"])
-def test_dropped_record(over: Stage, step: str) -> None:
+def test_dropped_record(over: SimulatedSession, step: str) -> None:
     """A record that the server leaves out, chaining the rest anew, is found at that place or where it is missed."""
     at = position(over, step)
     rewrite(over, lambda entries: entries[:at] + entries[at + 1 :])
@@ -112,7 +114,7 @@ def test_dropped_record(over: Stage, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["KeyAdvertisement", "Directory", "Inbox", "UploadHeader", "Survivors", "Outcome"])
-def test_removed_record_without_a_new_chain(over: Stage, step: str) -> None:
+def test_removed_record_without_a_new_chain(over: SimulatedSession, step: str) -> None:
     """A record cut out of the file breaks the chain right there."""
     at = position(over, step)
     path = over.transcript(0)
@@ -124,7 +126,7 @@ def test_removed_record_without_a_new_chain(over: Stage, step: str) -> None:
     assert invalid(over).record == at
 
 
-def test_truncated_before_the_outcome(over: Stage) -> None:
+def test_truncated_before_the_outcome(over: SimulatedSession) -> None:
     """A transcript that ends before the outcome, at a record's end, proves nothing and says where it ends."""
     at = position(over, "Outcome")
     rewrite(over, lambda entries: entries[:at])
@@ -133,7 +135,7 @@ def test_truncated_before_the_outcome(over: Stage) -> None:
     assert "ends before the session's outcome" in str(error)
 
 
-def test_truncated_inside_a_record(over: Stage) -> None:
+def test_truncated_inside_a_record(over: SimulatedSession) -> None:
     """A torn file is no transcript to verify."""
     path = over.transcript(0)
     count = len(read_transcript(path))
@@ -141,14 +143,14 @@ def test_truncated_inside_a_record(over: Stage) -> None:
     assert invalid(over).record == count - 1
 
 
-def test_truncated_after_the_outcome_is_not_countersigned(over: Stage) -> None:
+def test_truncated_after_the_outcome_is_not_countersigned(over: SimulatedSession) -> None:
     """When the acknowledgements are cut off, the finding says that nobody countersigned."""
     at = position(over, "Outcome")
     rewrite(over, lambda entries: entries[: at + 1])
     assert "nobody" in verify_transcript(over.transcript(0))["countersigned_by"]
 
 
-def test_forged_receipt(over: Stage) -> None:
+def test_forged_receipt(over: SimulatedSession) -> None:
     """A receipt that names another head than the client's is found at its record."""
     at = position(over, "Receipt")
 
@@ -162,7 +164,7 @@ def test_forged_receipt(over: Stage) -> None:
     assert "receipt" in str(error)
 
 
-def test_forged_client_frame(over: Stage) -> None:
+def test_forged_client_frame(over: SimulatedSession) -> None:
     """An upload header that the server wrote in a client's name is found at its record."""
     at = position(over, "UploadHeader")
 
@@ -176,7 +178,7 @@ def test_forged_client_frame(over: Stage) -> None:
     assert "not signed" in str(error)
 
 
-def test_other_survivors_shown(over: Stage) -> None:
+def test_other_survivors_shown(over: SimulatedSession) -> None:
     """A server that showed another survivor set than follows from the uploads is caught at that record."""
     at = position(over, "Survivors")
 
@@ -190,7 +192,7 @@ def test_other_survivors_shown(over: Stage) -> None:
     assert "does not follow" in str(error)
 
 
-def test_acknowledgement_of_another_sum(over: Stage) -> None:
+def test_acknowledgement_of_another_sum(over: SimulatedSession) -> None:
     """An acknowledgement of another aggregate is no countersignature."""
     at = position(over, "Acknowledgement")
 
@@ -203,7 +205,7 @@ def test_acknowledgement_of_another_sum(over: Stage) -> None:
     assert invalid(over).record == at
 
 
-def test_abort_without_a_reason(over: Stage) -> None:
+def test_abort_without_a_reason(over: SimulatedSession) -> None:
     """A server cannot claim an abort that does not follow from what it received."""
     at = position(over, "Outcome")
     abort = make_body(over.setup.context.plan, 0, 0, bytes(32), NOT_SEEN, Abort("made up"))
@@ -212,7 +214,7 @@ def test_abort_without_a_reason(over: Stage) -> None:
     assert invalid(over).record == at
 
 
-def test_another_roster(over: Stage) -> None:
+def test_another_roster(over: SimulatedSession) -> None:
     """With another roster in it, the transcript is not of the plan's federation, and the record is named."""
     names = [Member(each.name, each.role, SigningKey.generate(OperatingSystem()).public)
              for each in over.setup.roster.members]  # fmt: skip
@@ -221,13 +223,13 @@ def test_another_roster(over: Stage) -> None:
 
 
 @pytest.mark.parametrize(("index", "kind"), [(0, "plan"), (1, "roster")])
-def test_damaged_plan_or_roster(over: Stage, index: int, kind: Kind) -> None:
+def test_damaged_plan_or_roster(over: SimulatedSession, index: int, kind: Kind) -> None:
     """A plan or roster that does not parse is named by its record."""
     rewrite(over, lambda entries: [*entries[:index], (kind, b"\xff"), *entries[index + 1 :]])
     assert invalid(over).record == index
 
 
-def test_another_plan(over: Stage) -> None:
+def test_another_plan(over: SimulatedSession) -> None:
     """The frames of one session do not verify under the plan of another."""
     other = over.again().setup.plan
     rewrite(over, lambda entries: [("plan", encode(other)), *entries[1:]])
@@ -235,13 +237,13 @@ def test_another_plan(over: Stage) -> None:
 
 
 @pytest.mark.parametrize("at", range(2))
-def test_hardly_begun(over: Stage, at: int) -> None:
+def test_hardly_begun(over: SimulatedSession, at: int) -> None:
     """A transcript that ends before plan and roster says which is missing."""
     rewrite(over, lambda entries: entries[:at])
     assert invalid(over).record == at
 
 
-def test_garbage_after_the_end(over: Stage) -> None:
+def test_garbage_after_the_end(over: SimulatedSession) -> None:
     """A record of an unknown kind, or of a client's kind, has no place in a server's transcript."""
     count = len(read_transcript(over.transcript(0)))
     rewrite(over, lambda entries: [*entries, ("policy", b"x")])
@@ -254,7 +256,7 @@ def test_no_transcript(tmp_path: Path) -> None:
         verify_transcript(tmp_path / "none.log")
 
 
-def test_digest_of_the_outcome_is_of_the_opened_blocks(over: Stage) -> None:
+def test_digest_of_the_outcome_is_of_the_opened_blocks(over: SimulatedSession) -> None:
     """The verified digest is SHA-256 of the survivors' exact sum as little-endian int64."""
     expected: Any = hashlib.sha256(over.total((1, 2, 3)).astype("<i8").tobytes()).hexdigest()
     assert verify_transcript(over.transcript(0))["aggregate_sha256"] == expected

@@ -5,10 +5,10 @@ import pytest
 from secagg.parties.links import verify_transcript
 from secagg.transcript import peek, sign_frame
 from tests.parties.forging import Entry, invalid, position, rewrite
-from tests.parties.stage import Stage
+from tests.worlds.session import SimulatedSession
 
 
-def test_client_transcript_verifies(over: Stage) -> None:
+def test_client_transcript_verifies(over: SimulatedSession) -> None:
     """A client's real transcript verifies, countersigned by the server, and tells the same aggregate."""
     aggregate = verify_transcript(over.transcript(0))["aggregate_sha256"]
     for member in (1, 2, 3):
@@ -19,7 +19,7 @@ def test_client_transcript_verifies(over: Stage) -> None:
 
 
 @pytest.mark.parametrize("step", ["Directory", "Survivors", "Outcome"])
-def test_client_transcript_with_a_forged_server_frame(over: Stage, step: str) -> None:
+def test_client_transcript_with_a_forged_server_frame(over: SimulatedSession, step: str) -> None:
     """What a client claims to have been told must be signed by the server."""
     at = position(over, step, member=2)
 
@@ -31,14 +31,14 @@ def test_client_transcript_with_a_forged_server_frame(over: Stage, step: str) ->
 
 
 @pytest.mark.parametrize("step", ["Dealing", "UploadHeader", "Opening"])
-def test_client_transcript_with_a_dropped_frame(over: Stage, step: str) -> None:
+def test_client_transcript_with_a_dropped_frame(over: SimulatedSession, step: str) -> None:
     """A client that hides what it sent is caught at the next frame of the server that has seen it."""
     at = position(over, step, member=2)
     rewrite(over, lambda entries: entries[:at] + entries[at + 1 :], member=2, key=2)
     assert invalid(over, member=2).record >= at
 
 
-def test_client_transcript_cut_off(over: Stage) -> None:
+def test_client_transcript_cut_off(over: SimulatedSession) -> None:
     """A client's transcript that ends early says where it ends."""
     at = position(over, "Outcome", member=2)
     rewrite(over, lambda entries: entries[:at], member=2, key=2)

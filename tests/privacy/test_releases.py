@@ -26,7 +26,7 @@ from secagg.privacy import (
 )
 from secagg.privacy.gaussian import epsilon_of
 from secagg.privacy.rdp import ORDERS, gaussian_curve
-from tests.parties.promised import epsilon_by_hand
+from tests.parties.noise_checks import epsilon_by_hand
 
 DELTA = 1e-5
 EXACT, SHARES = Mechanism

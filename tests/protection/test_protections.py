@@ -11,7 +11,8 @@ from secagg.protection.encryption.messages import BLIND_BYTES, LARGEST_SUM
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.protection.seam import ReadyState, ServerState, WaitingState
 from secagg.wire import decode, encode
-from tests.protection.rehearsal import SENT, Rehearsal, context_for, identity
+from tests.protection.rehearsal import SENT, Rehearsal, context_for
+from tests.worlds.rosters import identity
 
 ALONE = tuple(name for name, protection in PROTECTIONS.items() if not protection.second_role)
 TOGETHER = tuple(name for name in PROTECTIONS if name not in ALONE)

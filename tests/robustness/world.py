@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.parties.processes import SERVER, processes
 from tests.robustness.zygote import Zygote
+from tests.worlds.processes import processes
+from tests.worlds.rosters import SERVER
 
 FEATURES = 6
 ROWS = [f"{number},{20 + number}.5,{'fm'[number % 2]},{number % 3 % 2}" for number in range(24)]
@@ -37,17 +38,17 @@ values = ["f", "m"]
 
 def build(folder: Path, zygote: Zygote) -> None:
     """Make everything under `folder`: keys, plans, data, sessions, results, a backbone."""
-    with processes(folder, dimension=FEATURES, join_seconds=20, step_seconds=20) as cast:
-        cast.start(SERVER)
-        cast.start("a")
-        cast.until_has("a", "sent", "KeyAdvertisement")
-        cast.kill("a")
+    with processes(folder, dimension=FEATURES, join_seconds=20, step_seconds=20) as federation:
+        federation.start(SERVER)
+        federation.start("a")
+        federation.until_has("a", "sent", "KeyAdvertisement")
+        federation.kill("a")
         shutil.copytree(folder / "a" / "state", folder / "killed")
         for name in "abc":
-            cast.start(name)
-        cast.finish()
+            federation.start(name)
+        federation.finish()
         for name, party in (("session", SERVER), ("member", "a")):
-            shutil.copytree(cast.session(party), folder / name)
+            shutil.copytree(federation.session(party), folder / name)
     _write_data(folder)
     _export_backbone(folder / "net.pt2")
     roster = ("--roster", "a/roster.json")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from secagg.transport import limits, read_credentials, serve
-from tests.transport.consortium import SERVER, Remembering, enrol
+from tests.transport.consortium import Remembering
+from tests.worlds.rosters import SERVER, enrol
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A consortium's folders, a coordinator that only remembers, and certificates that are wrong in one way."""
+"""A coordinator that only remembers, and certificates that are wrong in one way."""
 
 from __future__ import annotations
 
@@ -13,27 +13,14 @@ from cryptography.hazmat.primitives import serialization
 
 from secagg.transport import Credentials, certificates, read_credentials
 from secagg.transport.certificates import new_key, read_request, signing_request
-from secagg.transport.enrolment import create_authority, create_request, issue, read_authority
+from secagg.transport.enrolment import read_authority
 
 PEM = serialization.Encoding.PEM
-SERVER = "server"
-
-
-def enrol(folder: Path, *clients: str, aggregators: tuple[str, ...] = ()) -> None:
-    """An authority and the TLS folders of a server, clients and aggregators, each under its name."""
-    create_authority(folder / "authority", "test")
-    requests = [create_request(folder / SERVER, SERVER, "server")]
-    requests += [create_request(folder / name, name, "client") for name in clients]
-    requests += [create_request(folder / name, name, "aggregator") for name in aggregators]
-    issue(folder / "authority", requests)
-    for name in (SERVER, *clients, *aggregators):
-        for file in (folder / "authority" / "issued" / name).iterdir():
-            (folder / name / file.name).write_bytes(file.read_bytes())
 
 
 def certify(folder: Path, home: Path, name: str, days: int = 30) -> None:
     """Give the key in `home` a certificate of the folder's authority for any name and time; days < 0 has expired."""
-    authority, _ = read_authority(folder / "authority")
+    authority, _ = read_authority(folder / "ca")
     key = serialization.load_pem_private_key((home / "key.pem").read_bytes(), None)
     request = read_request(signing_request(key, name), name)  # type: ignore[arg-type]
     with mock.patch.object(certificates, "_BACKDATE", datetime.timedelta(days=10)):
@@ -44,7 +31,7 @@ def certify(folder: Path, home: Path, name: str, days: int = 30) -> None:
 def certify_later(folder: Path, home: Path, name: str) -> None:
     """A certificate that is valid only from tomorrow."""
     with mock.patch.object(datetime, "timedelta", datetime.timedelta):
-        authority, _ = read_authority(folder / "authority")
+        authority, _ = read_authority(folder / "ca")
         key = serialization.load_pem_private_key((home / "key.pem").read_bytes(), None)
         request = read_request(signing_request(key, name), name)  # type: ignore[arg-type]
         with mock.patch.object(certificates, "_BACKDATE", datetime.timedelta(days=-1)):

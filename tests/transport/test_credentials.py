@@ -12,7 +12,8 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import Roster, read_roster, write_roster
 from secagg.transport import read_credentials
 from secagg.transport.certificates import Authority, certificate_names
-from tests.transport.consortium import PEM, SERVER, certify, certify_later, enrol, fresh_key
+from tests.transport.consortium import PEM, certify, certify_later, fresh_key
+from tests.worlds.rosters import SERVER, enrol
 
 FILES = ("ca.pem", "cert.pem", "key.pem", "identity.key", "roster.json")
 
@@ -128,7 +129,7 @@ def test_roster_without_this_member(consortium: Path) -> None:
 
 def test_authority_itself_is_no_member(consortium: Path) -> None:
     """The authority's own certificate names no member."""
-    home, authority = consortium / "bob", consortium / "authority"
+    home, authority = consortium / "bob", consortium / "ca"
     (home / "cert.pem").write_bytes((authority / "ca.pem").read_bytes())
     (home / "key.pem").write_bytes((authority / "ca.key").read_bytes())
     refused(home)

@@ -25,7 +25,8 @@ from secagg.transport.limits import (
     REFUSALS_AT_ONCE,
 )
 from secagg.wire import MAX_FRAME_BYTES, rpc
-from tests.transport.consortium import SERVER, Remembering, certify, enrol
+from tests.transport.consortium import Remembering, certify
+from tests.worlds.rosters import SERVER, enrol
 
 PATIENCE = 0.3
 UNBOUNDED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]

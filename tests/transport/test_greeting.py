@@ -13,7 +13,8 @@ import pytest
 
 from secagg.errors import BadInput, NotNow
 from secagg.transport import greet, read_credentials, serve
-from tests.transport.consortium import SERVER, Remembering, certify, enrol
+from tests.transport.consortium import Remembering, certify
+from tests.worlds.rosters import SERVER, enrol
 
 SETTINGS = bytes.fromhex("000000040000000000")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS

@@ -17,7 +17,8 @@ from secagg.errors import BadInput, ServerAway
 from secagg.transport import Credentials, Link, greet, read_credentials, serve
 from secagg.transport.enrolment import read_authority
 from secagg.wire import rpc
-from tests.transport.consortium import PEM, SERVER, Remembering, certify, enrol, impostor
+from tests.transport.consortium import PEM, Remembering, certify, impostor
+from tests.worlds.rosters import SERVER, enrol
 
 PATIENCE = 0.3
 AGGREGATOR = "north"
@@ -26,7 +27,7 @@ AGGREGATOR = "north"
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
     """A consortium with an aggregator."""
-    enrol(tmp_path, "alice", aggregators=(AGGREGATOR,))
+    enrol(tmp_path, "alice", seconds={AGGREGATOR: "aggregator"})
     return tmp_path
 
 
@@ -70,7 +71,7 @@ async def test_fresh_key_of_a_member_opens_nothing(
 
 async def test_key_of_another_kind_opens_nothing(consortium: Path, address: str, coordinator: Remembering) -> None:
     """A certificate for a key that no member can have is refused like any other wrong one."""
-    authority, _ = read_authority(consortium / "authority")
+    authority, _ = read_authority(consortium / "ca")
     key = ec.generate_private_key(ec.SECP384R1())
     issued = x509.load_pem_x509_certificate((consortium / "alice" / "cert.pem").read_bytes())
     builder = x509.CertificateBuilder(

@@ -7,9 +7,9 @@ from secagg.experiments.session import InMemorySession
 from secagg.protection import LocalParty, protection_named
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
-from tests.protection.rehearsal import identity as client_identity
 from tests.protection.rehearsal import vectors_for
 from tests.protection.sharing.rehearsal import identity, shared_context
+from tests.worlds.rosters import identity as client_identity
 
 SHARED = protection_named("shared")
 

@@ -22,10 +22,10 @@ from secagg.protection.sharing.pledges import KEY
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
-from tests.protection.rehearsal import identity as client_identity
 from tests.protection.rehearsal import party
 from tests.protection.sharing.rehearsal import Shared, aggregator, identity, shared_context
 from tests.vectors.files import load
+from tests.worlds.rosters import identity as client_identity
 
 SMALL_ORDER = [bytes.fromhex(case["public"]) for case in load("key_agreement")["weak"] if len(case["public"]) == 64]
 

@@ -12,7 +12,7 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.privacy import Adjacency, Unit
 from secagg.statistics import Normalisation
-from tests.parties.promised import promised
+from tests.worlds.setups import make_setup as promised
 from threat_models.attacks.gaussian_likelihood import MOMENTS, draw_noise, total
 from threat_models.estimation import Canaries, audit_canaries, bound_epsilon, canary_scores, draw_canaries
 from threat_models.estimation.one_run_audit import choose_guesses, p_value, record_epsilon

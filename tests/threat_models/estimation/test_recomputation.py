@@ -10,8 +10,8 @@ from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, Unit
 from secagg.randomness import OperatingSystem
-from tests.parties.promised import cast
 from tests.threat_models.estimation.claims import DELTA, claimed, of_silos, several
+from tests.worlds.rosters import make_roster as cast
 from threat_models.estimation import second_opinion
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon, renyi_epsilon
 

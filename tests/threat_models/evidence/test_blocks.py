@@ -11,9 +11,10 @@ from secagg.data import open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.statistics import Normalisation
-from tests.federation.rounds import Cast, Play
 from tests.threat_models.attacks.audited import measured
 from tests.threat_models.recorded import read_session
+from tests.worlds.federation import SimulatedFederation as Cast
+from tests.worlds.federation import run_federation
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.targets import targets_in
@@ -40,7 +41,7 @@ PLANS = {
 def recorded(request, tmp_path_factory):
     """The server's transcripts of a plan without noise or protection, and the members' records."""
     cast = Cast.of(tmp_path_factory.mktemp(request.param), protection="none", **EXACT, **PLANS[request.param])
-    stages = asyncio.run(Play(cast).run()).stages
+    stages = asyncio.run(run_federation(cast)).stages
     return cast, [read_session(path) for path in cast.transcripts(SERVER, stages)]
 
 

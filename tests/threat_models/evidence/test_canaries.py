@@ -13,9 +13,10 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.features import open_backbone
 from secagg.parties import read_records
 from secagg.statistics import Normalisation
-from tests.federation.rounds import Cast, Play
-from tests.parties.promised import promised
 from tests.threat_models.recorded import read_session
+from tests.worlds.federation import SimulatedFederation as Cast
+from tests.worlds.federation import run_federation
+from tests.worlds.setups import make_setup as promised
 from threat_models.estimation import audit_canaries
 from threat_models.evidence import canaries_of, plant, prepare
 from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE
@@ -93,7 +94,7 @@ def test_canaries_of_a_real_session_are_found(tmp_path):
             mine = str(tmp_path / DATA_FILE)
         members[member] = read_records(setup, mine)
     cast = replace(cast, records=members)
-    stages = asyncio.run(Play(cast).run()).stages
+    stages = asyncio.run(run_federation(cast)).stages
     session = read_session(cast.transcripts(0, stages)[0])
     canaries = canaries_of(session.plan, tmp_path / CANARY_FILE)
     bound = audit_canaries(session, canaries, Records(known.integers, known.labels, np.zeros((40, 0))))

@@ -11,11 +11,12 @@ from secagg.errors import BadInput, TranscriptInvalid
 from secagg.head import head_digest, save_safetensors
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
 from secagg.statistics import Normalisation
-from tests.federation.rounds import Cast, Play
-from tests.parties.federation import Federation
 from tests.parties.forging import position, rewrite
-from tests.parties.stage import make_stage
 from tests.threat_models.recorded import read_session
+from tests.worlds.federation import SimulatedFederation as Cast
+from tests.worlds.federation import run_federation
+from tests.worlds.session import SessionRun as Federation
+from tests.worlds.session import make_session as make_stage
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.membership.lira import Recipe
@@ -42,7 +43,7 @@ def finished(tmp_path_factory):
 def refined(tmp_path_factory):
     """A plan of three sums without noise, the last two of which refine the head."""
     cast = Cast.of(tmp_path_factory.mktemp("refined"), epsilon=float("inf"), delta=None, adjacency=None)
-    return cast, asyncio.run(Play(cast).run()).stages
+    return cast, asyncio.run(run_federation(cast)).stages
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_noise_of_every_round_is_that_of_the_sessions(tmp_path):
     """A recipe's noises are those on the opened sums, in order, whether or not a census stands before them."""
     for gate in (0, 1):
         cast = Cast.of(tmp_path / str(gate), class_gate=gate, epsilon=4000.0)  # the census leaves no class out
-        stages = asyncio.run(Play(cast).run()).stages
+        stages = asyncio.run(run_federation(cast)).stages
         sessions = [read_session(cast.transcripts(SERVER, (stage,))[0]) for stage in stages][gate:]
         view = view_of(sessions[-1], adversary_named("released_head_white_box"))
         assert Recipe.of(view).noises == tuple(session.noise for session in sessions)
@@ -202,7 +203,7 @@ def test_exact_transcript_is_cleared_by_a_class_gate(tmp_path, choices, verdict,
     """Who holds a class no transcript of an exact sum shows: small cells fail under a gate and are open without."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "refine": 0, "colluders": 1}
     cast = Cast.of(tmp_path, **exact, **choices, normalisation=Normalisation.CENTRED_UNIT)
-    sessions = [read_session(path) for path in cast.transcripts(SERVER, asyncio.run(Play(cast).run()).stages)]
+    sessions = [read_session(path) for path in cast.transcripts(SERVER, asyncio.run(run_federation(cast)).stages)]
     assert not sessions[-1].contributions
     view = view_of(sessions[-1], adversary_named("curious_server"))
     local = cast.records[1]

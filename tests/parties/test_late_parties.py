@@ -1,32 +1,29 @@
-"""Late and restarted second parties, lost receipts, keys after a crash at the end, and cohorts that undercut a gate."""
+"""Parties that come late, are killed late or come back once more: deadlines, keys on the disk and lost receipts."""
 
 import asyncio
-import math
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from secagg.errors import BadInput, ServerAway, SessionAborted
-from secagg.parties import SessionSetup
+from secagg.errors import ServerAway, SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
-from tests.parties.federation import Federation, Wire
-from tests.parties.promised import promised
-from tests.parties.stage import Crash, Fuse, Stage, make_stage
 from tests.parties.test_second_sessions import EVERYONE, check_sum
+from tests.worlds.crashes import Crash, Fuse
+from tests.worlds.session import SessionRun, SimulatedSession, Wire, make_session
 
 FIRST, LAST = 5, 6  # the two aggregators beside four clients; with a key holder FIRST is the key holder
 
 
-def shared(folder: Path, **choices: Any) -> Stage:
+def shared(folder: Path, **choices: Any) -> SimulatedSession:
     """Four clients, of which one may vanish, and two aggregators."""
-    return make_stage(folder, clients=4, protection="shared", dropouts=1, **choices)
+    return make_session(folder, clients=4, protection="shared", dropouts=1, **choices)
 
 
-class Late(Federation):
+class Late(SessionRun):
     """The last aggregator starts when the first one has waited for longer than clients have to join."""
 
     def start(self, member: int, journal: Journal) -> tuple[Any, Coroutine[Any, Any, Any]]:
@@ -34,7 +31,7 @@ class Late(Federation):
         called, session = super().start(member, journal)
 
         async def late() -> Any:
-            await asyncio.sleep(2 * self.stage.setup.join_seconds)
+            await asyncio.sleep(2 * self.world.setup.join_seconds)
             return await session
 
         return called, late() if member == LAST else session
@@ -42,21 +39,21 @@ class Late(Federation):
 
 async def test_aggregators_may_start_far_apart(tmp_path: Path) -> None:
     """Clients have their whole time to upload from when all aggregators are there, not from when the first one is."""
-    stage = shared(tmp_path, join_seconds=1, step_seconds=5)
-    check_sum(stage, await Late(stage).run(), EVERYONE)
+    world = shared(tmp_path, join_seconds=1, step_seconds=5)
+    check_sum(world, await Late(world).run(), EVERYONE)
 
 
 async def test_restarted_aggregator_keeps_its_deadline(tmp_path: Path) -> None:
     """An aggregator killed late in its collection closes when it would have, and the others have not given it up."""
-    stage = shared(tmp_path, join_seconds=3, step_seconds=2)
-    federation = Federation(stage)
+    world = shared(tmp_path, join_seconds=3, step_seconds=2)
+    federation = SessionRun(world)
 
     async def kill() -> None:
         await asyncio.sleep(2.7)
         await federation.hosts[FIRST].kill()
 
     ending, _ = await asyncio.gather(federation.run(absent=(4,)), kill())
-    check_sum(stage, ending, (1, 2, 3))
+    check_sum(world, ending, (1, 2, 3))
 
 
 @dataclass
@@ -92,34 +89,19 @@ def secrets(home: Path) -> tuple[str, ...]:
 )
 async def test_killed_between_the_end_and_the_erasure(tmp_path: Path, protection: str, member: int, point: str) -> None:
     """A party killed when its transcript holds its end, its keys still there, erases them when it is back."""
-    stage = make_stage(tmp_path, clients=4, protection=protection, dropouts=0)
-    fuse = FuseAt(name=point, home=stage.home(member))
-    ending = await Federation(stage, {member: fuse}).run(absent=(2, 3))
+    world = make_session(tmp_path, clients=4, protection=protection, dropouts=0)
+    fuse = FuseAt(name=point, home=world.home(member))
+    ending = await SessionRun(world, {member: fuse}).run(absent=(2, 3))
     assert fuse.found
     assert isinstance({**ending.clients, **ending.seconds}[member], SessionAborted)
-    assert secrets(stage.home(member)) == ()
+    assert secrets(world.home(member)) == ()
 
 
-@pytest.mark.parametrize("protection", ["shared", "masked"])
-def test_gate_that_a_smaller_cohort_would_undercut(protection: str) -> None:
-    """A plan with a class gate is refused when it lets a smaller sum be opened than its dropouts leave."""
-    exact: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None}
-    gated, plain = (
-        promised(10, class_gate=gate, protection=protection, dropouts=1, colluders=1, radius=1.0, **exact)
-        for gate in (2, 0)
-    )
-    assert gated.fewest == 9
-    assert SessionSetup.of(replace(plain.plan, minimum_cohort=1), plain.roster).fewest < 9
-    with pytest.raises(BadInput, match="class gate") as refusal:
-        SessionSetup.of(replace(gated.plan, minimum_cohort=1), gated.roster)
-    assert "minimum_cohort to 9" in str(refusal.value)
-
-
-class ComesBack(Federation):
+class ComesBack(SessionRun):
     """Aggregators that end are gone; a client that finds one away comes back once when all have ended."""
 
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage)
+    def __init__(self, world: SimulatedSession) -> None:
+        super().__init__(world)
         self.ended = {FIRST: asyncio.Event(), LAST: asyncio.Event()}
 
     async def second(self, member: int) -> Outcome:
@@ -154,6 +136,6 @@ async def test_client_that_lost_its_last_receipt_has_the_outcome(
         return reply
 
     monkeypatch.setattr(Wire, "upload", losing)
-    stage = shared(tmp_path, step_seconds=3)
-    check_sum(stage, await ComesBack(stage).run(), EVERYONE)
+    world = shared(tmp_path, step_seconds=3)
+    check_sum(world, await ComesBack(world).run(), EVERYONE)
     assert lost

@@ -13,8 +13,9 @@ from secagg.errors import SessionAborted
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.client_upload import Advertised, _deal
 from secagg.protection.masking.messages import Dealing
-from tests.adversarial.tampering import is_refused, refused_as
-from tests.protection.rehearsal import Rehearsal, context_for, identity
+from tests.protection.masking.tampering import is_refused, refused_as
+from tests.protection.rehearsal import Rehearsal, context_for
+from tests.worlds.rosters import identity
 
 DEALER, HOLDER = 2, 4
 Shares = dict[int, bytes]

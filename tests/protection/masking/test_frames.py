@@ -12,8 +12,9 @@ from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import Member, Roster
 from secagg.transcript import NOT_SEEN, make_body, open_frame, payload_of, sign_frame
 from secagg.wire import MAX_FRAME_BYTES, encode
-from tests.adversarial.tampering import is_refused, refused_as
-from tests.protection.rehearsal import SENT, SHOWN, Rehearsal, context_for, identity
+from tests.protection.masking.tampering import is_refused, refused_as
+from tests.protection.rehearsal import SENT, SHOWN, Rehearsal, context_for
+from tests.worlds.rosters import identity
 
 PLAN, OTHER_PLAN = b"p" * 32, b"q" * 32
 SERVER, SENDER, OTHER = 0, 2, 3

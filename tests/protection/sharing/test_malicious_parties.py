@@ -22,8 +22,8 @@ from secagg.protection.sharing.messages import (
 from secagg.protection.sharing.pledges import ACCEPTED, KEY, SUM, Equivocated
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
-from tests.protection.rehearsal import identity as client_identity
 from tests.protection.sharing.rehearsal import Shared, identity, shared_context, through
+from tests.worlds.rosters import identity as client_identity
 
 COMMITMENTS = [("reveal set", ACCEPTED, SetPledges), ("reveal sum", SUM, SumPledges)]
 

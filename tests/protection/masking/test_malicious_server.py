@@ -10,8 +10,9 @@ from secagg.protection.masking import binding as bind
 from secagg.protection.masking.messages import Directory, Inbox, KeyAdvertisement
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
-from tests.adversarial.tampering import is_refused, refused_as, variants
-from tests.protection.rehearsal import SHOWN, Rehearsal, context_for, identity
+from tests.protection.masking.tampering import is_refused, refused_as, variants
+from tests.protection.rehearsal import SHOWN, Rehearsal, context_for
+from tests.worlds.rosters import identity
 
 VICTIM = 1
 ALL = (1, 2, 3, 4, 5)

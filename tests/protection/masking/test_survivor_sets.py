@@ -10,8 +10,9 @@ from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.messages import Endorsement, Quorum, Survivors
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
-from tests.adversarial.tampering import refused_as
-from tests.protection.rehearsal import Rehearsal, context_for, identity
+from tests.protection.masking.tampering import refused_as
+from tests.protection.rehearsal import Rehearsal, context_for
+from tests.worlds.rosters import identity
 
 VICTIM = 1
 ALL = (1, 2, 3, 4, 5)

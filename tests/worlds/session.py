@@ -1,4 +1,4 @@
-"""A whole federation in memory: real parties with real folders, no sockets, and a crash where a test wants one.
+"""One session in memory: real parties with real folders, no sockets, and a crash where a test wants one.
 
 `Fuse` counts the points at which a party could die and kills it at the chosen one; a killed party is rebuilt from its
 folder, as a process would be that is started again.
@@ -8,31 +8,90 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from methods.round import Examples, Local
+from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
-from secagg.errors import NotNow, SecaggError, ServerAway
+from secagg.errors import ServerAway
 from secagg.parties import (
     AggregatorWork,
     Hooks,
     MemberSession,
     ServerSession,
+    SessionSetup,
     SumResult,
     begin_transcript,
     write_result,
 )
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX
-from secagg.transcript import Journal, peek
-from tests.parties.stage import Crash, Fuse, FusedJournal, Stage
+from secagg.roster import SERVER_INDEX, Roster
+from secagg.statistics import Grid
+from secagg.transcript import FILE_NAME, Journal, peek
+from tests.worlds.crashes import Crash, Fuse, FusedJournal
+from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
+from tests.worlds.rosters import fresh_identity, make_roster
 
 PATIENCE = 60.0
-CHUNK = 40
+
+
+@dataclass(frozen=True)
+class SimulatedSession:
+    """Plan, keys (index 0 is the server's) and vectors of one session under `folder`."""
+
+    folder: Path
+    setup: SessionSetup
+    keys: tuple[SigningKey, ...]
+    vectors: dict[int, Integers]
+    choices: PlanChoices
+
+    def home(self, member: int) -> Path:
+        """A party's folder of this session."""
+        path = self.folder / self.setup.roster.name(member) / self.setup.plan.session.hex()[:16]
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def transcript(self, member: int) -> Path:
+        """A party's transcript."""
+        return self.home(member) / FILE_NAME
+
+    def total(self, members: tuple[int, ...]) -> Integers:
+        """The exact sum of these members' vectors."""
+        return np.sum([self.vectors[member] for member in members], axis=0)
+
+    def again(self) -> SimulatedSession:
+        """The same federation with the plan of another session."""
+        return _planned(self.folder, self.setup.roster, self.keys, self.choices)
+
+
+def make_session(folder: Path, clients: int = 3, seconds: int | None = None, **choices: Any) -> SimulatedSession:
+    """Draw identities, plan and records of a federation whose features are three numbers.
+
+    `seconds` is the number of aggregators where the protection has them; as few as may be by default.
+    """
+    roster, keys = make_roster(clients, choices.get("protection", "masked"), seconds, fresh_identity)
+    fixed: dict[str, Any] = {"radius": 1.0, "levels": 1000, "max_records": 100, "step_seconds": 1, "join_seconds": 1}
+    return _planned(folder, roster, keys, PlanChoices(**{**fixed, **choices}))
+
+
+def _planned(folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices: PlanChoices) -> SimulatedSession:
+    data = PublicData("features", (3,), ("no", "yes"), None, None)
+    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    generator = np.random.default_rng(len(roster.clients))
+    vectors = {}
+    for member in roster.clients:
+        examples = Examples.of(generator.integers(-400, 400, size=(20, 3)), np.arange(20) % 2)
+        vectors[member] = setup.layout.flatten(setup.method.contribute(Local(examples, 2, Grid(1.0, 1000))).blocks)
+    return SimulatedSession(folder, setup, keys, vectors, choices)
 
 
 @dataclass(frozen=True)
@@ -45,108 +104,21 @@ class Ending:
     total: Integers | None
 
 
-class Host:
-    """A party that others call. Killed, it takes along every call that it is answering, and is started again."""
-
-    def __init__(self, federation: Federation, member: int) -> None:
-        self._federation = federation
-        self._member = member
-        self.session: Any = None
-        self.is_over = False
-        self.is_gone = False
-        self._calls: set[asyncio.Future[Any]] = set()
-        self._running: asyncio.Task[Any] | None = None
-        self._revived: asyncio.Task[Any] | None = None
-        self._journal: FusedJournal | None = None
-
-    async def live(self) -> Any:
-        """The party's whole session, started again whenever it was killed."""
-        transcript, fuse = self._federation.stage.transcript(self._member), self._federation.fuses[self._member]
-        while True:
-            self.is_over = False
-            try:
-                self._journal = FusedJournal(transcript, fuse)
-                self.session, running = self._federation.start(self._member, self._journal)
-                self._running = asyncio.ensure_future(running)
-                outcome = await self._running
-                if not self._journal.is_dead:  # else it ended on what no record holds
-                    return outcome
-                self._bury()
-            except (Crash, asyncio.CancelledError):
-                self._bury()
-                task = asyncio.current_task()
-                if self._federation.is_stopped or (task is not None and task.cancelling()):
-                    raise
-            except Left:
-                self.is_gone = True
-                raise
-            finally:
-                self.is_over = True
-
-    async def call(self, make: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Ask the party as the transport would: again when it died; a refusal ends nothing, and is not waited out."""
-        while True:
-            while self.session is None and not self._federation.is_stopped and not self.is_gone:
-                if self.is_over:
-                    self.is_over, self._revived = False, asyncio.ensure_future(self.live())
-                await asyncio.sleep(0)
-            if self.is_gone:
-                raise ServerAway(0)
-            if self.session is None:
-                raise asyncio.CancelledError
-            call = asyncio.ensure_future(make(self.session))
-            self._calls.add(call)
-            try:
-                return await call
-            except Crash:
-                await self.kill()
-            except asyncio.CancelledError:
-                if not call.cancelled():
-                    raise
-            except NotNow as error:
-                if self._member == SERVER_INDEX or self.is_over:
-                    raise ServerAway(0, said=error.problem) from None
-                await asyncio.sleep(0.001)  # an aggregator whose collection has not begun is asked again
-            except SecaggError as error:
-                raise ServerAway(0, said=str(error)) from None
-            finally:
-                self._calls.discard(call)
-
-    async def kill(self) -> None:
-        """The party's process is gone, with every call that it was answering."""
-        self._bury()
-        while self._running is not None and not self._running.done():
-            self._running.cancel()
-            await asyncio.sleep(0)
-
-    def _bury(self) -> None:
-        self.session = None
-        for call in list(self._calls):
-            call.cancel()
-        self.close()
-
-    def close(self) -> None:
-        """Close the journal."""
-        if self._journal is not None:
-            self._journal.close()
-
-
-class Federation:
-    """Runs every party of a stage; a party with a fuse may die and is then started again from its folder.
+class SessionRun:
+    """Runs every party of a session; a party with a fuse may die and is then started again from its folder.
 
     `stays`: clients wait for the outcome. Otherwise they leave where they may, and come back until there is one.
     """
 
-    def __init__(self, stage: Stage, fuses: dict[int, Fuse] | None = None, *, stays: bool = True) -> None:
-        self.stage = stage
+    def __init__(self, world: SimulatedSession, fuses: dict[int, Fuse] | None = None, *, stays: bool = True) -> None:
+        self.world = world
         self.fuses: defaultdict[int, Fuse] = defaultdict(Fuse, fuses or {})
         self.stays = stays
-        self.is_stopped = False
         self.totals: list[Integers] = []
         self.sent: defaultdict[tuple[int, str], set[bytes]] = defaultdict(set)
         self.uploaded: defaultdict[tuple[int, int], set[bytes]] = defaultdict(set)
-        called = (SERVER_INDEX, *stage.setup.roster.with_role("aggregator"))
-        self.hosts = {member: Host(self, member) for member in called}
+        called = (SERVER_INDEX, *world.setup.roster.with_role("aggregator"))
+        self.hosts = {member: Host(member, partial(self._begin, member)) for member in called}
         self._leaves: dict[int, str] = {}
 
     @property
@@ -160,7 +132,7 @@ class Federation:
 
         A frame goes by its step, or by its step and its receiver: "ShareManifest to aggregator-1".
         """
-        setup, self._leaves = self.stage.setup, leaving or {}
+        setup, self._leaves = self.world.setup, leaving or {}
         clients = [member for member in setup.roster.clients if member not in absent]
         seconds = [member for member in setup.context.seconds if member not in absent]
         for member in set(self.hosts) & set(absent):
@@ -169,9 +141,8 @@ class Federation:
         parties += [self.client(member, self._leaves.get(member)) for member in clients]
         try:
             async with asyncio.timeout(PATIENCE):
-                server, *ends = await asyncio.gather(*map(_ending_of, parties))
+                server, *ends = await asyncio.gather(*map(ending_of, parties))
         finally:
-            self.is_stopped = True
             self.close()
         of_seconds, of_clients = ends[: len(seconds)], ends[len(seconds) :]
         total = self.totals[-1] if self.totals else None
@@ -181,14 +152,14 @@ class Federation:
 
     async def run_only_until(self, member: int) -> Outcome:
         """Everyone takes part until this client's session has ended; the others are then given up."""
-        parties = [self.serve(), *map(self.second, self.stage.setup.context.seconds)]
-        parties += [self.client(each) for each in self.stage.setup.roster.clients if each != member]
-        others = [asyncio.ensure_future(_ending_of(party)) for party in parties]
+        parties = [self.serve(), *map(self.second, self.world.setup.context.seconds)]
+        parties += [self.client(each) for each in self.world.setup.roster.clients if each != member]
+        others = [asyncio.ensure_future(ending_of(party)) for party in parties]
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self.client(member)
         finally:
-            self.is_stopped = True
+            self.close()
             for host in self.hosts.values():
                 await host.kill()
             for other in others:
@@ -199,6 +170,16 @@ class Federation:
         """The server."""
         outcome: Outcome = await self.hosts[SERVER_INDEX].live()
         return outcome
+
+    def _begin(self, member: int) -> Life:
+        """One life of a party that others call."""
+        journal = FusedJournal(self.world.transcript(member), self.fuses[member])
+        try:
+            called, work = self.start(member, journal)
+        except BaseException:  # a crash, or a session that was over before
+            journal.close()
+            raise
+        return Life(called, work, journal.close, lambda: journal.is_dead)
 
     def start(self, member: int, journal: Journal) -> tuple[Any, Coroutine[Any, Any, Any]]:
         """What answers the calls of a party that others call, and its session."""
@@ -211,7 +192,7 @@ class Federation:
 
     def new_server(self, journal: Journal) -> ServerSession:
         """A server's session from its folder."""
-        home, setup, fuse = self.stage.home(SERVER_INDEX), self.stage.setup, self.fuses[SERVER_INDEX]
+        home, setup, fuse = self.world.home(SERVER_INDEX), self.world.setup, self.fuses[SERVER_INDEX]
 
         def finish(result: SumResult) -> Outcome:
             fuse.burn("before the result")
@@ -220,18 +201,18 @@ class Federation:
             fuse.burn("after the result")
             return outcome
 
-        return ServerSession(setup, self.stage.keys[SERVER_INDEX], home, journal, finish)
+        return ServerSession(setup, self.world.keys[SERVER_INDEX], home, journal, finish)
 
     def new_work(self, member: int, journal: Journal) -> AggregatorWork:
         """An aggregator's uploads, from its folder."""
-        begin_transcript(journal, self.stage.setup)
-        work = AggregatorWork(self.stage.setup, self.me(member), self.stage.home(member), journal)
+        begin_transcript(journal, self.world.setup)
+        work = AggregatorWork(self.world.setup, self.me(member), self.world.home(member), journal)
         return _fused(work, "_staging", self.fuses[member], "keep")
 
     def new_second(self, member: int, journal: Journal, work: AggregatorWork | None = None) -> MemberSession:
         """The session of an aggregator or a key holder from its folder."""
         fuse = self.fuses[member]
-        begin_transcript(journal, self.stage.setup)
+        begin_transcript(journal, self.world.setup)
         hooks = Hooks(fuse.burn) if work is None else Hooks(fuse.burn, work=work.work)
         return self._session(member, journal, hooks)
 
@@ -251,7 +232,7 @@ class Federation:
         self, member: int, make: Callable[[int, Journal], MemberSession], wire: Wire, others: dict[int, Wire]
     ) -> Outcome:
         while True:
-            with FusedJournal(self.stage.transcript(member), self.fuses[member]) as journal:
+            with FusedJournal(self.world.transcript(member), self.fuses[member]) as journal:
                 try:
                     outcome = await make(member, journal).run(wire, others)
                     if outcome is not None:
@@ -262,23 +243,23 @@ class Federation:
 
     def new_client(self, member: int, journal: Journal) -> MemberSession:
         """A client's session from its folder."""
-        fuse, stage = self.fuses[member], self.stage
-        begin_transcript(journal, stage.setup)
+        fuse, world = self.fuses[member], self.world
+        begin_transcript(journal, world.setup)
 
         def vector() -> Integers:
             fuse.burn("before the vector")
-            return stage.vectors[member]
+            return world.vectors[member]
 
         return self._session(member, journal, Hooks(fuse.burn, vector, lambda: journal.append("ledger", bytes(32))))
 
     def me(self, member: int) -> LocalParty:
         """A party's identity."""
-        return LocalParty(member, self.stage.keys[member], OperatingSystem())
+        return LocalParty(member, self.world.keys[member], OperatingSystem())
 
     def _session(self, member: int, journal: Journal, hooks: Hooks) -> MemberSession:
-        stage = self.stage
-        stays = self.stays or member not in stage.setup.roster.clients
-        session = MemberSession(stage.setup, self.me(member), stage.home(member), journal, hooks, stays)
+        world = self.world
+        stays = self.stays or member not in world.setup.roster.clients
+        session = MemberSession(world.setup, self.me(member), world.home(member), journal, hooks, stays)
         return _fused(session, "_memory", self.fuses[member], "keep", "erase")
 
     async def call(self, member: int, make: Callable[[ServerSession], Awaitable[Any]]) -> Any:
@@ -286,8 +267,9 @@ class Federation:
         return await self.hosts[SERVER_INDEX].call(make)
 
     def close(self) -> None:
-        """Close the journals of those that are called."""
+        """Nobody is started again; the journals of those that are called are closed."""
         for host in self.hosts.values():
+            host.is_stopped = True
             host.close()
 
 
@@ -308,24 +290,13 @@ def _fused(owner: Any, part: str, fuse: Fuse, *names: str) -> Any:
     return owner
 
 
-async def _ending_of(party: Awaitable[Outcome]) -> Any:
-    try:
-        return await party
-    except (SecaggError, Left) as error:
-        return error
-
-
-class Left(Exception):
-    """A party vanished for good, as the test wanted."""
-
-
 class Wire:
     """One party's connection to the server or an aggregator, in memory; what goes over it the federation keeps."""
 
     patience = 0.05
 
     def __init__(
-        self, federation: Federation, member: int, leaves: str | None = None, receiver: int = SERVER_INDEX
+        self, federation: SessionRun, member: int, leaves: str | None = None, receiver: int = SERVER_INDEX
     ) -> None:
         self._federation = federation
         self._member = member
@@ -371,17 +342,8 @@ class Wire:
     def _send(self, frame: bytes) -> None:
         step = label = peek(frame).step
         if self._receiver != SERVER_INDEX:
-            label = f"{step} to {self._federation.stage.setup.roster.name(self._receiver)}"
+            label = f"{step} to {self._federation.world.setup.roster.name(self._receiver)}"
         if self._leaves in (step, label):
             raise Left
         self._fuse.burn(f"before sending {label}")
         self._federation.sent[self._member, label].add(frame)
-
-
-async def parts_of(content: bytes, fuses: tuple[Fuse, ...] = ()) -> AsyncIterator[bytes]:
-    """A vector in small parts; whoever has a fuse may die between two of them."""
-    size = max(CHUNK, len(content) // 8)
-    for start in range(0, len(content), size):
-        for fuse in fuses:
-            fuse.burn("before a part")
-        yield content[start : start + size]

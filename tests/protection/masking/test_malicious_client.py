@@ -11,8 +11,9 @@ from secagg.protection.masking import binding as bind
 from secagg.protection.masking.messages import Endorsement, OpenedShare, Opening
 from secagg.protection.seam import Collected
 from secagg.wire import decode, encode
-from tests.adversarial.tampering import is_refused, refused_as, variants
-from tests.protection.rehearsal import SENT, Rehearsal, context_for, identity
+from tests.protection.masking.tampering import is_refused, refused_as, variants
+from tests.protection.rehearsal import SENT, Rehearsal, context_for
+from tests.worlds.rosters import identity
 
 LIAR = 2
 Change = Callable[[Rehearsal, Any], Any]

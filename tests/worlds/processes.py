@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,9 +25,8 @@ from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transcript import FILE_NAME, peek, read_transcript
-from secagg.transport.enrolment import create_authority, create_request, issue
+from tests.worlds.rosters import SERVER, enrol
 
-SERVER = "server"
 SECONDS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
 PATIENCE = 90.0
 FORKS = multiprocessing.get_context("forkserver")
@@ -178,27 +176,29 @@ def _step(record: object) -> str:
 
 
 @contextlib.contextmanager
-def processes(folder: Path, dimension: int = 40, protection: str = "masked", **choices: Any) -> Iterator[Processes]:
-    """A server, three clients and the second parties that the protection needs, enrolled, with plan, policies and data.
+def processes(
+    folder: Path,
+    dimension: int = 40,
+    protection: str = "masked",
+    names: tuple[str, ...] = ("a", "b", "c"),
+    **choices: Any,
+) -> Iterator[Processes]:
+    """A server, clients, and the second parties that the protection needs, enrolled, with plan, policies and data.
 
     Nobody runs yet, all are gone at the end. `choices` are the plan's, beside or in place of those made here.
     """
-    cast = enrolled(folder, ("a", "b", "c"), dimension, protection, **choices)
+    federation = make_processes(folder, names, dimension, protection, **choices)
     try:
-        yield cast
+        yield federation
     finally:
-        for party in cast.running.values():
+        for party in federation.running.values():
             party.kill()
 
 
-def enrolled(folder: Path, names: tuple[str, ...], dimension: int, protection: str, **choices: Any) -> Processes:
+def make_processes(folder: Path, names: tuple[str, ...], dimension: int, protection: str, **choices: Any) -> Processes:
     """The folders of a federation of these clients, with keys, plan, policies and data."""
     role = protection_named(protection).second_role
-    roles = {SERVER: "server", **dict.fromkeys(names, "client"), **dict.fromkeys(SECONDS.get(role, ()), role)}
-    create_authority(folder / "ca", "processes")
-    roster = issue(folder / "ca", [create_request(folder / name, name, each) for name, each in roles.items()])
-    for name in roles:
-        shutil.copytree(folder / "ca" / "issued" / name, folder / name, dirs_exist_ok=True)
+    roster = enrol(folder, *names, seconds=dict.fromkeys(SECONDS.get(role, ()), role))
     data = PublicData("features", (dimension,), ("no", "yes"), None, None)
     fixed = {"radius": 1.0, "max_records": 64, "dropouts": 0, "join_seconds": 60, "step_seconds": 60}
     plan = make_plan(data, roster, PlanChoices(**{**fixed, "protection": protection, **choices}), OperatingSystem())

@@ -1,4 +1,4 @@
-"""Plans that promise something, and the checks that noise, records and words keep the promise.
+"""Checks that noise, records and words keep what a plan promises.
 
 Every check is used twice: on the code as it is, and in `tests/mutations` on code with a fault, which it must report by
 an AssertionError or by the refusal that a member would see.
@@ -17,70 +17,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from methods.method import domains_of
-from secagg.crypto.signatures import SigningKey
-from secagg.data import Origin, Records
-from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
 from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, contribution_of, read_records
-from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import Adjacency, PrivacyClaim
 from secagg.privacy.rdp import ORDERS
-from secagg.protection import protection_named
 from secagg.protection.masking.messages import Survivors
 from secagg.randomness import OperatingSystem, RandomSource, SeededRandomness
-from secagg.roster import SERVER_INDEX, Member, Roster
+from secagg.roster import SERVER_INDEX, Roster
 from secagg.unsafe_for_tests import TOKEN
-from tests.protection.rehearsal import Rehearsal, identity
+from tests.protection.rehearsal import Rehearsal
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import exact, local, some_records
 
 FALSE_FAILURE = 1e-9
 """Probability with which `check_noise` reports noise that is as planned."""
-DELTA = 1e-5
-WIDE = 128
-"""Features of the plans whose noise is measured: 8 643 coordinates tell n shares from n − 1 = 4."""
-
-
-def cast(clients: int = 5, protection: str = "masked") -> tuple[Roster, tuple[SigningKey, ...]]:
-    """A roster and its members' keys, the same in every test; index 0 is the server's, two aggregators are last."""
-    roles = {"server": "server"} | {f"client-{number}": "client" for number in range(1, clients + 1)}
-    roles |= protection_named(protection).second_roles
-    keys = tuple(identity(member) for member in range(len(roles)))
-    members = [Member(*each, key.public) for each, key in zip(roles.items(), keys, strict=True)]
-    return Roster.of("promised", members), keys
-
-
-def promised(clients: int = 5, dimension: int = 4, classes: int = 3, refine: int = 0, **choices: Any) -> SessionSetup:
-    """The first session of a plan, ε = 1 unless said otherwise."""
-    data = PublicData("features", (dimension,), tuple(f"class {number}" for number in range(classes)), None, None)
-    fixed: dict[str, Any] = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.ADD_REMOVE, "max_records": 64}
-    given = PlanChoices(**{**fixed, "parameters": (("refine", refine),), **choices})
-    roster, _ = cast(clients, given.protection)
-    return SessionSetup.of(make_plan(data, roster, given, OperatingSystem()), roster)
-
-
-def some_records(setup: SessionSetup, count: int = 20, seed: int = 0) -> LocalRecords:
-    """Records of the plan's grid with labels of all classes."""
-    generator = np.random.default_rng(seed)
-    labels = np.arange(count) % len(setup.plan.classes)
-    features = generator.normal(size=(count, setup.plan.dimension)) + 3 * np.eye(setup.plan.dimension)[labels]
-    return local(setup, features, labels)
-
-
-def local(setup: SessionSetup, features: np.ndarray, labels: np.ndarray) -> LocalRecords:
-    """Features and labels as a member has them; where the plan has domains, records of all of them in turn."""
-    origin, names = Origin.of("features", np.arange(1, len(labels) + 1)), domains_of(setup.plan.method_parameters)
-    turns = np.arange(len(labels)) // len(setup.plan.classes)
-    columns = {DOMAIN: np.array(names)[turns % len(names)]} if names else {}
-    return LocalRecords.of(setup.plan, features, Records(features, labels.astype(np.int64), columns, origin))
-
-
-def exact(setup: SessionSetup, records: LocalRecords) -> Integers:
-    """The flat vector without noise, multipliers included."""
-    tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
-    return setup.layout.flatten(tensors)
 
 
 def sigmas(setup: SessionSetup) -> np.ndarray:
@@ -280,7 +233,7 @@ def check_noise_comes_first(setup: SessionSetup, contribute: Contribute = contri
 
 def check_small_sum_is_refused(setup: SessionSetup, leaving: Mapping[int, str]) -> None:
     """With so many gone that fewer remain than the noise is calibrated for, no sum comes about."""
-    _, keys = cast(len(setup.roster.clients))
+    _, keys = make_roster(len(setup.roster.clients))
     vectors = {
         member: contribution_of(setup, some_records(setup), OperatingSystem()).vector
         for member in setup.context.clients

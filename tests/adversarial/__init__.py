@@ -1,1 +1,0 @@
-"""Attacks on the state machines, from the server and from clients."""

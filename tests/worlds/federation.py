@@ -1,0 +1,238 @@
+"""A plan of several sessions with all its parties in memory: real server and clients with their folders, no sockets.
+
+The server may be killed at a record of its transcripts, clients may leave, and a test may put its hand on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import ServerAway
+from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
+from secagg.ledger import Ledger
+from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties.consent import policy_accepting
+from secagg.policy import Policy
+from secagg.protection import LocalParty
+from secagg.protection.messages import Outcome
+from secagg.randomness import OperatingSystem
+from secagg.roster import SERVER_INDEX
+from secagg.transcript import FILE_NAME, peek
+from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import make_setup, some_records
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class SimulatedFederation:
+    """A plan, and each member's folder and records."""
+
+    folder: Path
+    setup: SessionSetup
+    records: Mapping[int, LocalRecords]
+
+    @classmethod
+    def of(cls, folder: Path, clients: int = 4, refine: int = 2, **choices: Any) -> SimulatedFederation:
+        """Members with records of the same three classes; one may vanish."""
+        fixed = {"epsilon": 8.0, "dropouts": 1, "join_seconds": 1, "step_seconds": 1}
+        setup = make_setup(clients, refine=refine, **{**fixed, **choices})
+        return cls(folder, setup, {member: some_records(setup, 30, seed=member) for member in setup.roster.clients})
+
+    @property
+    def keys(self) -> tuple[SigningKey, ...]:
+        """Every party's identity key."""
+        return make_roster(len(self.records), self.setup.plan.protection)[1]
+
+    def state(self, member: int) -> Path:
+        """A party's folder."""
+        path = self.folder / self.setup.roster.name(member)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def policy(self, member: int) -> Policy:
+        """What a member accepts: this plan."""
+        return policy_accepting(self.setup.plan, self.setup.roster.name(member))
+
+    def transcripts(self, member: int, stages: tuple[SessionSetup, ...]) -> list[Path]:
+        """A party's transcripts of some sessions."""
+        return [session_folder(self.state(member), stage) / FILE_NAME for stage in stages]
+
+    def ledger(self, member: int) -> Ledger:
+        """A member's ledger."""
+        return Ledger(self.state(member))
+
+
+@dataclass
+class Ending:
+    """How a plan ended for everyone: the last session and its outcome, or why not."""
+
+    server: Any
+    clients: dict[int, Any]
+    seconds: dict[int, Any]
+    stages: tuple[SessionSetup, ...]
+    restarts: int
+
+
+Finished = tuple[SimulatedFederation, Ending]
+Tamper = Callable[[int, str, bytes], bytes]
+
+
+async def run_federation(world: SimulatedFederation, **events: Any) -> Ending:
+    """Run a plan with all its parties from beginning to end; `events` are the fields of `FederationRun`."""
+    return await FederationRun(world, **events).run()
+
+
+@dataclass
+class FederationRun:
+    """A plan that runs. A client in `leaves` is gone after so many sessions; `tamper` changes what parties fetch.
+
+    `kill` says at which records the server dies: (session, kind, step) of the transcript.
+    """
+
+    world: SimulatedFederation
+    leaves: Mapping[int, int] = field(default_factory=dict)
+    kill: list[tuple[int, str, str]] = field(default_factory=list)
+    tamper: Tamper = lambda member, step, frame: frame
+    stays: bool = True
+    hosts: dict[int, Host] = field(default_factory=dict)
+
+    async def run(self) -> Ending:
+        """Everyone from beginning to end."""
+        members, seconds = self.world.setup.roster.clients, tuple(self.world.setup.context.seconds)
+        self.hosts = {SERVER_INDEX: Host(SERVER_INDEX, self._begin_server)}
+        self.hosts |= {member: Host(member, partial(self._begin_second, member)) for member in seconds}
+        parties = [*(host.live() for host in self.hosts.values()), *map(self._client, members)]
+        async with asyncio.timeout(PATIENCE):
+            ends = await asyncio.gather(*map(ending_of, parties))
+        server = self.hosts[SERVER_INDEX]
+        stages = tuple(stage.setup for stage in server.session.stages)
+        server.close()
+        found = dict(zip((SERVER_INDEX, *seconds, *members), ends, strict=True))
+        of_clients, of_seconds = ({each: found[each] for each in some} for some in (members, seconds))
+        return Ending(found[SERVER_INDEX], of_clients, of_seconds, stages, server.lives - 1)
+
+    def _begin_server(self) -> Life:
+        world = self.world
+        server = FederationServer(world.setup, world.keys[SERVER_INDEX], world.state(SERVER_INDEX), lambda text: None)
+        return Life(server, server.run(), server.close)
+
+    def _begin_second(self, member: int) -> Life:
+        second = FederationSecond(self.world.setup, self._me(member), self.world.state(member), lambda text: None)
+
+        async def work() -> tuple[SessionSetup, Outcome]:
+            return (await second.run(Wire(self, member)))[-1]
+
+        return Life(second, work(), lambda: None)
+
+    async def _client(self, member: int) -> tuple[SessionSetup, Outcome]:
+        client = FederationClient(
+            self.world.setup,
+            self._me(member),
+            self.world.policy(member),
+            self.world.ledger(member),
+            self.world.state(member),
+            self.world.records[member],
+            lambda: None,
+            lambda text: None,
+            self.stays,
+        )
+        others = {index: Wire(self, member, index) for index in self.hosts if index != SERVER_INDEX}
+        while True:
+            if done := await client.run(Wire(self, member), others):
+                return done[-1]
+            await asyncio.sleep(0.02)
+
+    def _me(self, member: int) -> LocalParty:
+        return LocalParty(member, self.world.keys[member], OperatingSystem())
+
+    async def call(self, receiver: int, make: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Ask the server or an aggregator; the server may die once it has answered."""
+        host = self.hosts[receiver]
+        try:
+            return await host.call(make)
+        finally:
+            if receiver == SERVER_INDEX and host.session is not None and self._is_due(host.session):
+                await host.kill()
+
+    def _is_due(self, server: FederationServer) -> bool:
+        """Whether a record is written at which the server is to die; each kills once."""
+        for point in self.kill:
+            number, kind, step = point
+            if len(server.stages) < number:
+                continue
+            records = server.stages[number - 1].session._journal.records()
+            if any(record.kind == kind and step in (_text(record), _step(record)) for record in records):
+                self.kill.remove(point)
+                return True
+        return False
+
+
+class Wire:
+    """One party's connection to the server, or to an aggregator."""
+
+    patience = 0.05
+
+    def __init__(self, run: FederationRun, member: int, receiver: int = SERVER_INDEX) -> None:
+        self._run = run
+        self._member = member
+        self._receiver = receiver
+        self._sessions: list[bytes] = []
+
+    def _count(self, plan: bytes) -> None:
+        if plan not in self._sessions:
+            self._sessions.append(plan)
+        if len(self._sessions) > self._run.leaves.get(self._member, 1000):
+            raise Left
+
+    async def submit(self, frame: bytes) -> bytes:
+        """Hand one frame over."""
+        self._count(peek(frame).plan)
+        reply: bytes = await self._run.call(self._receiver, lambda party: party.submit(self._member, frame))
+        return reply
+
+    async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
+        """Hand over a frame and its part of the file."""
+        self._count(peek(frame).plan)
+        content = (await asyncio.to_thread(vector.read_bytes))[start : start + size]
+        reply: bytes = await self._run.call(
+            self._receiver, lambda party: party.upload(self._member, frame, parts_of(content))
+        )
+        return reply
+
+    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+        """Wait for the server's frame."""
+        self._count(plan)
+        host = self._run.hosts[SERVER_INDEX]
+        while True:
+            is_over = host.is_over and host.session is not None
+            frame = await self._run.call(SERVER_INDEX, lambda server: server.fetch(self._member, plan, step, 0.1))
+            if frame:
+                return self._run.tamper(self._member, step, frame)
+            if is_over:
+                raise ServerAway(0)
+            if not seconds:
+                return b""
+
+
+def _step(record: Any) -> str:
+    return peek(record.content).step if record.kind in ("sent", "received") else ""
+
+
+def _text(record: Any) -> str:
+    return str(record.content.decode(errors="replace"))
+
+
+def opened(world: SimulatedFederation, stage: SessionSetup) -> np.ndarray:
+    """The sum that the server opened in a session."""
+    with np.load(session_folder(world.state(SERVER_INDEX), stage) / "aggregate.npz") as blocks:
+        return np.concatenate([blocks[block.name].reshape(-1) for block in stage.layout.blocks])
