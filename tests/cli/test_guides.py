@@ -50,49 +50,55 @@ def write_hospitals(folder: Path) -> None:
         (folder / f"processed.{name}.data").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What every guide's commands see; `secagg` is there at once."""
+    commands = tmp_path_factory.mktemp("bin")
+    with forked_command(commands):
+        yield environment_of(commands)
+
+
 @pytest.fixture
-def stand(tmp_path: Path) -> Iterator[Path]:
-    """A folder whose `work` holds what the guides do not make, and whose `bin` holds `secagg`."""
-    for part in ("bin", "work"):
-        (tmp_path / part).mkdir()
+def stand(tmp_path: Path) -> Path:
+    """A folder whose `work` holds what the guides do not make."""
+    (tmp_path / "work").mkdir()
     write_hospitals(tmp_path / "work" / "heart")
-    with forked_command(tmp_path / "bin"):
-        yield tmp_path
+    return tmp_path
 
 
-def run(page: Path, stand: Path, remarks: set[str]) -> list[str]:
+def run(page: Path, remarks: set[str], stand: Path, environment: dict[str, str]) -> list[str]:
     """What is not as a guide says, of the blocks with these remarks."""
     blocks = blocks_in(page.read_text(encoding="utf-8"))
     commands = [command for block in blocks if block.remark in remarks for command in block.commands]
-    return complaints(commands, stand, environment_of(stand / "bin"))
+    return complaints(commands, stand, environment)
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=name_of)
-def test_blocks_do_what_the_guide_says(page: Path, stand: Path) -> None:
+def test_blocks_do_what_the_guide_says(page: Path, stand: Path, environment: dict[str, str]) -> None:
     """Every block without a remark runs, one after the other, and ends and prints as shown."""
-    assert run(page, stand, {""}) == []
+    assert run(page, {""}, stand, environment) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", GUIDES, ids=name_of)
-def test_long_blocks_do_what_the_guide_says(page: Path, stand: Path) -> None:
+def test_long_blocks_do_what_the_guide_says(page: Path, stand: Path, environment: dict[str, str]) -> None:
     """The same with those that take minutes."""
-    assert run(page, stand, {"", "long"}) == []
+    assert run(page, {"", "long"}, stand, environment) == []
 
 
-def test_a_guide_that_is_wrong_is_found(stand: Path) -> None:
+def test_a_guide_that_is_wrong_is_found(stand: Path, environment: dict[str, str]) -> None:
     """A wrong exit code and a line that is not printed are named, and nothing runs after a wrong exit code."""
     guide = "```console\n$ echo one; echo 2.50 s\none\n2.… s\n$ false\n$ touch never\n```\n"
     (block,) = blocks_in(guide)
     assert block.commands[0] == Command("echo one; echo 2.50 s", 0, ("one", "2.… s"))
-    (found,) = complaints(block.commands, stand, environment_of(stand / "bin"))
+    (found,) = complaints(block.commands, stand, environment)
     assert found.startswith("false\n  ends with 1, not 0")
     assert not (stand / "work" / "never").exists()
     assert Command("x", 0, ("b", "a")).complaint(0, "a\nb\n") == "does not print 'a'"
     assert Command("x", 0, ("a  b",)).complaint(0, "say  a b c") == ""
 
 
-def test_blocks_share_folder_variables_and_background(stand: Path) -> None:
+def test_blocks_share_folder_variables_and_background(stand: Path, environment: dict[str, str]) -> None:
     """One bash runs all blocks of a guide, and what a block marked as the reader's own says is not run."""
     guide = """
 ```console
@@ -115,7 +121,7 @@ $ kill $!; echo $name > file; secagg nothing    # exit code 2
 ```
 """
     commands = [each for block in blocks_in(guide) if not block.remark for each in block.commands]
-    assert complaints(commands, stand, environment_of(stand / "bin")) == []
+    assert complaints(commands, stand, environment) == []
     assert (stand / "work" / "part" / "file").read_text() == "value\n"
 
 
@@ -150,9 +156,7 @@ def test_the_guide_lists_every_command() -> None:
     """The table in the guide to the command line has each command once."""
     text = (ROOT / "secagg" / "cli" / "README.md").read_text(encoding="utf-8")
     table = text[: text.index("Exit codes:")]
-    listed = [
-        name for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for name in re.findall("`(.+?)`", row)
-    ]
+    listed = [name for row in re.findall(r"(?m)^\| (`[^|]+) \|", table) for name in re.findall("`(.+?)`", row)]
     assert sorted(listed) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
