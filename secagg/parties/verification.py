@@ -39,8 +39,11 @@ from secagg.transcript import (
 )
 from secagg.wire import encode
 
-NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own")
-NOBODYS_PLAN = Doubt("made under a plan that nobody vouched for", "if this plan is the one that was agreed on")
+_BRING_PLAN = "bring the agreed plan (--plan)"
+NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
+NOBODYS_PLAN = Doubt(
+    "made under a plan that nobody vouched for", "if this plan is the one that was agreed on", _BRING_PLAN
+)
 NOTHING_BROUGHT = Trust()
 
 
@@ -190,7 +193,7 @@ def linked(one: Verified, given: Sequence[Verified]) -> Verified:
     if is_linked:
         return one
     words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
-    alone = Doubt(words, "if the rounds before it ended as it says")
+    alone = Doubt(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
     return replace(one, doubts=(*one.doubts, alone))
 
 
