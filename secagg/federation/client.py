@@ -54,7 +54,8 @@ class FederationClient:
     ) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises.
 
-        Nothing where this client has uploaded and has not waited. `others` are the connections to aggregators.
+        A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
+        of them opens another. `others` are the connections to aggregators.
         """
         following: SessionSetup | None = self.setup
         done: list[tuple[SessionSetup, Outcome]] = []
@@ -67,7 +68,7 @@ class FederationClient:
             except SessionAborted as error:
                 raise self._counted(setup, error) from None
             if outcome is None:
-                return []
+                return done
             done.append((setup, outcome))
             following = following_setup(setup, outcome)
         return done
