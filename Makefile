@@ -4,7 +4,7 @@ STAMP := .venv/installed
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-.PHONY: setup demo test check bench protos lock clean help
+.PHONY: setup demo test coverage check bench protos lock clean help
 
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
@@ -22,7 +22,10 @@ demo: setup  ## a secure sum of one server and five clients on this machine (PRO
 	@$(BIN)/secagg demo $(if $(PROTECTION),--protection $(PROTECTION)) $(ARGS)
 
 test: setup  ## the tests, without those marked long, on every core
-	@$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
+	@$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
+
+coverage: setup  ## the tests, and how much of the code they run
+	@$(BIN)/pytest --numprocesses auto --dist worksteal --cov --cov-report=term:skip-covered $(ARGS)
 
 check: setup  ## lint, format, types, architecture, generated code
 	@$(BIN)/ruff check --quiet .
@@ -38,12 +41,12 @@ protos: setup  ## regenerate secagg/wire/generated from protos/
 	@$(BIN)/python -m tests.architecture.regenerate
 
 lock: setup  ## install what pyproject.toml newly asks for and write requirements.lock
-	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation -e '.[dev]'
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation -e '.[all,dev]'
 	@$(BIN)/python -m tests.architecture.lock
 	@touch $(STAMP)
 
 clean:  ## remove .venv, caches and what the commands wrote
-	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache bench.json secagg-demo
+	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage bench.json secagg-demo
 	@find secagg methods threat_models tests -name __pycache__ -prune -exec rm -rf {} +
 
 help:  ## show this list

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from methods.fedcgs import FedCGS
 from methods.fedtc import FedTC
-from methods.gate import GATE, Gated
-from methods.method import Method, Parameters, Sum
+from methods.gate import GATE, put_gate
+from methods.method import Method, Parameters, SumSpec
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
@@ -41,10 +41,10 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
     method = METHODS[name](**given)
     if isinstance(threshold, bool) or not isinstance(threshold, int):
         raise BadInput(f"the class gate is {threshold!r}", remedy="give a whole number of clients")
-    return Gated(method, threshold) if threshold else method
+    return put_gate(method, threshold)
 
 
-def sums_of(plan: Plan) -> tuple[Sum, ...]:
+def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
     """The kinds of sums of a plan, in order. Raises BadInput for a method or parameters that there are not."""
     method = method_named(plan.method, plan.method_parameters)
     return method.sums(plan.dimension, len(plan.classes), plan.levels)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Examples, Method, Round, Sum, domains_of
+from methods.method import Method, SumSpec, domains_of
+from methods.round import Examples, Local, Opened, Round
 from secagg.encoding.layout import Integers, Layout
 from secagg.errors import BadInput, SecaggError
-from secagg.privacy import Adjacency, BlockSensitivity, Sensitivity
+from secagg.privacy import Adjacency, BlockSensitivity, Sensitivity, Unit
 from secagg.statistics import Grid
 
 MOST_DIMENSIONS = 4
@@ -43,17 +44,20 @@ REMEDY = "mend contribute, or declare in sums what it does"
 def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) -> None:
     """Raise BadInput, naming the block, what is declared and what was found, where `contribute` breaks `sums`.
 
-    Refused: missing or unknown blocks, another shape, entries that are not int64; an entry of one record beyond its
-    block's `bound`; a record that moves a block, or all of them together, further than a `sensitivity` says, for every
-    adjacency that has one; blocks of several records that are not the sum of each one's, in any order. A sum that
-    declares no sensitivity may let one record decide what others add: its single records and bounds alone are held.
-    Of each kind of sum the first is tried, on the round that the records' own sum leads to; of the plan's first sum
-    some records of every class, long in one place or in all, are tried with all its dimensions and classes, too.
+    Refused: missing or unknown blocks, another shape, entries that are not int64; an entry of one unit's part beyond
+    its block's `bound`; a unit that moves a block, or all of them together, further than a sensitivity that is stated
+    says; blocks of several records that are not the sum of each one's, in any order, where they are said to be. The
+    unit is a record, or in a sum per client its whole contribution. Of each kind of sum the first is tried, on the
+    round that the records' own sum leads to; of the plan's first sum some records of every class, long in one place or
+    in all, are tried with all its dimensions and classes, too. A method that reads raw inputs is not tried: there are
+    none to try.
     """
+    if method.reads_inputs:
+        return
     whole = dimension, classes
     dimension, classes = min(dimension, MOST_DIMENSIONS), min(classes, MOST_CLASSES)
     domains = len(domains_of(method.parameters)) or 1
-    examples = _extremes(dimension, classes, domains, grid.levels)
+    local = Local(_extremes(dimension, classes, domains, grid.levels), classes, grid)
     kinds = method.sums(dimension, classes, grid.levels)
     round_: Round | None = method
     for place, kind in enumerate(kinds):
@@ -61,11 +65,10 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
             raise _broken(
                 method.name, f"it declares {len(kinds)} kinds of sums, and no round follows the first {place}"
             )
-        trial = _Trial(method.name, round_, kind, examples, classes, grid.levels)
-        trial.check()
+        _Trial(method.name, round_, kind, local).check()
         for _ in range(kind.times if place + 1 < len(kinds) else 0):
             if round_ is not None:
-                round_ = round_.following(round_.contribute(examples, classes, grid.levels), grid, None)
+                round_ = round_.finalize(Opened(round_.contribute(local).blocks, grid)).next_round
     if whole != (dimension, classes):
         _check_whole(method, *whole, grid)
 
@@ -84,7 +87,8 @@ def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> No
         records[:2] = [[even], [-even]]
     labels = numbers * classes // count if count < classes else numbers % classes
     domains = numbers % (len(domains_of(method.parameters)) or 1)
-    _Trial(method.name, method, kind, Examples(records, labels, domains), classes, grid.levels).check(in_pairs=False)
+    local = Local(Examples(records, labels, domains), classes, grid)
+    _Trial(method.name, method, kind, local).check(in_pairs=False)
 
 
 def _extremes(dimension: int, classes: int, domains: int, levels: int) -> Examples:
@@ -105,10 +109,8 @@ class _Trial:
 
     method: str
     round: Round
-    kind: Sum
-    examples: Examples
-    classes: int
-    levels: int
+    kind: SumSpec
+    local: Local
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,19 +118,29 @@ class _Trial:
 
     def check(self, *, in_pairs: bool = True) -> None:
         """Raise BadInput for whatever is broken; not `in_pairs`: of several records only all together are tried."""
-        singles = [self._flat(np.array([row])) for row in range(len(self.examples))]
-        self._check_bounds(singles)
-        if not self.kind.sensitivity:
-            return
-        self._check_additive(singles, self._batches(len(singles)) if in_pairs else [np.arange(len(singles))])
-        moved = _Moved.by(singles, self.layout)
-        for adjacency, sensitivity in self.kind.sensitivity.items():
-            self._check_sensitivity(adjacency, sensitivity, moved)
+        every = np.arange(len(self.local.examples))
+        batches = self._batches(every) if in_pairs else [every]
+        singles = [self._flat(np.array([row])) for row in every]
+        units = [*singles, *map(self._flat, batches)] if self.kind.per is Unit.SILO else singles
+        self._check_bounds(units)
+        if self.kind.is_additive:
+            self._check_additive(singles, batches)
+        moved = _Moved.by(units, self.layout)
+        for each in self.kind.sensitivities:
+            if each.unit is self.kind.per:
+                self._check_sensitivity(each, moved)
+
+    def _batches(self, every: Integers) -> list[Integers]:
+        """Nobody's records, all, all backwards, each twice and more often, and pairs."""
+        room = (1 << 62) // (len(every) * max(block.bound for block in self.kind.blocks))
+        more = np.repeat(every, max(1, min(OFTEN, room)))
+        return [every[:0], every, every[::-1], np.repeat(every, 2), more, *map(np.array, pairwise(every))]
 
     def _flat(self, rows: NDArray[np.int64]) -> Integers:
         """The flat vector of the records at `rows`."""
+        local = replace(self.local, examples=self.local.examples.take(rows))
         try:
-            return self.layout.flatten(self.round.contribute(self.examples.take(rows), self.classes, self.levels))
+            return self.layout.flatten(self.round.contribute(local).blocks)
         except BadInput as error:
             raise _broken(self.method, error.problem) from error
         except SecaggError:
@@ -142,18 +154,12 @@ class _Trial:
         for block in self.kind.blocks:
             yield block.name, block.bound, self.layout.split(flat)[block.name]
 
-    def _check_bounds(self, singles: list[Integers]) -> None:
-        largest = reduce(np.maximum, map(np.abs, singles))
+    def _check_bounds(self, units: list[Integers]) -> None:
+        largest = reduce(np.maximum, map(np.abs, units))
         for name, bound, entries in self._by_block(largest):
             if (found := int(entries.max())) > bound:
-                raise _broken(self.method, f"one record adds {found} to an entry of {name}, declared bound {bound}")
-
-    def _batches(self, count: int) -> list[Integers]:
-        """Nobody's records, all, all backwards, each twice and more often, and pairs."""
-        every = np.arange(count)
-        room = (1 << 62) // (count * max(block.bound for block in self.kind.blocks))
-        more = np.repeat(every, max(1, min(OFTEN, room)))
-        return [every[:0], every, every[::-1], np.repeat(every, 2), more, *map(np.array, pairwise(every))]
+                told = f"{found} to an entry of {name}, declared bound {bound}"
+                raise _broken(self.method, f"one {self.kind.per} adds {told}")
 
     def _check_additive(self, singles: list[Integers], batches: list[Integers]) -> None:
         for rows in batches:
@@ -164,7 +170,8 @@ class _Trial:
                     problem = f"{name} of {len(rows)} records is not the sum of what each adds, but {entries.max()} off"
                     raise _broken(self.method, problem)
 
-    def _check_sensitivity(self, adjacency: Adjacency, sensitivity: Sensitivity, moved: _Moved) -> None:
+    def _check_sensitivity(self, sensitivity: Sensitivity, moved: _Moved) -> None:
+        adjacency = sensitivity.adjacency
         declared = [(block.name, block.size) for block in sensitivity.blocks]
         if declared != [(block.name, block.size) for block in self.kind.blocks]:
             raise _broken(self.method, f"the sensitivity for {adjacency} is of {declared}, not of the sum's blocks")
@@ -178,12 +185,12 @@ class _Trial:
                 unit = lengths[alone] if alone is not None else 1.0
                 told = f"{math.sqrt(found) * unit:.6g}, declared {math.sqrt(allowed) * unit:.6g} ({adjacency})"
                 what = alone or "all blocks together, each in units of its own sensitivity,"
-                raise _broken(self.method, f"one record moves {what} by the length {told}")
+                raise _broken(self.method, f"one {self.kind.per} moves {what} by the length {told}")
 
 
 @dataclass(frozen=True, eq=False)
 class _Moved:
-    """What single records add, (n, m), to the m entries that any of them reaches, and which entries of which block."""
+    """What single units add, (n, m), to the m entries that any of them reaches, and which entries of which block."""
 
     rows: Integers
     columns: Mapping[str, tuple[slice, Integers]]
@@ -201,7 +208,7 @@ class _Moved:
         return cls(np.array([flat[reached] for flat in singles]), columns)
 
     def squares(self, blocks: tuple[BlockSensitivity, ...], adjacency: Adjacency) -> dict[str, NDArray[np.float64]]:
-        """‖Δ‖² of every block, for every record added (n,) or every one replaced by every other (n, n)."""
+        """‖Δ‖² of every block, for every unit added (n,) or every one replaced by every other (n, n)."""
         return {block.name: self._square(block, adjacency) for block in blocks}
 
     def _square(self, block: BlockSensitivity, adjacency: Adjacency) -> NDArray[np.float64]:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Examples, Noise, OneShot, Parameters, Round, Sum
-from methods.prototypes import Prototypes
+from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.prototypes import nearest_mean
 from methods.refinement import MAX_ROUNDS, RefinementRound, gradient_sum, release_noise
-from secagg.encoding.layout import Block, Integers
+from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
+from secagg.encoding.layout import Block, Kind
 from secagg.errors import BadInput
-from secagg.head import LinearHead, discriminant, noise_aware_discriminant
+from secagg.head import Artifact, LinearHead, discriminant, noise_aware_discriminant, parse_safetensors
 from secagg.head.discriminant import RIDGE, Covariance
 from secagg.head.refinement import ONE_SHOT_SHARE
 from secagg.privacy import Adjacency, MomentSensitivity
-from secagg.statistics import Grid, accumulate, implausibilities
-
-PERSONALISE = "personalise"
-"""Name of the parameter under which a head, and no other, carries class means."""
+from secagg.statistics import Grid, accumulate
 
 
 @dataclass(frozen=True)
-class FedCGS(OneShot):
+class FedCGS(SimpleMethod):
     """Counts N (C,), class sums A (C, d), upper triangle of the second moment B: C + C·d + d(d+1)/2 numbers.
 
     `covariance`: "within" (what the paper's classifier assumes) or "total" (what the paper computes).
@@ -59,47 +56,63 @@ class FedCGS(OneShot):
         """`covariance`, `ridge`, `refine` and `personalise`."""
         return asdict(self)
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds ≤ 1 to a count, ≤ R_q to an entry of A and ≤ R_q² to one of B (`MomentSensitivity`)."""
-        moments = Sum(
+        triangle = dimension * (dimension + 1) // 2
+        moments = SumSpec(
             blocks=(
-                Block("counts", (classes,), bound=1),
-                Block("class_sums", (classes, dimension), bound=levels),
-                Block("second_moment", (dimension * (dimension + 1) // 2,), bound=levels * levels),
+                Block("counts", (classes,), bound=1, kind=Kind.COUNTS),
+                Block("class_sums", (classes, dimension), bound=levels, kind=Kind.CLASS_SUMS),
+                Block("second_moment", (triangle,), bound=levels * levels, kind=Kind.SECOND_MOMENT),
             ),
-            sensitivity={each: MomentSensitivity(each, classes, dimension, levels) for each in Adjacency},
+            sensitivities=tuple(MomentSensitivity(each, classes, dimension, levels) for each in Adjacency),
             shares="moments",
         )
         if not self.refine:
             return (moments,)
         return (replace(moments, budget=ONE_SHOT_SHARE), gradient_sum(dimension, classes, self.refine))
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    @property
+    def needs_unit_length(self) -> bool:
+        """Where it refines: gradients are clipped by the length that all records have."""
+        return self.refine > 0
+
+    @property
+    def shows_last_sum(self) -> bool:
+        """Where it refines: the last sum is a gradient, which members step along too."""
+        return self.refine > 0
+
+    def contribute(self, local: Local) -> Contribution:
         """Paper Eq. 3–5, in exact integers (`secagg.statistics.accumulate`)."""
-        return accumulate(examples.records, examples.labels, classes, levels)
+        examples = local.examples
+        return Contribution(accumulate(examples.records, examples.labels, local.classes, local.grid.levels))
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Counts, lengths, trace and definiteness (`secagg.statistics.implausibilities`)."""
-        return implausibilities(aggregate, grid)
+    def finalize(self, opened: Opened) -> Step:
+        """The head, and the first refinement round if there is to be any."""
+        head = self._head(opened.blocks, opened.grid, opened.noise)
+        return Step(head, RefinementRound.first(opened, self.refine) if self.refine else None)
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The first refinement round."""
+        if not self.refine:
+            return super().decode_broadcast(broadcast, grid)
+        return RefinementRound.read_first(broadcast, grid, self.refine)
+
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """A head, with class means if and only if it is to be personalised. Raises BadInput."""
+        head, texts = parse_safetensors(content)
+        if (head.means is not None) != bool(self.personalise):
+            raise BadInput("the plan says otherwise about class means beside the head")
+        return head, texts
+
+    def _head(self, blocks: Blocks, grid: Grid, noise: Noise | None) -> LinearHead:
         """Paper Eq. 9–11 with their errata (`secagg.head.discriminant`), or its noise-aware form."""
         if noise is None:
-            head = discriminant(aggregate, grid, covariance=self.covariance, ridge=self.ridge)
+            head = discriminant(blocks, grid, covariance=self.covariance, ridge=self.ridge)
         else:
-            head = noise_aware_discriminant(aggregate, grid, release_noise(noise))
+            head = noise_aware_discriminant(blocks, grid, release_noise(noise))
         if not self.personalise:
             return head
-        means = Prototypes().head(aggregate, grid, noise).weight
+        means = nearest_mean(blocks, grid, noise).weight
         offset = np.float32(0.0 if grid.is_normalised else grid.centre)
         return replace(head, means=np.where(head.present[:, None], means + offset, np.float32(0)))
-
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """The first refinement round, if there is to be any."""
-        return RefinementRound.first(aggregate, grid, noise, self.refine) if self.refine else None
-
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
-        """The first refinement round."""
-        return (
-            RefinementRound.opened(broadcast, grid, self.refine) if self.refine else super().announced(broadcast, grid)
-        )

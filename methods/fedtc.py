@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Examples, Noise, OneShot, Parameters, Round, Sum
+from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.prototypes import Prototypes
+from methods.round import Blocks, Contribution, Examples, Local, Noise, Opened, Round, SimpleRound, Step
 from methods.slots import MOST_SLOTS, CellSensitivity, cell_sums, read_centres, slot_of, told_centres
-from secagg.encoding.layout import Block, Integers
+from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
 from secagg.head.training import Recipe, fresh_head, train
 from secagg.privacy import Adjacency
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
 WIDTHS = (1024, 512)
@@ -42,7 +43,7 @@ CERTAIN = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class SlotRound(OneShot):
+class SlotRound(SimpleRound):
     """The sum of slots: counts (C, J) and sums (C, J, d), of records with a cosine ≥ `threshold` to their `centres`.
 
     `centres` are all entries of C rows of d integers, row by row; None: every record counts.
@@ -54,11 +55,12 @@ class SlotRound(OneShot):
     threshold: float = -1.0
     centres: Integers | None = field(default=None, repr=False)
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, local: Local) -> Contribution:
         """Every record that counts in its slot (`methods.slots`), in integers."""
-        return slot_sums(examples, self.places(examples, classes), classes, self.slots)
+        examples, classes = local.examples, local.classes
+        return Contribution(slot_sums(examples, self.cells(examples, classes), classes, self.slots))
 
-    def places(self, examples: Examples, classes: int) -> Integers:
+    def cells(self, examples: Examples, classes: int) -> Integers:
         """The slots of those whose q·c ≥ t·‖q‖·‖c‖. Both products are exact, so that every machine decides alike."""
         slots = slot_of(examples.records, self.slots)
         if self.centres is None:
@@ -66,47 +68,38 @@ class SlotRound(OneShot):
         dimension = examples.records.shape[1]
         if self.centres.size != classes * dimension:
             raise ProtocolViolation(
-                "server", f"broadcasts centres of {self.centres.size} entries for {classes} classes"
+                SERVER_INDEX, f"broadcasts centres of {self.centres.size} entries for {classes} classes"
             )
         records, centres = examples.records, self.centres.reshape(classes, dimension)[examples.labels]
         lengths = np.sqrt((records * records).sum(axis=1)) * np.sqrt((centres * centres).sum(axis=1))
         return np.where((records * centres).sum(axis=1) >= self.threshold * lengths, slots, -1)
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Counts below 0 and sums longer than their counts allow."""
-        counts = aggregate["slot_counts"]
-        lengths = np.linalg.norm(aggregate["slot_sums"].astype(np.float64), axis=2)
-        long = lengths > np.maximum(counts, 0) * grid.levels * (1 + 1e-9)
-        return [f"slot {s} of class {j} has the count {counts[j, s]}" for j, s in np.argwhere(counts < 0)] + [
-            f"slot {s} of class {j} sums to length {lengths[j, s]:.6g}, above {counts[j, s]} records of {grid.levels}"
-            for j, s in np.argwhere(long)
-        ]
-
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+    def finalize(self, opened: Opened) -> Step:
         """Train the adapter and the head behind it on the slots' means, each weighing as many records as it has.
 
         The paper's Eq. 5 and Algorithm 1 print the adapter behind the head; its Figure 2 and Table 5 are followed.
         Raises BadInput without records.
         """
-        return fit(*prototypes(aggregate, grid, noise), len(aggregate["slot_counts"]), self.epochs, self.momentum)
+        found = prototypes(opened.blocks, opened.grid, opened.noise)
+        return Step(fit(*found, len(opened.blocks["slot_counts"]), self.epochs, self.momentum))
 
     def broadcast(self) -> bytes:
         """The centres; nothing where the plan opens this round."""
         return b"" if self.centres is None else told_centres(1, self.centres)
 
-    def check(self, told: Round) -> None:
+    def require_equal(self, told: Round) -> None:
         """Every entry is this client's own but for rounding."""
         own = self.centres
         its = told.centres if isinstance(told, SlotRound) else None
         if own is None or its is None or len(its) != own.size or np.abs(its - own.ravel()).max() > 1:
-            raise ProtocolViolation("server", "the centres it broadcasts do not follow from the released sum")
+            raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sum")
 
 
-def slot_sums(examples: Examples, places: Integers, classes: int, slots: int) -> dict[str, Integers]:
-    """Return the counts (C, J) and sums (C, J, d) of examples in the slots `places` (n,); −1: in none."""
-    counted = places >= 0
-    cells = (examples.labels * slots + places)[counted]
-    counts, sums = cell_sums(examples.records[counted], cells, classes * slots)
+def slot_sums(examples: Examples, cells: Integers, classes: int, slots: int) -> Blocks:
+    """Return the counts (C, J) and sums (C, J, d) of examples in the slots `cells` (n,); −1: in none."""
+    counted = cells >= 0
+    places = (examples.labels * slots + cells)[counted]
+    counts, sums = cell_sums(examples.records[counted], places, classes * slots)
     shape = (classes, slots)
     return {"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, sums.shape[1])}
 
@@ -127,7 +120,7 @@ def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float
 
 
 def prototypes(
-    aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None
+    aggregate: Blocks, grid: Grid, noise: Noise | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
     """Return the slots' means (n, d) as a head's inputs, their classes (n,) and how many records (n,) each stands for.
 
@@ -171,7 +164,7 @@ def fit(
 
 
 @dataclass(frozen=True)
-class FedTC(OneShot):
+class FedTC(SimpleMethod):
     """Slot sums: C·J·(d + 1) numbers, J = `slots`; the server trains head(adapter(p)) on the slots' means.
 
     The paper's clients send the means of random batches of 5 of their own records. Here every record goes into one of
@@ -212,63 +205,56 @@ class FedTC(OneShot):
         """`slots`, `keep`, `threshold`, `epochs` and `momentum`."""
         return asdict(self)
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds 1 to a slot's count and q to its sum; where there is a threshold, to its class's before."""
         cells = classes * self.slots
         names = ("slot_counts", "slot_sums")
-        slots = Sum(
+        slots = SumSpec(
             blocks=(
-                Block("slot_counts", (classes, self.slots), bound=1),
-                Block("slot_sums", (classes, self.slots, dimension), bound=levels),
+                Block("slot_counts", (classes, self.slots), bound=1, kind=Kind.COUNTS),
+                Block("slot_sums", (classes, self.slots, dimension), bound=levels, kind=Kind.CLASS_SUMS),
             ),
-            sensitivity={each: CellSensitivity(each, names, cells, dimension, levels) for each in Adjacency},
+            sensitivities=tuple(CellSensitivity(each, names, cells, dimension, levels) for each in Adjacency),
             shares=SHARES,
         )
         if self.keep < 1:
             reason = "keep ranks a client's records, so that one of them decides which others count; threshold does not"
-            return (replace(slots, sensitivity={}, refusal=reason),)
+            return (replace(slots, sensitivities=(), is_additive=False, refusal=reason),)
         if not self._has_threshold:
             return (slots,)
         (first,) = FIRST.sums(dimension, classes, levels)
         return (replace(first, budget=CENTRE_SHARE), replace(slots, budget=1 - CENTRE_SHARE))
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, local: Local) -> Contribution:
         """The slots' blocks, or before a threshold counts and class sums."""
         if self._has_threshold:
-            return FIRST.contribute(examples, classes, levels)
-        return slot_sums(examples, self.places(examples, classes), classes, self.slots)
+            return FIRST.contribute(local)
+        examples, classes = local.examples, local.classes
+        return Contribution(slot_sums(examples, self.cells(examples, classes), classes, self.slots))
 
-    def places(self, examples: Examples, classes: int) -> Integers:
+    def cells(self, examples: Examples, classes: int) -> Integers:
         """The slots of the records that are kept; before a threshold classes are not divided."""
         if self._has_threshold:
-            return FIRST.places(examples, classes)
-        places = self._slot_round().places(examples, classes)
+            return FIRST.cells(examples, classes)
+        cells = self._slot_round().cells(examples, classes)
         if self.keep < 1:
             kept = nearest(examples.records.astype(np.float64), examples.labels, self.keep)
-            places[np.setdiff1d(np.arange(len(places)), kept)] = -1
-        return places
+            cells[np.setdiff1d(np.arange(len(cells)), kept)] = -1
+        return cells
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Counts below 0 and sums longer than their counts allow."""
-        round_: Round = FIRST if self._has_threshold else self._slot_round()
-        return round_.implausibilities(aggregate, grid)
-
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
-        """The trained head; None before a threshold."""
-        return None if self._has_threshold else self._slot_round().head(aggregate, grid, noise)
-
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """Where there is a threshold the round of the slots, with the directions of the opened class sums."""
+    def finalize(self, opened: Opened) -> Step:
+        """The trained head; where there is a threshold the round of the slots, with the directions of class sums."""
         if not self._has_threshold:
-            return None
-        sums = aggregate["class_sums"].astype(np.float64)
+            return self._slot_round().finalize(opened)
+        sums = opened.blocks["class_sums"].astype(np.float64)
         lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", sums, sums)), 1.0)
-        return self._slot_round(np.rint(sums * (CENTRE_LENGTH / lengths)[:, None]).astype(np.int64))
+        centres = np.rint(sums * (CENTRE_LENGTH / lengths)[:, None]).astype(np.int64)
+        return Step(next_round=self._slot_round(centres))
 
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The round of the slots as the server announces it. Raises MalformedMessage or ProtocolViolation."""
         if not self._has_threshold:
-            return super().announced(broadcast, grid)
+            return super().decode_broadcast(broadcast, grid)
         return self._slot_round(read_centres(broadcast, 1, CENTRE_LENGTH))
 
     @property

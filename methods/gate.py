@@ -5,19 +5,20 @@ Where a method tells domains apart, what is counted and left out is a *cell*: a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Examples, Method, Noise, OneShot, Parameters, Round, Sum, domains_of
-from secagg.encoding.layout import Block, Integers
+from methods.method import Method, Parameters, SimpleMethod, SumSpec, domains_of
+from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.head import LinearHead
+from secagg.head import Artifact, LinearHead
 from secagg.head.linear import ABSENT_BIAS
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 from secagg.wire import Items, Range, decode, encode, message
 
@@ -43,7 +44,7 @@ class KeptClasses:
 
 
 @dataclass(frozen=True)
-class Gated(OneShot):
+class Gated(SimpleMethod):
     """A method after a census: for each class, how many clients have a record of it (C,), or of each cell (C, D).
 
     Classes whose opened count is below `threshold` are left out of the sums of `method`, and of its head: a class sum
@@ -87,7 +88,7 @@ class Gated(OneShot):
         )
         return frozenset(one.name for one, other in zip(two, three, strict=True) if one.shape != other.shape)
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """The census (`CensusSensitivity`), then the method's sums, which share what the census leaves of μ².
 
         A record of a cell that is left out adds nothing to these, so that their sensitivities hold.
@@ -96,36 +97,55 @@ class Gated(OneShot):
         cells = classes * self.domains
         if cells > MOST_CELLS:
             raise BadInput(f"a census of {cells} classes and domains", remedy=f"{MOST_CELLS} are the most")
-        census = Sum(
-            blocks=(Block("census", self._shape(classes), bound=1),),
-            sensitivity={each: CensusSensitivity(Unit.RECORD, each, cells) for each in Adjacency},
+        census = SumSpec(
+            blocks=(Block("census", self._shape(classes), bound=1, kind=Kind.CENSUS),),
+            sensitivities=tuple(CensusSensitivity(unit, each, cells) for unit in Unit for each in Adjacency),
             shares="equal",
+            per=Unit.SILO,
             budget=CENSUS_SHARE,
-            counts_clients=True,
+            is_additive=False,
         )
         others = self.method.sums(dimension, classes, levels)
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    @property
+    def reads_inputs(self) -> bool:
+        """The gated method's."""
+        return self.method.reads_inputs
+
+    @property
+    def needs_unit_length(self) -> bool:
+        """The gated method's."""
+        return self.method.needs_unit_length
+
+    @property
+    def shows_last_sum(self) -> bool:
+        """The gated method's."""
+        return self.method.shows_last_sum
+
+    @property
+    def class_threshold(self) -> int:
+        """`threshold`."""
+        return self.threshold
+
+    @property
+    def ungated(self) -> Method:
+        """The gated method."""
+        return self.method
+
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """The gated method's."""
+        return self.method.read_artifact(content)
+
+    def contribute(self, local: Local) -> Contribution:
         """1 for each cell of which this client has a record: additive over clients, not over records."""
-        held = np.bincount(_cells(examples, self.domains), minlength=classes * self.domains)
-        return {"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(classes))}
+        held = np.bincount(_cells(local.examples, self.domains), minlength=local.classes * self.domains)
+        return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Numbers of clients below 0."""
-        census = aggregate["census"].ravel()
-        return [
-            f"{_called(int(cell), self.domains)} is held by {census[cell]} clients"
-            for cell in np.flatnonzero(census < 0)
-        ]
-
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> None:
-        """None: a census gives no head."""
-
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round:
+    def finalize(self, opened: Opened) -> Step:
         """The method's first round over the cells that pass. Raises BadInput when fewer than two classes have any."""
-        census = aggregate["census"]
-        least = self.threshold * (noise["census"].multiplier if noise is not None else 1)
+        census = opened.blocks["census"]
+        least = self.threshold * (opened.noise["census"].multiplier if opened.noise is not None else 1)
         kept = np.flatnonzero(census >= least)
         found = len(np.unique(kept // self.domains))
         if found < FEWEST_CLASSES:
@@ -133,9 +153,9 @@ class Gated(OneShot):
                 f"{found} of {len(census)} classes are held by {self.threshold} clients or more",
                 remedy="a head takes two: lower the class gate",
             )
-        return GatedRound(self.method, tuple(kept.tolist()), self.per_class, self.domains)
+        return Step(next_round=GatedRound(self.method, tuple(kept.tolist()), self.per_class, self.domains))
 
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The method's first round over the cells that the server names. Raises MalformedMessage."""
         kept = decode(KeptClasses, broadcast).classes
         if len({cell // self.domains for cell in kept}) < FEWEST_CLASSES:
@@ -146,8 +166,13 @@ class Gated(OneShot):
         return (classes, self.domains) if self.domains > 1 else (classes,)
 
 
+def put_gate(method: Method, threshold: int) -> Method:
+    """Return the method behind a class gate of so many clients; as it is for 0. Raises BadInput below."""
+    return Gated(method, threshold) if threshold else method
+
+
 @dataclass(frozen=True)
-class GatedRound:
+class GatedRound(SimpleRound):
     """A round of the gated method over the classes of the `kept` cells alone, as if the plan had no others.
 
     Records of the other cells add nothing, and their entries in the `per_class` blocks are zero. Where there are
@@ -159,63 +184,66 @@ class GatedRound:
     per_class: frozenset[str]
     domains: int = 1
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, local: Local) -> Contribution:
         """The method's blocks over the kept cells, each row in its class's place."""
-        rows = self._rows(classes)
-        blocks = self.round.contribute(self._kept(examples, rows)[0], len(rows), levels)
-        return {
-            name: self._widened(block, classes) if name in self.per_class else block for name, block in blocks.items()
+        rows = self._rows(local.classes)
+        examples, is_kept = self._kept(local.examples, rows)
+        inputs = None if local.inputs is None else local.inputs[is_kept]
+        made = self.round.contribute(replace(local, examples=examples, classes=len(rows), inputs=inputs))
+        widened = {
+            name: self._widened(block, local.classes) if name in self.per_class else block
+            for name, block in made.blocks.items()
         }
+        return Contribution(widened, made.state)
 
-    def places(self, examples: Examples, classes: int) -> Integers:
+    def cells(self, examples: Examples, classes: int) -> Integers:
         """The method's, of the records in kept cells."""
         rows = self._rows(classes)
         own, is_kept = self._kept(examples, rows)
-        places = np.full(len(examples), -1, dtype=np.int64)
-        places[is_kept] = self.round.places(own, len(rows))
-        return places
+        cells = np.full(len(examples), -1, dtype=np.int64)
+        cells[is_kept] = self.round.cells(own, len(rows))
+        return cells
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
-        """The head that the kept cells give; it never predicts another class (`LinearHead`), with noise or without."""
-        narrow = self.round.head(self._narrowed(aggregate), grid, noise)
-        if narrow is None:
-            return None
-        classes = self._classes(aggregate)
-        bias = np.full(classes, ABSENT_BIAS, dtype=np.float32)
-        bias[self._rows(classes)] = narrow.bias
-        means = self._widened(narrow.means, classes) if narrow.means is not None else None
-        return LinearHead(self._widened(narrow.weight, classes), bias, narrow.before, means)
-
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
+    def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
         """The method's for the kept classes (whose numbers count these alone), and sums of records left out."""
-        others = self._others(self._classes(aggregate))
-        blocks = [self._by_cell(aggregate[name]) for name in self.per_class & set(aggregate)]
+        others = self._others(self._classes(blocks))
+        by_cell = [self._by_cell(blocks[name]) for name in self.per_class & set(blocks)]
         left_out = [
             f"{_called(int(cell), self.domains)} was left out, but its sum is not 0"
             for cell in others
-            if any(block[cell].any() for block in blocks)
+            if any(block[cell].any() for block in by_cell)
         ]
-        return [*self.round.implausibilities(self._narrowed(aggregate), grid), *left_out]
+        return [*self.round.sanity_failures(self._narrowed(blocks), grid), *left_out]
 
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """The method's next round, over the same cells."""
-        following = self.round.following(self._narrowed(aggregate), grid, noise)
-        return replace(self, round=following) if following is not None else None
+    def finalize(self, opened: Opened) -> Step:
+        """What the kept cells give: a head that never predicts another class, with noise or without; or a round."""
+        step = self.round.finalize(replace(opened, blocks=self._narrowed(opened.blocks)))
+        following = replace(self, round=step.next_round) if step.next_round is not None else None
+        return Step(self._widened_head(step.artifact, self._classes(opened.blocks)), following)
+
+    def _widened_head(self, artifact: Artifact | None, classes: int) -> Artifact | None:
+        """A head with rows for all classes, those left out absent; any other artifact as it is."""
+        if not isinstance(artifact, LinearHead):
+            return artifact
+        bias = np.full(classes, ABSENT_BIAS, dtype=np.float32)
+        bias[self._rows(classes)] = artifact.bias
+        means = self._widened(artifact.means, classes) if artifact.means is not None else None
+        return LinearHead(self._widened(artifact.weight, classes), bias, artifact.before, means)
 
     def broadcast(self) -> bytes:
         """The kept cells before the method's first round, which needs no other word; then what the method tells."""
         return self.round.broadcast() or encode(KeptClasses(self.kept))
 
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The method's next round as the server announces it, over the same cells."""
-        return replace(self, round=self.round.announced(broadcast, grid))
+        return replace(self, round=self.round.decode_broadcast(broadcast, grid))
 
-    def check(self, told: Round) -> None:
+    def require_equal(self, told: Round) -> None:
         """The census decides exactly which cells are kept; further rounds are the method's to check."""
         if not isinstance(told, GatedRound) or told.kept != self.kept:
-            raise ProtocolViolation("server", "the classes that it keeps do not follow from the census")
+            raise ProtocolViolation(SERVER_INDEX, "the classes that it keeps do not follow from the census")
         if self.round.broadcast():
-            self.round.check(told.round)
+            self.round.require_equal(told.round)
 
     def left_out(self, classes: int) -> tuple[tuple[int, int], ...]:
         """The cells (class, domain) that did not pass, of so many classes."""
@@ -237,7 +265,7 @@ class GatedRound:
             raise BadInput(f"the gate keeps class {rows[-1]} of {classes}")
         return rows
 
-    def _classes(self, aggregate: Mapping[str, Integers]) -> int:
+    def _classes(self, aggregate: Blocks) -> int:
         """How many classes the plan has: any block with a row for each says so."""
         return next(len(block) for name, block in aggregate.items() if name in self.per_class)
 
@@ -245,7 +273,7 @@ class GatedRound:
         """A row for each cell."""
         return block.reshape(len(block) * self.domains, -1)
 
-    def _narrowed(self, aggregate: Mapping[str, Integers]) -> dict[str, Integers]:
+    def _narrowed(self, aggregate: Blocks) -> Blocks:
         """The sum as the method knows it: of the kept classes alone, where the other cells hold nothing."""
         rows = self._rows(self._classes(aggregate))
         narrow = dict(aggregate)

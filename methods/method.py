@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from secagg.encoding.layout import Block, Integers
-from secagg.errors import ProtocolViolation
-from secagg.head import LinearHead
-from secagg.privacy import Adjacency, OpenedNoise, Sensitivity
-from secagg.statistics import Grid
+from methods.round import Round, SimpleRound
+from secagg.encoding.layout import Block, Kind
+from secagg.errors import BadInput
+from secagg.head import Artifact, parse_safetensors
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_record, of_silo
 
 DOMAINS = "domains"
 """Name of the parameter that lists the domains of a method which tells them apart, joined by "+"."""
 Parameters = dict[str, str | float]
-Noise = Mapping[str, OpenedNoise]
-"""What is known of the noise on every opened block, by its name."""
 
 
 def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
@@ -27,87 +22,59 @@ def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
     return tuple(name for name in str(parameters.get(DOMAINS, "")).split("+") if name)
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """One client's records that count: q (n, d), their labels (n,) in 0…C−1 and domains (n,), all 0 without any."""
-
-    records: Integers = field(repr=False)
-    labels: Integers = field(repr=False)
-    domains: Integers = field(repr=False)
-
-    @classmethod
-    def of(cls, records: Integers, labels: Integers) -> Examples:
-        """Examples of one domain."""
-        return cls(records, labels, np.zeros(len(labels), dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, rows: NDArray[np.bool_] | Integers) -> Examples:
-        """Those where `rows` holds, or at `rows`."""
-        return Examples(self.records[rows], self.labels[rows], self.domains[rows])
-
-
 @dataclass(frozen=True)
-class Sum:
-    """One kind of secure sum: its blocks in layout order, what one record can move, and how it spends.
+class SumSpec:
+    """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.
 
-    `sensitivity` is that of one record, for each adjacency. `shares` says how μ² is divided among the blocks (a rule
-    of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how many sums of the kind there are, and `budget` the share
-    of the plan's μ² of all of them together. A sum without sensitivities cannot be noised, for the reason `refusal`.
-    `counts_clients`: no entry tells more of a client than whether it holds something, as in a census; a policy counts
-    all other sums as sums about its records.
+    `per` says of whom the blocks' bounds speak: of one record, or of a client's whole contribution (Unit.SILO).
+    `sensitivities` are stated for the units and adjacencies that the method knows; `sensitivity` derives the others.
+    `shares` says how μ² is divided among the blocks (a rule of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how
+    many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
+    sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
+    sum of their blocks.
     """
 
     blocks: tuple[Block, ...]
-    sensitivity: Mapping[Adjacency, Sensitivity]
+    sensitivities: tuple[Sensitivity, ...]
     shares: str | Mapping[str, float]
+    per: Unit = Unit.RECORD
     times: int = 1
     budget: float = 1.0
+    is_additive: bool = True
     refusal: str = ""
-    counts_clients: bool = False
 
+    def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
+        """Return how far one unit moves the sum, a client having at most `max_records` records.
 
-class Round(Protocol):
-    """One secure sum of a method, and what comes of it. Immutable."""
-
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
-        """Return one client's blocks for n ≥ 0 examples; additive over them."""
-        ...
-
-    def places(self, examples: Examples, classes: int) -> Integers:
-        """Return in which cell of its class (n,), from 0, the sum holds each of one client's examples; −1: in none.
-
-        0 where a class is not divided. What `contribute` sums by, told to audits.
+        As stated; otherwise a client as far as its records do one after the other (`of_silo`), and a record as far as
+        replacing all of its client's contribution (`of_record`). Raises BadInput for a sum that states none.
         """
-        ...
+        stated = {(each.unit, each.adjacency): each for each in self.sensitivities}
+        if found := stated.get((unit, adjacency)):
+            return found
+        other = Unit.SILO if unit is Unit.RECORD else Unit.RECORD
+        if (other, adjacency) not in stated:
+            raise BadInput(f"there can be no finite epsilon: {self.refusal}", remedy="choose epsilon inf")
+        known = stated[other, adjacency]
+        return of_silo(known, max_records) if unit is Unit.SILO else of_record(known)
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Return what no honest sum without noise would show (no culprit); empty when plausible."""
-        ...
+    @property
+    def is_about_records(self) -> bool:
+        """Whether it tells more of a client than which cells it holds, as a policy counts sums."""
+        return any(block.kind is not Kind.CENSUS for block in self.blocks)
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
-        """Return the head after this sum, for `secagg.statistics.inputs_of`; `noise` None: the sum is exact.
+    def has(self, kind: Kind) -> bool:
+        """Whether one of its blocks is of this kind."""
+        return any(block.kind is kind for block in self.blocks)
 
-        None where this kind of sum gives none; every last sum gives one. Raises BadInput when this sum fails to.
-        """
-        ...
 
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """Return the next round, None after the last; a function of released numbers, which clients recompute."""
-        ...
+def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:
+    """Return the sensitivities of contributions whose blocks are never longer (L2) than `lengths`, for any client.
 
-    def broadcast(self) -> bytes:
-        """Return what opens this round: all that the server tells of it. Empty for the first, which the plan opens."""
-        ...
-
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
-        """Return the round after this one as `broadcast` opens it. Raises MalformedMessage or ProtocolViolation."""
-        ...
-
-    def check(self, told: Round) -> None:
-        """Raise ProtocolViolation unless `told` is this round but for rounding: machines differ in the last bits."""
-        ...
+    A client's part is zeroed (add-remove), or exchanged for any other, which moves each block by twice its length.
+    """
+    parts = tuple(BlockSensitivity(block.name, lengths[block.name], block.size) for block in blocks)
+    return tuple(BlockwiseSensitivity(Unit.SILO, each, parts) for each in Adjacency)
 
 
 class Method(Round, Protocol):
@@ -123,30 +90,71 @@ class Method(Round, Protocol):
         """Everything that `method_named` needs beside the name to make this method again."""
         ...
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether members train on raw inputs through the feature map, and its loss reads these; else on examples."""
+        ...
+
+    @property
+    def needs_unit_length(self) -> bool:
+        """Whether it takes records of one length only, so that a plan must normalise them."""
+        ...
+
+    @property
+    def shows_last_sum(self) -> bool:
+        """Whether members are shown the last opened sum too, to recompute the artifact from it."""
+        ...
+
+    @property
+    def class_threshold(self) -> int:
+        """Below how many clients that hold a class it is left out of the sums; 0: none is."""
+        ...
+
+    @property
+    def ungated(self) -> Method:
+        """The same method without a class threshold."""
+        ...
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
         ...
 
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """Return the artifact that a file's bytes hold, and the file's texts. Raises BadInput for another kind."""
+        ...
 
-class OneShot:
-    """What a method of a single sum says of further rounds, there being none, and of cells within a class, of one."""
 
-    def places(self, examples: Examples, classes: int) -> Integers:
-        """0: classes are not divided, and every record counts."""
-        return np.zeros(len(examples), dtype=np.int64)
+class SimpleMethod(SimpleRound):
+    """What most methods say of themselves: examples of any length, and a linear head without class means."""
 
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """None: one sum."""
-        return None
+    @property
+    def reads_inputs(self) -> bool:
+        """No: on examples."""
+        return False
 
-    def broadcast(self) -> bytes:
-        """Nothing: the plan opens the first round."""
-        return b""
+    @property
+    def needs_unit_length(self) -> bool:
+        """No."""
+        return False
 
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
-        """There is no other round. Raises ProtocolViolation."""
-        raise ProtocolViolation("server", "announces a round that the plan does not have")
+    @property
+    def shows_last_sum(self) -> bool:
+        """No: the artifact is all that members are told of it."""
+        return False
 
-    def check(self, told: Round) -> None:
-        """The first round is not told. Raises ProtocolViolation."""
-        raise ProtocolViolation("server", "announces the first round, which the plan opens")
+    @property
+    def class_threshold(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def ungated(self) -> Method:
+        """Itself."""
+        return self  # type: ignore[return-value]  # whoever inherits is a Method
+
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """A head. Raises BadInput for one that carries class means, or for what is none."""
+        head, texts = parse_safetensors(content)
+        if head.means is not None:
+            raise BadInput("the head carries class means, which this method does not release")
+        return head, texts

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from methods.fedtc import CERTAIN, prototypes
-from methods.method import Examples, Noise, OneShot, Parameters, Round, Sum, domains_of
+from methods.method import Parameters, SimpleMethod, SumSpec, domains_of
+from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots import (
     MAX_CENTRE_BYTES,
     MOST_SLOTS,
@@ -19,11 +19,12 @@ from methods.slots import (
     slot_of,
     told_centres,
 )
-from secagg.encoding.layout import Block, Integers
+from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
 from secagg.head.residual import adapted_head
 from secagg.privacy import Adjacency
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
 NAMES = ("slot_counts", "slot_sums")
@@ -36,7 +37,7 @@ CENTRE_BYTES = 4
 
 
 @dataclass(frozen=True)
-class MPFT(OneShot):
+class MPFT(SimpleMethod):
     """Counts (C, D, J) and sums (C, D, J, d) of each class in each of D `domains`, divided over J `slots`.
 
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
@@ -87,7 +88,7 @@ class MPFT(OneShot):
         """D and J."""
         return len(domains_of(self.parameters)) or 1, self.slots
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds 1 to one count and q, ‖q‖₂ ≤ R_q, to the sum of the same slot, whichever slot that is.
 
         In a round of clustering the centres are fixed before the records are looked at, so that this holds there too;
@@ -97,132 +98,112 @@ class MPFT(OneShot):
         size = int(np.prod(shape))
         if self.rounds and size * dimension * CENTRE_BYTES > MAX_CENTRE_BYTES:
             raise BadInput(f"{size} centres of {dimension} numbers are too many to be told", remedy="give fewer slots")
-        first = Sum(
-            blocks=(Block(NAMES[0], shape, bound=1), Block(NAMES[1], (*shape, dimension), bound=levels)),
-            sensitivity={each: CellSensitivity(each, NAMES, size, dimension, levels) for each in Adjacency},
+        first = SumSpec(
+            blocks=(
+                Block(NAMES[0], shape, bound=1, kind=Kind.COUNTS),
+                Block(NAMES[1], (*shape, dimension), bound=levels, kind=Kind.CLASS_SUMS),
+            ),
+            sensitivities=tuple(CellSensitivity(each, NAMES, size, dimension, levels) for each in Adjacency),
             shares=SHARES,
             budget=1 / (self.rounds + 1),
         )
         again = replace(first, times=self.rounds, budget=self.rounds / (self.rounds + 1))
         return (first, again) if self.rounds else (first,)
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, local: Local) -> Contribution:
         """Integer sums over the slots that a public hash gives."""
-        return self.summed(examples, self.places(examples, classes), classes)
+        return self.sum_cells(local.examples, self.cells(local.examples, local.classes), local.classes)
 
-    def places(self, examples: Examples, classes: int) -> Integers:
+    def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot."""
-        return self.placed(examples, slot_of(examples.records, self.slots))
+        return self.place(examples, slot_of(examples.records, self.slots))
 
-    def placed(self, examples: Examples, slots: Integers) -> Integers:
+    def place(self, examples: Examples, slots: Integers) -> Integers:
         """Return domain·J + slot for examples with their slots (n,)."""
         return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
 
-    def summed(self, examples: Examples, places: Integers, classes: int) -> dict[str, Integers]:
-        """Return both blocks for examples with their places (n,)."""
+    def sum_cells(self, examples: Examples, cells: Integers, classes: int) -> Contribution:
+        """Return both blocks for examples in these cells of their classes (n,)."""
         shape = (classes, *self.parts)
-        cells = examples.labels * int(np.prod(self.parts)) + places
-        counts, sums = cell_sums(examples.records, cells, int(np.prod(shape)))
-        return {"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, -1)}
+        places = examples.labels * int(np.prod(self.parts)) + cells
+        counts, sums = cell_sums(examples.records, places, int(np.prod(shape)))
+        return Contribution({"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, -1)})
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Counts below 0 and sums longer than their counts allow."""
-        counts = aggregate["slot_counts"]
-        lengths = np.linalg.norm(aggregate["slot_sums"].astype(np.float64), axis=-1)
-        long = lengths > np.maximum(counts, 0) * grid.levels * (1 + 1e-9)
-        named = [("class {}, domain {}, slot {}".format(*place), place) for place in np.ndindex(counts.shape)]
-        return [f"{name} has the count {counts[place]}" for name, place in named if counts[place] < 0] + [
-            f"{name} sums to length {lengths[place]:.6g}, above {counts[place]} records of {grid.levels}"
-            for name, place in named
-            if long[place]
-        ]
+    def finalize(self, opened: Opened) -> Step:
+        """The head after a mean; the first round of clustering, if there is to be any. Raises BadInput."""
+        if not self.rounds:
+            return Step(self.train(opened))
+        before = np.zeros(opened.blocks["slot_sums"].shape, dtype=np.int64)
+        return Step(next_round=Clustering(self, 1, _centres(opened, before).ravel()))
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
-        """The head after a mean; None where clustering goes on. Raises BadInput when no class has a prototype."""
-        return None if self.rounds else self.trained(aggregate, grid, noise)
-
-    def trained(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
-        """The frozen head behind the adapter, from the opened counts and sums. Raises BadInput without any prototype.
+    def train(self, opened: Opened) -> LinearHead:
+        """Return the frozen head behind the adapter, from the opened counts and sums. Raises BadInput without records.
 
         Prototypes as `methods.fedtc.prototypes` has them, with the (domain, slot) pairs in the place of slots.
         """
-        counts, sums = (aggregate[name] for name in NAMES)
+        counts, sums = (opened.blocks[name] for name in NAMES)
         flat = {NAMES[0]: counts.reshape(len(counts), -1), NAMES[1]: sums.reshape(len(sums), -1, sums.shape[-1])}
-        return adapted_head(*prototypes(flat, grid, noise), len(counts), self.epochs)
+        return adapted_head(*prototypes(flat, opened.grid, opened.noise), len(counts), self.epochs)
 
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """The first round of clustering, if there is to be any."""
-        if not self.rounds:
-            return None
-        before = np.zeros(aggregate["slot_sums"].shape, dtype=np.int64)
-        return Clustering(self, 1, _centres(aggregate, before, grid, noise).ravel())
-
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The first round of clustering. Raises MalformedMessage or ProtocolViolation."""
         if not self.rounds:
-            return super().announced(broadcast, grid)
+            return super().decode_broadcast(broadcast, grid)
         return Clustering(self, 1, read_centres(broadcast, 1, grid.levels))
 
 
 @dataclass(frozen=True, eq=False)
-class Clustering:
+class Clustering(SimpleRound):
     """Round `number` of k-means in every cell: the nearest of its `centres` (C·D·J·d,), integers as records are."""
 
     method: MPFT
     number: int
     centres: Integers
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, local: Local) -> Contribution:
         """Integer sums over the nearest centres. Raises BadInput for centres that are not this plan's."""
-        return self.method.summed(examples, self.places(examples, classes), classes)
+        return self.method.sum_cells(local.examples, self.cells(local.examples, local.classes), local.classes)
 
-    def places(self, examples: Examples, classes: int) -> Integers:
+    def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + the nearest centre, in exact arithmetic; of equally near ones the first. Raises BadInput."""
         shape = (classes, *self.method.parts, examples.records.shape[1])
         if len(self.centres) != np.prod(shape):
             raise BadInput(f"{len(self.centres)} numbers are no centres for {classes} classes")
-        return self.method.placed(examples, _nearest(examples, self.centres.reshape(shape)))
+        return self.method.place(examples, _nearest(examples, self.centres.reshape(shape)))
 
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Those of the first sum."""
-        return self.method.implausibilities(aggregate, grid)
-
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead | None:
-        """The head after the last round; None before."""
-        return self.method.trained(aggregate, grid, noise) if self.number == self.method.rounds else None
-
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """The round at the means of this one's slots."""
+    def finalize(self, opened: Opened) -> Step:
+        """The head after the last round; before it the round at the means of this one's slots."""
         if self.number == self.method.rounds:
-            return None
-        before = self.centres.reshape(aggregate["slot_sums"].shape)
-        return Clustering(self.method, self.number + 1, _centres(aggregate, before, grid, noise).ravel())
+            return Step(self.method.train(opened))
+        before = self.centres.reshape(opened.blocks["slot_sums"].shape)
+        return Step(next_round=Clustering(self.method, self.number + 1, _centres(opened, before).ravel()))
 
     def broadcast(self) -> bytes:
         """The centres."""
         return told_centres(self.number, self.centres)
 
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The next round as the server announces it. Raises MalformedMessage or ProtocolViolation."""
         if self.number == self.method.rounds:
-            raise ProtocolViolation("server", "announces a round that the plan does not have")
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         return Clustering(self.method, self.number + 1, read_centres(broadcast, self.number + 1, grid.levels))
 
-    def check(self, told: Round) -> None:
+    def require_equal(self, told: Round) -> None:
         """Every centre is this client's own but for rounding."""
         if not isinstance(told, Clustering) or told.number != self.number:
-            raise ProtocolViolation("server", "announces another kind of round than the sums lead to")
+            raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         same = told.centres.shape == self.centres.shape
         if not (same and np.abs(told.centres - self.centres).max(initial=0) <= 1):
-            raise ProtocolViolation("server", "the centres it broadcasts do not follow from the released sums")
+            raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sums")
 
 
-def _centres(aggregate: Mapping[str, Integers], before: Integers, grid: Grid, noise: Noise | None) -> Integers:
+def _centres(opened: Opened, before: Integers) -> Integers:
     """The slots' means (C, D, J, d), no longer than a record can be.
 
     Where the (noisy) count is too small to be divided by, as in `methods.fedtc.prototypes`, the centre stays.
     """
-    known = noise[NAMES[0]] if noise is not None else None
+    known = opened.noise[NAMES[0]] if opened.noise is not None else None
+    aggregate, grid = opened.blocks, opened.grid
     counts = aggregate[NAMES[0]] / (known.multiplier if known else 1)
     held = counts >= (1 + CERTAIN * known.sigma / known.multiplier if known else 1)
     centres = before.copy()

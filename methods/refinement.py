@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
-from methods.method import Examples, Noise, Round, Sum
-from secagg.encoding.layout import Block, Integers
+from methods.method import SumSpec
+from methods.round import Contribution, Local, Noise, Opened, Round, SimpleRound, Step
+from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
-from secagg.head import LinearHead, ReleaseNoise
+from secagg.head import ReleaseNoise
 from secagg.head import refinement as rule
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Unit
+from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, WEIGHT_BITS, Whitening, softmax_gradient
 from secagg.wire import Length, Range, decode, encode, message
@@ -34,7 +34,7 @@ EXACT: Noise = {name: OpenedNoise(1.0) for name in ("counts", "class_sums", "sec
 """Stands for the noise of exact sums: one grid step, which the rules that divide by σ cannot tell from none."""
 
 
-def gradient_sum(dimension: int, classes: int, rounds: int) -> Sum:
+def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
     """Return the blocks and the sensitivity of a round: C·(d + 1) numbers, of which a record moves 2¹²·R_x in all.
 
     Replace-one moves twice that: two records' residuals can be opposite.
@@ -46,9 +46,9 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> Sum:
         )
     length = RESIDUAL_LEVELS * GRADIENT_LEVELS
     block = BlockSensitivity("gradient", float(length), classes * (dimension + 1))
-    return Sum(
-        blocks=(Block("gradient", (classes, dimension + 1), bound=length),),
-        sensitivity={each: BlockwiseSensitivity(Unit.RECORD, each, (block,)) for each in Adjacency},
+    return SumSpec(
+        blocks=(Block("gradient", (classes, dimension + 1), bound=length, kind=Kind.UPDATE),),
+        sensitivities=tuple(BlockwiseSensitivity(Unit.RECORD, each, (block,)) for each in Adjacency),
         shares="equal",
         times=rounds,
         budget=1 - rule.ONE_SHOT_SHARE,
@@ -76,7 +76,7 @@ class RefinementBroadcast:
 
 
 @dataclass(frozen=True, eq=False)
-class RefinementRound:
+class RefinementRound(SimpleRound):
     """Round `number` of `rounds`: the gradient at the integer `weights` (C, d + 1) in a geometry that does not move."""
 
     number: int
@@ -85,34 +85,26 @@ class RefinementRound:
     weights: Integers
 
     @classmethod
-    def first(cls, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None, rounds: int) -> RefinementRound:
+    def first(cls, opened: Opened, rounds: int) -> RefinementRound:
         """The round after the release of counts, class sums and second moment (`secagg.head.refinement.begin`)."""
-        place = rule.begin(aggregate, grid, release_noise(noise or EXACT))
+        place = rule.begin(opened.blocks, opened.grid, release_noise(opened.noise or EXACT))
         return cls(1, rounds, place, rule.integer_weights(place.start))
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, local: Local) -> Contribution:
         """Σ r xᵀ in exact integers (`secagg.statistics.softmax_gradient`)."""
-        mapped = self.place.whitening.apply(examples.records)
-        return {"gradient": softmax_gradient(mapped, examples.labels, self.weights, GRADIENT_LEVELS, rule.CLIP)}
+        mapped = self.place.whitening.apply(local.examples.records)
+        gradient = softmax_gradient(mapped, local.examples.labels, self.weights, GRADIENT_LEVELS, rule.CLIP)
+        return Contribution({"gradient": gradient})
 
-    def places(self, examples: Examples, classes: int) -> Integers:
-        """0: classes are not divided."""
-        return np.zeros(len(examples), dtype=np.int64)
-
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """Nothing is known of a gradient."""
-        return []
-
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
-        """The head after this round's step."""
-        return rule.refined_head(self._stepped(aggregate, noise), self.place, grid)
-
-    def following(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> Round | None:
-        """The round at the next weights."""
+    def finalize(self, opened: Opened) -> Step:
+        """The head after this round's step, and the round at the next weights."""
+        sigma = (opened.noise or EXACT)["gradient"].sigma
+        weights = self.weights / 2.0**WEIGHT_BITS
+        stepped = rule.step(weights, opened.blocks["gradient"], sigma, self.place, self.rounds)
+        head = rule.refined_head(stepped, self.place, opened.grid)
         if self.number == self.rounds:
-            return None
-        weights = rule.integer_weights(self._stepped(aggregate, noise))
-        return replace(self, number=self.number + 1, weights=weights)
+            return Step(head)
+        return Step(head, replace(self, number=self.number + 1, weights=rule.integer_weights(stepped)))
 
     def broadcast(self) -> bytes:
         """The weights; the whitening once, as it does not change."""
@@ -129,7 +121,7 @@ class RefinementRound:
         )
 
     @classmethod
-    def opened(cls, broadcast: bytes, grid: Grid, rounds: int) -> RefinementRound:
+    def read_first(cls, broadcast: bytes, grid: Grid, rounds: int) -> RefinementRound:
         """The first round as the server announces it. Raises MalformedMessage."""
         told = decode(RefinementBroadcast, broadcast)
         centre = _integers(told.centre)
@@ -145,31 +137,26 @@ class RefinementRound:
         start = weights / 2.0**WEIGHT_BITS
         return cls(1, rounds, rule.Refinement(whitening, start, told.total), weights)
 
-    def announced(self, broadcast: bytes, grid: Grid) -> Round:
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The next round as the server announces it: other weights, the same geometry."""
         told = decode(RefinementBroadcast, broadcast)
         if told.number != self.number + 1 or told.number > self.rounds or told.matrix or told.centre:
-            raise ProtocolViolation("server", f"announces round {told.number} after round {self.number}")
+            raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
         weights = _integers(told.weights, self.weights.shape[1])
         if weights.shape != self.weights.shape or told.total != self.place.total:
-            raise ProtocolViolation("server", "changes between two rounds what must not change")
+            raise ProtocolViolation(SERVER_INDEX, "changes between two rounds what must not change")
         return replace(self, number=told.number, weights=weights)
 
-    def check(self, told: Round) -> None:
+    def require_equal(self, told: Round) -> None:
         """Every number is this client's own but for rounding."""
         if not isinstance(told, RefinementRound) or told.number != self.number:
-            raise ProtocolViolation("server", "announces another kind of round than the sums lead to")
+            raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         own, its = self.place, told.place
         if not math.isclose(its.total, own.total, rel_tol=TOLERANCE):
-            raise ProtocolViolation("server", "the number of records it broadcasts does not follow from the sums")
+            raise ProtocolViolation(SERVER_INDEX, "the number of records it broadcasts does not follow from the sums")
         _require_close(its.whitening.matrix, own.whitening.matrix, "whitening")
         _require_close(its.whitening.centre, own.whitening.centre, "whitening's centre")
         _require_close(told.weights, self.weights, "weights")
-
-    def _stepped(self, aggregate: Mapping[str, Integers], noise: Noise | None) -> NDArray[np.float64]:
-        weights = self.weights / 2.0**WEIGHT_BITS
-        sigma = (noise or EXACT)["gradient"].sigma
-        return rule.step(weights, aggregate["gradient"], sigma, self.place, self.rounds)
 
 
 def _bytes(integers: Integers) -> bytes:
@@ -188,4 +175,4 @@ def _require_close(told: Integers, own: Integers, what: str) -> None:
     allowed = TOLERANCE * float(np.abs(own).max()) + 2
     same = told.shape == own.shape
     if not (same and np.abs(told.astype(np.float64) - own.astype(np.float64)).max() <= allowed):
-        raise ProtocolViolation("server", f"the {what} it broadcasts do not follow from the released sums")
+        raise ProtocolViolation(SERVER_INDEX, f"the {what} it broadcasts do not follow from the released sums")

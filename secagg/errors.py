@@ -6,22 +6,50 @@ No exception carries a secret: only public names, sizes, digests and limits.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from enum import IntEnum
+from typing import ClassVar, Self
 
 COUNTS = "count this as a release"
 """What a session says to its members that ended without a published sum when somebody may know the sum."""
 
 
+class ExitCode(IntEnum):
+    """How a command ends, for scripts; `meaning` is what help and guide say of it."""
+
+    meaning: str
+
+    DONE = 0, "done, or the gate passes"
+    GATE_FAILED = 1, "the gate fails"
+    BAD_INPUT = 2, "bad input or usage"
+    TRANSCRIPT_INVALID = 3, "a transcript does not verify"
+    INCONCLUSIVE = 4, "inconclusive"
+    ABORTED = 5, "session aborted for good"
+    INTERNAL_ERROR = 70, "internal error"
+    NOT_NOW = 75, "not now: run the same command again"
+    INTERRUPTED = 130, "interrupted"
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """The code with its meaning."""
+        self = int.__new__(cls, code)
+        self._value_, self.meaning = code, meaning
+        return self
+
+    @classmethod
+    def explain(cls) -> str:
+        """All of them in one sentence."""
+        return f"Exit codes: {'; '.join(f'{code.value} {code.meaning}' for code in cls)}."
+
+
 class SecaggError(Exception):
     """Root of everything that this package raises on purpose."""
 
-    exit_code: ClassVar[int] = 70
+    exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL_ERROR
 
 
 class BadInput(SecaggError):
     """What the user gave cannot be used: a file, a column, a value, an option, a full disk."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
     def __init__(self, problem: str, *, remedy: str = "") -> None:
         self.problem = problem
@@ -66,7 +94,7 @@ class CapacityExceeded(BadInput):
 class MalformedMessage(SecaggError):
     """Bytes that are not the one canonical encoding of an allowed message."""
 
-    exit_code = 5
+    exit_code = ExitCode.ABORTED
 
     def __init__(self, message: str, problem: str) -> None:
         self.message = message
@@ -84,14 +112,22 @@ class OtherVersion(MalformedMessage):
 
 
 class ProtocolViolation(SecaggError):
-    """A party broke the protocol; `culprit` is the member to blame."""
+    """A party broke the protocol; `culprit` is its index in the roster.
 
-    exit_code = 5
+    Whoever has the roster fills in the `name` that it has there (`Roster.name_culprit`), before anybody reads or is
+    told of it.
+    """
 
-    def __init__(self, culprit: str, problem: str) -> None:
+    exit_code = ExitCode.ABORTED
+
+    def __init__(self, culprit: int, problem: str) -> None:
         self.culprit = culprit
         self.problem = problem
-        super().__init__(f"{culprit}: {problem}")
+        self.name = ""
+        super().__init__(culprit, problem)
+
+    def __str__(self) -> str:
+        return f"{self.name or f'party {self.culprit}'}: {self.problem}"
 
 
 class SessionAborted(SecaggError):
@@ -100,7 +136,7 @@ class SessionAborted(SecaggError):
     Somebody may know the sum all the same once its protection was opened: `reason` then ends with `COUNTS`.
     """
 
-    exit_code = 5
+    exit_code = ExitCode.ABORTED
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -110,7 +146,7 @@ class SessionAborted(SecaggError):
 class NotNow(SecaggError):
     """It cannot be done at present; nothing is lost, and running the same command again may go on."""
 
-    exit_code = 75
+    exit_code = ExitCode.NOT_NOW
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
@@ -134,7 +170,7 @@ class ServerAway(NotNow):
 class TranscriptInvalid(SecaggError):
     """A transcript (of the file `source`) does not verify; `record` is the index of the first record at fault."""
 
-    exit_code = 3
+    exit_code = ExitCode.TRANSCRIPT_INVALID
 
     def __init__(self, record: int, problem: str, *, source: str = "") -> None:
         self.record = record

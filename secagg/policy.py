@@ -119,25 +119,6 @@ class Policy:
     def __post_init__(self) -> None:
         check_data_name(self.data_name)
 
-    @classmethod
-    def accepting(cls, plan: Plan, data_name: str) -> Policy:
-        """The defaults, but for what they must concede to accept this plan.
-
-        That is its roster, backbone, method and cost, a protection that keeps one party from seeing any vector, and
-        noise from aggregators of whom one honest one is enough. Everything else is for a person to concede.
-        """
-        shared = plan.protection == "shared"
-        return cls(
-            data_name=data_name,
-            roster=plan.roster.hex(),
-            backbones=(plan.backbone_digest.hex(),),
-            methods=(plan.method,),
-            protections=(plan.protection,) if plan.protection != "none" else ("masked",),
-            noise_from=("client", "aggregator") if shared and plan.noise == "aggregator" else ("client",),
-            max_epsilon=plan.epsilon,
-            max_epsilon_total=plan.epsilon,
-        )
-
     @property
     def budget(self) -> Budget:
         """What all sessions about the data set may spend together."""

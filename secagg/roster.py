@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, ProtocolViolation, SecaggError
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
+
+Error = TypeVar("Error", bound=SecaggError)
 
 ROSTER_VERSION = 2
 SERVER_INDEX = 0
@@ -108,6 +110,12 @@ class Roster:
     def tls_spki_sha256(self, index: int) -> bytes:
         """The pin of the TLS key of the member with this index."""
         return self.members[index].tls_spki_sha256
+
+    def name_culprit(self, error: Error) -> Error:
+        """The same error; a violation of the protocol with the name of its culprit, where that is a member."""
+        if isinstance(error, ProtocolViolation) and error.culprit < len(self.members):
+            error.name = self.name(error.culprit)
+        return error
 
     def index(self, name: str) -> int:
         """The index of the member of this name. Raises BadInput when there is none."""

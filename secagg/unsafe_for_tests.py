@@ -1,21 +1,8 @@
-"""Seeded randomness, for tests and vectors only. Nothing in the package imports this module.
-
-Keys drawn from a seed protect nothing: whoever knows the seed opens every share and mask.
-"""
+"""The token that seeded randomness takes. Nothing in the package imports this module, and a test sees to it."""
 
 from __future__ import annotations
 
-import hashlib
+from secagg.randomness import UnsafeToken
 
-
-class SeededRandomness:
-    """A reproducible byte stream: SHAKE-256(seed ‖ counter). Never use it for a real session."""
-
-    def __init__(self, seed: bytes) -> None:
-        self._seed = seed
-        self._counter = 0
-
-    def bytes(self, count: int) -> bytes:
-        """Return the next `count` bytes of the stream."""
-        self._counter += 1
-        return hashlib.shake_256(self._seed + self._counter.to_bytes(8, "big")).digest(count)
+TOKEN = UnsafeToken()
+"""To be passed where predictable keys and noise do no harm: in tests, and for vectors."""

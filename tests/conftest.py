@@ -1,6 +1,7 @@
-"""What all tests share: the way Hypothesis draws, no features kept on disk, and the folder of larger data sets."""
+"""What all tests share: how Hypothesis draws, no features kept, where files are written, the larger data sets."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ settings.register_profile("wide", deadline=None, max_examples=2_000)
 settings.load_profile("fixed")
 os.environ["SECAGG_CACHE"] = "off"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for a busy core are far slower
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+MEMORY = Path("/dev/shm")  # noqa: S108 (pytest makes a folder of its own in it)
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # parties sync every record: a disk is slow at that
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

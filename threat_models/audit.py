@@ -1,85 +1,87 @@
-"""Runs the attacks that apply to each adversary, on what that adversary sees and nothing else."""
+"""Run the attacks that apply to each adversary, on what that adversary sees and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.attacks import ATTACKS, Attack
-from threat_models.attacks.between import sums_of_classes
-from threat_models.comparisons import Comparisons
+from threat_models.attacks.disclosure.cross_round import count_class_sums
 from threat_models.findings import Finding, Verdict
+from threat_models.multiplicity import Comparisons
 from threat_models.report.content import CONTROL, SEEN, Examination
 from threat_models.report.gate import Gate, Rule
+from threat_models.report.summary_facts import ONE_RUN_LEVEL, RESERVED
 from threat_models.session import Knowledge, Session
-from threat_models.statement import ONE_RUN_LEVEL, RESERVED
-from threat_models.views import has, missing_from, view_of
+from threat_models.views import View, missing_from, view_of
 
 MOST_MEASURES = 64
 """No attack has more measures of one view."""
 APART = {"messages", "uploads", "head"}
 """What is no part of a sum, nor of use against one."""
 Steps = Callable[[str, int, int], None]
-"""Told (what is being done, steps done, steps in all)."""
+"""Called with (what is being done, steps done, steps in all)."""
 
 
-def planned(gate: Gate, adversaries: Sequence[Adversary], *, one_run: bool = False) -> Comparisons:
-    """On how many confidence limits the gate's decisions rest at most; what it tolerates is none of them.
+def plan_comparisons(gate: Gate, adversaries: Sequence[Adversary], *, one_run: bool = False) -> Comparisons:
+    """Count the confidence limits on which the gate's decisions may rest; attacks that it tolerates have none.
 
     `one_run`: there are canaries, whose bound has a level of its own.
     """
-    judged = [
-        _limits(ATTACKS[attack], gate.rules_for(attack, adversary.name))
+    limits = [
+        _count_limits(ATTACKS[attack], gate.rules_for(attack, adversary.name))
         for adversary in adversaries
         for attack in adversary.attacks
         if attack in ATTACKS
     ]
-    return Comparisons(sum(judged), RESERVED + one_run * ONE_RUN_LEVEL)
+    return Comparisons(sum(limits), RESERVED + one_run * ONE_RUN_LEVEL)
 
 
-def _limits(attack: Attack, rules: tuple[Rule, ...]) -> int:
-    """How many limits these rules may judge; few measures have a ceiling, but a pattern may fit all that there are."""
+def _count_limits(attack: Attack, rules: tuple[Rule, ...]) -> int:
+    """Count the limits that these rules may judge: few measures have a ceiling, but a name may stand for many."""
     if all(rule.tolerated for rule in rules):
         return 0
-    is_wide = any("*" in rule.measure and "ceiling" not in (rule.at_most, rule.at_least) for rule in rules)
+    is_wide = any(
+        rule.measure and rule.names_several and "ceiling" not in (rule.at_most, rule.at_least) for rule in rules
+    )
     return max(attack.limits, len(rules), MOST_MEASURES if is_wide else 0)
 
 
-def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowledge, told: Steps) -> Examination:
+def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowledge, progress: Steps) -> Examination:
     """Run an adversary's attacks on the sessions that it saw, in order. Active ones are not run here."""
     seen = sessions[: adversary.sessions]
     views = tuple(view_of(session, adversary) for session in seen)
-    sees = tuple(name for name in FIELDS if hasattr(views[0], name))
+    sees = views[0].sees
     findings = []
     for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
         title = f"{adversary.title}: {attack.title}"
-        unseen = _unseen(attack, adversary, seen)
-        found = _not_run(attack, adversary, seen, views, knowledge, unseen)
+        unseen = _find_unseen(attack, adversary, seen)
+        found = _explain_not_run(attack, adversary, seen, views, knowledge, unseen)
         if found is None:
-            found = attack.run(views, knowledge, lambda done, total, title=title: told(title, done, total))  # type: ignore[misc]
-        found = _told_apart(replace(found, adversary=adversary.name, unseen=unseen), seen[0])
-        findings.append(_doubted(found, knowledge) if attack.trusts_owners else found)
+            found = attack.run(views, knowledge, partial(progress, title))
+        found = _withhold_if_unseen(replace(found, adversary=adversary.name, unseen=unseen), seen[0])
+        findings.append(_withhold_if_doubted(found, knowledge) if attack.trusts_owners else found)
     return Examination(adversary, sees, tuple(name for name in FIELDS if name not in sees), tuple(findings))
 
 
-def _unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) -> tuple[str, ...]:
-    """What the adversary sees, these sessions do not hold, and the attack would use: of a sum, all that makes it."""
+def _find_unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) -> tuple[str, ...]:
+    """The fields that the adversary sees, that the attack would use, and that these sessions do not hold."""
     used = set(attack.needs) | (set() if attack.needs and set(attack.needs) <= APART else {"release", "contributions"})
     missing = {name for session in seen for name in missing_from(session, adversary)}
     return tuple(name for name in FIELDS if name in used & missing)
 
 
-def _not_run(
+def _explain_not_run(
     attack: Attack,
     adversary: Adversary,
     seen: Sequence[Session],
-    views: Sequence[Any],
+    views: Sequence[View],
     knowledge: Knowledge,
     unseen: tuple[str, ...],
 ) -> Finding | None:
-    """Why an attack has nothing to work on, if it has not.
+    """The finding of an attack that has nothing to work on, which says why; None where it can be run.
 
     The control without protection is one only where it sees every vector.
     """
@@ -88,7 +90,7 @@ def _not_run(
     if (not attack.needs or "class_sums" in attack.needs) and _is_elsewhere(seen[0]):
         why = "The plan's sum of classes is in the transcript of another of its rounds: give those of all rounds."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
-    lacking = [need for need in attack.needs if not has(views[0], (need,))]
+    lacking = [need for need in attack.needs if not views[0].has(need)]
     if lacking == ["uploads"] and "uploads" in adversary.sees and not seen[0].role:
         why = "A simulation keeps no uploads: audit a server's transcript for them."
         return Finding(attack.name, "", Verdict.NOT_APPLICABLE, why)
@@ -108,11 +110,11 @@ def _not_run(
 def _is_elsewhere(session: Session) -> bool:
     """Whether this is the transcript of another round than that of the sum of classes, which its adversary saw too."""
     is_other = bool(session.role and session.release) and "class_sums" not in session.release
-    return is_other and sums_of_classes(session.plan) > 0
+    return is_other and count_class_sums(session.plan) > 0
 
 
-def _told_apart(finding: Finding, session: Session) -> Finding:
-    """An attack that does not succeed without what its adversary sees may succeed with it: that is not known."""
+def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
+    """Make a finding inconclusive where the attack, which did not succeed, had not all that its adversary sees."""
     if finding.verdict is Verdict.SUCCEEDS or not finding.unseen:
         return finding
     what = "transcript" if session.role else "simulation"
@@ -121,8 +123,8 @@ def _told_apart(finding: Finding, session: Session) -> Finding:
     return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=sentence)
 
 
-def _doubted(finding: Finding, knowledge: Knowledge) -> Finding:
-    """What depends on who took part is not known where that is in doubt, nor does it disprove a promise."""
+def _withhold_if_doubted(finding: Finding, knowledge: Knowledge) -> Finding:
+    """Make a finding inconclusive, without ceilings, where it is in doubt which records took part."""
     if not knowledge.doubts or finding.verdict is Verdict.NOT_APPLICABLE:
         return finding
     measures = tuple(replace(measure, ceiling=None) for measure in finding.measures)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+SHARE = "%"
+REFUSED = "refused"
+"""Units of metrics that are not plain numbers."""
 
 
 class Verdict(StrEnum):
@@ -23,19 +28,66 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One number: `low` ≤ value ≤ `high` by `method` at its level ("Clopper-Pearson, 95 %"; "none": no interval).
+class Metric:
+    """What an attack measures. Gates and reports find it by its `id`; people read its `label`.
 
-    `baseline` is what the same guess reaches without the view; `ceiling` the most that the plan's ε allows.
+    `unit` is "" for a plain number, SHARE for a share of 1, REFUSED for 1 or 0 in words. `good` says what the number
+    would be if nothing leaked; {baseline} and {ceiling} in it stand for the measure's own. `leads`: it may sum up a
+    finding. `each` says of what a finding holds one measure each ("class", "sum"); empty where it holds one in all.
     """
 
-    name: str
+    id: str
+    label: str
+    unit: str = ""
+    good: str = ""
+    leads: bool = False
+    each: str = ""
+
+    def variant(self, name: str, words: str) -> Metric:
+        """The metric for one way to measure it: `name` follows the id after a dot, `words` follow the label."""
+        return replace(self, id=f"{self.id}.{name}", label=f"{self.label}, {words}")
+
+    def exact(
+        self,
+        value: float,
+        method: str = "exact",
+        *,
+        of: str = "",
+        baseline: float | None = None,
+        ceiling: float | None = None,
+    ) -> Measure:
+        """A measure without an interval."""
+        return Measure(self, value, value, value, method, baseline, ceiling, of, has_interval=False)
+
+
+def covers(name: str, metric: Metric) -> bool:
+    """Whether a name stands for a metric: its id, the part of it before a dot, or * for all."""
+    return name in ("*", metric.id) or metric.id.startswith(f"{name}.")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number: `low` ≤ value ≤ `high` by `method` at its level ("Clopper-Pearson, 95 %").
+
+    `baseline` is what the same guess reaches without the view; `ceiling` the most that the plan's ε allows. `of` says
+    what it was measured of, where the metric has one measure for each of several. Without an interval both limits are
+    the value, or all that is possible where the data do not support one.
+    """
+
+    metric: Metric
     value: float
     low: float
     high: float
     method: str
     baseline: float | None = None
     ceiling: float | None = None
+    of: str = ""
+    has_interval: bool = True
+
+    @property
+    def label(self) -> str:
+        """What was measured, and of what, for people."""
+        return f"{self.metric.label}, {self.of}" if self.of else self.metric.label
 
 
 @dataclass(frozen=True)
@@ -71,7 +123,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Control:
-    """The same attack where the answer is known: `expected` to succeed (unprotected) or not (random); what it did."""
+    """The same attack where the answer is known: whether it is `expected` to succeed, and whether it `succeeded`."""
 
     name: str
     expected: bool
@@ -85,7 +137,10 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """One attack by one adversary; `unseen` is what it sees, of use to the attack, and the audit has not."""
+    """One attack by one adversary.
+
+    `unseen` are fields that the adversary sees, that the attack would use, and that the audited session does not hold.
+    """
 
     attack: str
     adversary: str
@@ -96,3 +151,21 @@ class Finding:
     pictures: tuple[Picture, ...] = ()
     controls: tuple[Control, ...] = ()
     unseen: tuple[str, ...] = ()
+
+    @property
+    def leading(self) -> Measure | None:
+        """The first measure that may sum the finding up."""
+        return next((measure for measure in self.measures if measure.metric.leads), None)
+
+
+def decide(succeeded: bool, withstood: bool, controls: Sequence[Control]) -> Verdict:
+    """Decide what an attack's numbers say; inconclusive where a control did not behave.
+
+    `withstood`: the upper limits of what the attack is after lie below the bar, or it cannot be otherwise. That nothing
+    was found is no reason.
+    """
+    if not all(control.holds for control in controls):
+        return Verdict.INCONCLUSIVE
+    if succeeded:
+        return Verdict.SUCCEEDS
+    return Verdict.FAILS if withstood else Verdict.INCONCLUSIVE

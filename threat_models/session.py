@@ -1,4 +1,4 @@
-"""What an audit knows of one secure sum, and what it may suppose that an adversary knows beside: plain values alone."""
+"""What an audit knows of one secure sum, and what an adversary may know beside it: plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Examples, Round
+from methods.round import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
 from secagg.plan import Plan
@@ -27,7 +27,7 @@ them into, class by class, such as slots.
 
 
 def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
-    """The blocks with the cells of each class added up."""
+    """Add up the cells of each class."""
     summed = {"counts": (classes, -1), "class_sums": (classes, -1, np.shape(blocks["class_sums"])[-1])}
     return {
         name: np.asarray(block).reshape(summed[name]).sum(axis=1) if name in summed else block
@@ -86,10 +86,10 @@ class SplitSession:
 
 
 class RemadeSessions(Protocol):
-    """Makes sessions anew."""
+    """What makes encrypted sessions anew."""
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """So many sessions in which the sum is split in the same of two ways."""
+        """Make `rounds` sessions in which the sum is split in the same of two ways."""
         ...
 
 
@@ -169,8 +169,8 @@ class Records:
         )
 
 
-def joined(*parts: Records) -> Records:
-    """Records of several sources, one after the other; images, domains and cells where all have them."""
+def join_records(*parts: Records) -> Records:
+    """Join records of several sources, in order; images, domains and cells where all sources have them."""
     optional = []
     for name in ("images", "domains", "in_cells"):
         found = [getattr(part, name) for part in parts]
@@ -185,7 +185,7 @@ def joined(*parts: Records) -> Records:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What the adversary is supposed to know beside its view, and the truth by which it is scored.
+    """What an adversary knows beside its view, and the truth by which its attacks are scored.
 
     `candidates` are records of which it wants to know whether they took part; `owners` names the client that had each,
     `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody

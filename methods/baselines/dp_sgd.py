@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from methods.baselines.softmax_regression import by_lbfgs, head_of, zero_layer
 from secagg.errors import BadInput
+from secagg.extras import extra
 from secagg.head import LinearHead
 from secagg.privacy import Adjacency
 from secagg.privacy.gaussian import mu_of
@@ -84,7 +85,7 @@ class DpSgd:
     def noise_multiplier(self, n: int, *, epsilon: float, delta: float) -> float:
         """Return σ/clip of one step's noise for n ≥ 2 records, by opacus' PRV accountant. Raises BadInput."""
         _check_budget(epsilon, delta)
-        with _opacus_warnings():
+        with _opacus_warnings(), extra("experiments"):
             from opacus.accountants.utils import get_noise_multiplier
 
             return float(
@@ -136,7 +137,7 @@ class DpSgd:
             return by_lbfgs(records, labels, classes), math.inf
         multiplier = self.noise_multiplier(len(records), epsilon=epsilon, delta=delta)
         rate = self.learning_rate(len(records), epsilon=epsilon, delta=delta)
-        with _opacus_warnings():
+        with _opacus_warnings(), extra("experiments"):
             from opacus import PrivacyEngine
 
             engine = PrivacyEngine(accountant="prv")

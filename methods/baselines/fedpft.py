@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
 from methods.baselines.softmax_regression import by_sgd
 from secagg.errors import BadInput
+from secagg.extras import extra
 
 LEAST_VARIANCE = 1e-6
 """Added to every variance, as scikit-learn does."""
@@ -106,9 +107,10 @@ class FedPFT:
         """Fit to features (n, d), n ≥ 1. One record, which has no mixture, is a component of the least variance."""
         if len(features) == 1:
             return _half(np.ones(1), features, np.full(features.shape, LEAST_VARIANCE))
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.mixture import GaussianMixture
-        from threadpoolctl import threadpool_limits
+        with extra("experiments"):
+            from sklearn.exceptions import ConvergenceWarning
+            from sklearn.mixture import GaussianMixture
+            from threadpoolctl import threadpool_limits
 
         model = GaussianMixture(
             min(self.components, len(features)),

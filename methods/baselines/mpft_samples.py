@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
 from methods.mpft import MOST_EPOCHS
 from secagg.errors import BadInput
+from secagg.extras import extra
 from secagg.head.residual import adapted_head
 
 Reals = NDArray[np.float64]
@@ -90,9 +91,10 @@ class MPFTCluster(MPFTSamples):
     )
 
     def _sampled(self, features: Reals, count: int, generator: np.random.Generator) -> Reals:
-        from sklearn.cluster import KMeans
-        from sklearn.exceptions import ConvergenceWarning
-        from threadpoolctl import threadpool_limits
+        with extra("experiments"):
+            from sklearn.cluster import KMeans
+            from sklearn.exceptions import ConvergenceWarning
+            from threadpoolctl import threadpool_limits
 
         model = KMeans(count, n_init=1, random_state=int(generator.integers(2**32)))
         # Threads would add up in an order of their own.

@@ -19,7 +19,7 @@ from secagg.cli.console import (
 )
 from secagg.data.split import held_out
 from secagg.errors import BadInput
-from secagg.head import Adaptation, adapt, class_means, evaluate, save_safetensors
+from secagg.head import Adaptation, adapt, class_means, save_safetensors
 from secagg.parties import Pipeline
 
 ADAPTED = "adapted"
@@ -66,7 +66,7 @@ def adapt_head(
         adapted = adapt(received, features[~test], labels[~test], adaptation, means)
     save_safetensors(adapted, out, metadata | {ADAPTED: str(adaptation)})
     speaker.say(f"wrote {out}")
-    before, after = (evaluate(each, features[test], labels[test]) for each in (received, adapted))
+    before, after = (each.evaluate(features[test], labels[test]) for each in (received, adapted))
     content: dict[str, Any] = {
         "adaptation": str(adaptation),
         "records": len(labels),

@@ -8,10 +8,11 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable
+from secagg.cli.console import Speaker, refuse_unwritable
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
+from secagg.extras import extra
 from secagg.parties.vouching import Trust
 
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
@@ -65,7 +66,8 @@ def audit(
     if simulated == bool(transcripts):
         raise BadInput("say what to audit", remedy="give a transcript, or --simulate with its flags, not both")
     _refuse_idle(context, simulated)
-    from secagg.cli.auditing import Question, answer  # loads what no other command needs
+    with extra("audit"):
+        from secagg.cli.auditing import Question, answer  # loads what no other command needs
 
     asked = Question(
         transcripts=tuple(transcripts or ()),
@@ -101,13 +103,6 @@ def _refuse_idle(context: typer.Context, simulated: bool) -> None:
         f"{named} {verb} with --simulate: a transcript's session is over",
         remedy="leave them out, and have the next plan made with them (`secagg plan new --class-gate K`, say)",
     )
-
-
-def attacks(json_to: JsonOption = None, quiet: QuietOption = False) -> None:
-    """List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it."""
-    from secagg.cli.auditing import list_attacks
-
-    list_attacks(Speaker(quiet=quiet, json_to=json_to))
 
 
 def _with_simulation(command: Any) -> None:

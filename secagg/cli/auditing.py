@@ -10,34 +10,33 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from secagg.cli.console import Speaker, to_epsilon, two_columns, warn_of_programs
-from secagg.cli.simulate import open_simulated
+from secagg.cli.console import Speaker, two_columns, warn_of_programs
+from secagg.cli.simulate import open_simulated, settings_of
 from secagg.errors import BadInput
-from secagg.experiments.settings import SimulationSettings
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
+from secagg.protection import protection_named
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
-from threat_models.audit import examine, planned
-from threat_models.comparisons import Comparisons
+from threat_models.audit import examine, plan_comparisons
 from threat_models.estimation import OneRunBound, audit_canaries
 from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
 from threat_models.findings import Finding
+from threat_models.multiplicity import Comparisons
 from threat_models.report.content import AttackNote, AuditReport, Examination, Input, Level
-from threat_models.report.gate import DEFAULT, Gate
+from threat_models.report.gate import DEFAULT, METRICS, Gate
+from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
 from threat_models.report.json_report import as_json
-from threat_models.report.judging import judge
 from threat_models.report.sarif import as_sarif
 from threat_models.report.summary import as_text
+from threat_models.report.summary_facts import LIMITS, ONE_RUN_LEVEL, bound_of, environment, measure_promise, subject_of
 from threat_models.session import Knowledge, Provenance, Session
-from threat_models.statement import LIMITS, ONE_RUN_LEVEL, bound_of, environment, promise_of, subject_of
 
 ACTIVE = AttackNote(
     "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
 )
-_PROTECTED = {"none": "unprotected"} | {name: name for name in ("masked", "shared", "encrypted")}
 COMPARED = ("unmixing", "feature_inversion")
 """Attacks that a simulation repeats at the other levels of protection."""
 
@@ -86,8 +85,8 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     rules = Gate.read(question.gate or DEFAULT)
     adversaries = [adversary_named(name) for name in question.threat_models]
     evidence = _recorded(speaker, question, adversaries) if question.transcripts else _simulated(speaker, question)
-    comparisons = planned(rules, adversaries, one_run=question.canaries is not None)
-    with comparisons.held():
+    comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
+    with comparisons.apply():
         report = _report(speaker, evidence, adversaries, comparisons, seed=question.seed)
     result = judge(rules, report, datetime.now(UTC).date())
     report = replace(report, gate=result)
@@ -101,20 +100,15 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
 
 
 def list_attacks(speaker: Speaker) -> None:
-    """Every attack: what it is after, what it needs to see, who published it, and which adversaries use it."""
+    """Every attack: what it is after, needs to see and measures, who published it, and which adversaries use it."""
     users = {name: [each for each in names() if name in adversary_named(each).attacks] for name in _notes()}
-    rows = []
+    rows, content = [], {}
     for name, note in _notes().items():
         needs = ", ".join(ATTACKS[name].needs) if name in ATTACKS else "real parties to talk to"
-        rows.append(
-            (
-                name,
-                f"{note.title}\nneeds: {needs or 'any of the sums'}\n{note.paper}\nused by: {', '.join(users[name])}",
-            )
-        )
-    content = {
-        name: {"title": note.title, "paper": note.paper, "adversaries": users[name]} for name, note in _notes().items()
-    }
+        measures = {metric.id: metric.label for metric in METRICS[name]}
+        words = f"needs: {needs or 'any of the sums'}\nmeasures: {', '.join(measures)}\n{note.paper}"
+        rows.append((name, f"{note.title}\n{words}\nused by: {', '.join(users[name])}"))
+        content[name] = {"title": note.title, "paper": note.paper, "adversaries": users[name], "measures": measures}
     speaker.result({"attacks": content}, two_columns("Attacks", rows))
 
 
@@ -126,8 +120,7 @@ def _notes() -> dict[str, AttackNote]:
 def _simulated(speaker: Speaker, question: Question) -> Evidence:
     """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
     options = question.simulation
-    chosen = {each.name: options[each.name] for each in fields(SimulationSettings)}
-    settings = SimulationSettings(**{**chosen, "epsilon": to_epsilon(options["epsilon"])})
+    settings = settings_of(options)
     source = (options[name] for name in ("label", "schema", "image_size"))
     warn_of_programs(speaker, [settings.backbone])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
@@ -143,7 +136,8 @@ def _simulated(speaker: Speaker, question: Question) -> Evidence:
     if math.isfinite(settings.epsilon):
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    shown = {name: str(value) for name, value in {"dataset": data.name, **chosen}.items() if value not in (None, 0, "")}
+    chosen = {"dataset": data.name, **{each.name: options[each.name] for each in fields(settings)}}
+    shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
     return Evidence(found.sessions, found.knowledge, shown, {}, levels=tuple(levels), one_run=one_run)
 
 
@@ -191,8 +185,9 @@ def _report(
     speaker: Speaker, evidence: Evidence, adversaries: list[Adversary], comparisons: Comparisons, seed: int
 ) -> AuditReport:
     audited = evidence.sessions if evidence.transcripts else evidence.sessions[:1]
+    protection = protection_named(audited[0].plan.protection)
     with speaker.steps() as told:
-        promise = promise_of(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
+        promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
         if evidence.one_run is not None:
             promise = replace(promise, one_run=bound_of(evidence.one_run))
         examinations = [
@@ -203,7 +198,7 @@ def _report(
         ]
         levels = [Level(name, _at(name, level, knowledge, told)) for name, level, knowledge in evidence.levels]
     return AuditReport(
-        title=f"Audit of a session with {_PROTECTED[audited[0].plan.protection]} uploads",
+        title=f"Audit of a session with {protection.name if protection.hides_vectors else 'unprotected'} uploads",
         subject=replace(
             subject_of(
                 audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance

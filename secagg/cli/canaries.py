@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.plan import PlanOption
+from secagg.cli.options import PlanOption
 from secagg.plan import read_plan
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,21 +17,22 @@ import typer
 from numpy.typing import NDArray
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
-from secagg.cli.options import RefineOption
-from secagg.cli.processes import SECONDS, SERVER, Stage, run_processes
+from secagg.cli.options import ProtectionOption, RefineOption
+from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
-from secagg.head import Evaluation, evaluate, load_safetensors
-from secagg.parties import LocalRecords, Pipeline, SessionSetup, read_records
+from secagg.head import Evaluation, load_safetensors
+from secagg.parties import Pipeline, SessionSetup, read_records
+from secagg.parties.consent import policy_accepting
+from secagg.parties.links import verified_together
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
-from secagg.parties.verification import Verified, verified_together
+from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 from secagg.plan import write_plan
-from secagg.policy import Policy
 from secagg.privacy import Adjacency
-from secagg.protection import protection_named
+from secagg.protection import USUAL, protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
@@ -45,7 +47,7 @@ def demo(
     ] = Path("secagg-demo"),
     clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
-    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
+    protection: ProtectionOption = USUAL,
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
     refine: RefineOption = 0,
     json_to: JsonOption = None,
@@ -53,7 +55,7 @@ def demo(
 ) -> None:
     """Five members build a digit classifier together; the server sees nothing but the sum.
 
-    With the protections shared and encrypted each of them uploads and is gone before the next one starts.
+    Where the protection lets a client speak once, each of them uploads and is gone before the next one starts.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
@@ -162,12 +164,12 @@ def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speak
         shutil.rmtree(out)
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
-    seconds = SECONDS.get(protection_named(choices.protection).second_role, ())
+    seconds = protection_named(choices.protection).second_roles
     roster = _enrol(out, members, seconds)
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, None, dataset.bound)
     plan = make_plan(data, roster, choices, OperatingSystem())
     write_plan(plan, out / "plan.json")
-    stage = Stage(out, members, seconds, roster, plan, dataset.test or dataset.train)
+    stage = Stage(out, members, tuple(seconds), roster, plan, dataset.test or dataset.train)
     _hand_out(stage, dataset)
     return stage
 
@@ -177,12 +179,12 @@ def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.
     np.savez(file, images=images, labels=labels, classes=np.array(dataset.classes))
 
 
-def _enrol(out: Path, members: tuple[str, ...], seconds: tuple[str, ...]) -> Roster:
-    """What `pki init`, `pki request` and `pki issue` do, for everyone."""
+def _enrol(out: Path, members: tuple[str, ...], seconds: Mapping[str, str]) -> Roster:
+    """What `pki init`, `pki request` and `pki issue` do, for everyone; `seconds` are names and roles."""
     create_authority(out / "authority", "demo consortium")
     requests = [create_request(out / SERVER / "tls", SERVER, "server")]
     requests += [create_request(out / name / "tls", name, "client") for name in members]
-    requests += [create_request(out / name / "tls", name, name.rstrip("-12")) for name in seconds]
+    requests += [create_request(out / name / "tls", name, role) for name, role in seconds.items()]
     roster = issue(out / "authority", requests)
     for name in (SERVER, *members, *seconds):
         for file in (out / "authority" / "issued" / name).iterdir():
@@ -198,7 +200,7 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
     for name, chosen in zip(stage.members, rows, strict=True):
         _save(stage.data(name), dataset, dataset.train.inputs[chosen], dataset.train.labels[chosen])
         policy = replace(
-            Policy.accepting(plan, f"digits of {name}"),
+            policy_accepting(plan, f"digits of {name}"),
             protections=(plan.protection,),  # "none" too: these are public records
             minimum_cohort=min(3, len(rows)),
             minimum_colluders=plan.colluders,
@@ -209,18 +211,17 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
 
 def _accuracy(stage: Stage, head: Path) -> Evaluation:
     linear, metadata = load_safetensors(head)
-    return evaluate(linear, Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
+    return linear.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
 def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
     """What all records in one place would have given without noise, and one member's first true counts."""
     setup = SessionSetup.of(stage.plan, stage.roster)
-    records = [read_records(setup, stage.data(name)) for name in stage.members]
-    pooled = LocalRecords.pooled(records)
+    records = {index: read_records(setup, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
     inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
-    counts = np.bincount(records[0].labels, minlength=len(stage.plan.classes))
-    head = pooled_result(setup, pooled).require_head()
-    return evaluate(head, inputs, stage.test.labels), [int(value) for value in counts[:4]]
+    counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
+    artifact = pooled_result(setup, records).require_artifact()
+    return artifact.evaluate(inputs, stage.test.labels), [int(value) for value in counts[:4]]
 
 
 def _report(

@@ -1,4 +1,4 @@
-"""Every command in one place, and the exit codes."""
+"""Every command in one place."""
 
 from __future__ import annotations
 
@@ -6,37 +6,16 @@ import logging
 import platform
 import sys
 import traceback
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 import secagg
-from secagg.cli import (
-    adapt,
-    audit,
-    backbone,
-    canaries,
-    compare,
-    demo,
-    epsilon,
-    evaluate,
-    federation,
-    ledger,
-    methods,
-    pki,
-    plan,
-    purge,
-    second,
-    simulate,
-    sweep,
-)
+from secagg.cli.commands import Commands
 from secagg.cli.streams import streams_without_readers
-from secagg.errors import SecaggError
+from secagg.errors import ExitCode, SecaggError
 from secagg.printable import escaped
 
-INTERNAL_ERROR = 70
-INTERRUPTED = 130
 _WORDS = (
     ("Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),
     ("Input should be a valid number, unable to parse string as a number", "it should be a number"),
@@ -44,16 +23,11 @@ _WORDS = (
     ("Value error, ", ""),
 )
 """What typer's parser says of a value, and how we say it."""
-_EXIT_CODES = (
-    "Exit codes: 0 done, or the gate passes; 1 the gate fails; 2 bad input or usage; 3 a transcript does not verify; "
-    "4 inconclusive; 5 session aborted for good; 70 internal error; 75 not now: run the same command again; "
-    "130 interrupted."
-)
-
 app = typer.Typer(
     name="secagg",
+    cls=Commands,
     help="Build a classifier head from many members' records; the server learns only their sum.",
-    epilog=_EXIT_CODES,
+    epilog=ExitCode.explain(),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -64,6 +38,8 @@ app = typer.Typer(
 def _show_version(asked: bool) -> None:
     """Print what a report of a fault should name, and end."""
     if asked:
+        from importlib.metadata import version
+
         print(f"secagg {secagg.__version__}, Python {platform.python_version()}, torch {version('torch')}")
         raise typer.Exit
 
@@ -79,29 +55,6 @@ def _everywhere(
     # `main` takes --debug out before commands are parsed, wherever it stands: here it is only documented.
 
 
-app.command("demo")(demo.demo)
-app.add_typer(pki.app, name="pki")
-app.add_typer(plan.app, name="plan")
-app.command("server")(federation.server)
-app.command("client")(federation.client)
-app.command("aggregator")(second.aggregator)
-app.command("key-holder")(second.key_holder)
-app.command("simulate")(simulate.simulate)
-app.command("sweep")(sweep.sweep)
-app.command("compare")(compare.compare)
-app.command("predict")(evaluate.predict)
-app.command("adapt")(adapt.adapt_head)
-app.command("verify")(evaluate.verify)
-app.command("audit")(audit.audit)
-app.command("purge")(purge.purge)
-app.add_typer(methods.app, name="methods")
-app.command("attacks")(audit.attacks)
-app.command("canaries")(canaries.canaries)
-app.add_typer(backbone.app, name="backbone")
-app.command("epsilon")(epsilon.epsilon)
-app.add_typer(ledger.app, name="ledger")
-
-
 def main() -> None:
     """Run one command; turn every failure into one line and an exit code."""
     with streams_without_readers():
@@ -115,7 +68,7 @@ def _run(arguments: list[str]) -> int:
     logging.getLogger("secagg").setLevel(logging.DEBUG if debug else logging.NOTSET)
     try:
         code = app([each for each in arguments if each != "--debug"], prog_name="secagg", standalone_mode=False)
-        if code == INTERRUPTED:  # typer turns the interrupt into this
+        if code == ExitCode.INTERRUPTED:  # typer turns the interrupt into this
             raise KeyboardInterrupt
         sys.stdout.flush()
     except SecaggError as error:
@@ -123,24 +76,24 @@ def _run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _misused(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
-        return _complain("interrupted; run the same command again to go on", INTERRUPTED, debug)
+        return _complain("interrupted; run the same command again to go on", ExitCode.INTERRUPTED, debug)
     except MemoryError:
-        return _complain("this machine has too little memory for that; give less data", 2, debug)
+        return _complain("this machine has too little memory for that; give less data", ExitCode.BAD_INPUT, debug)
     except OSError as error:
-        return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 2, debug)
+        return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), ExitCode.BAD_INPUT, debug)
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)
-        return _complain(f"internal error: {type(error).__name__}; --debug shows where", INTERNAL_ERROR, debug)
-    return code if isinstance(code, int) else 0
+        return _complain(f"internal error: {type(error).__name__}; --debug shows where", ExitCode.INTERNAL_ERROR, debug)
+    return code if isinstance(code, int) else ExitCode.DONE
 
 
 def _misused(text: str, debug: bool) -> int:
     """Say what is wrong with the words of a command; where a group stands alone, what it has."""
     if text.startswith("Usage:"):
         print(text, file=sys.stderr)
-        return 2
+        return ExitCode.BAD_INPUT
     for theirs, ours in _WORDS:
         text = text.replace(theirs, ours)
-    return _complain(f"{text.rstrip('.')}; try --help", 2, debug)
+    return _complain(f"{text.rstrip('.')}; try --help", ExitCode.BAD_INPUT, debug)
 
 
 def _complain(text: str, code: int, debug: bool) -> int:

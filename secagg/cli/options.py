@@ -7,10 +7,16 @@ from typing import Annotated
 
 import typer
 
+from secagg.data.named import NAMES
+from secagg.data.sources import kinds_of_files
+from secagg.protection import PROTECTIONS
+
+PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 MethodOption = Annotated[str, typer.Option(help="The method.")]
 ParametersOption = Annotated[
     str, typer.Option(help='Of the method, "slots=16 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
 ]
+ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
 RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]
@@ -33,7 +39,7 @@ LeaveOutOption = Annotated[
     typer.Option(help="Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"),
 ]
 DatasetOption = Annotated[
-    str, typer.Option(help="digits, breast-cancer, wine, an .npz, a table, or a folder of tables or of images.")
+    str, typer.Option(help=f"{', '.join(NAMES)}, {kinds_of_files()}, or a folder of tables or of images.")
 ]
 ImageSizeOption = Annotated[
     int | None, typer.Option(min=1, help="Folder of images: scale and cut each to a square of this side.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,6 +29,8 @@ from secagg.cli.options import (
     LevelsOption,
     MethodOption,
     ParametersOption,
+    PlanOption,
+    ProtectionOption,
     RadiusOption,
     RefineOption,
     RidgeOption,
@@ -36,20 +38,23 @@ from secagg.cli.options import (
 )
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
-from secagg.experiments.choosing import Choice, compare
 from secagg.parties import SessionSetup, read_records
+from secagg.parties.consent import policy_accepting
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
-from secagg.policy import Policy, read_policy
+from secagg.policy import read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
+from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster, read_roster
 from secagg.statistics import Normalisation
 
+if TYPE_CHECKING:
+    from secagg.experiments.choosing import Choice
+
 app = typer.Typer(help="Write, explain and check the plan of a session.", no_args_is_help=True)
 
-PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
 
 
@@ -85,21 +90,27 @@ def new(
     ] = None,
     levels: LevelsOption = None,
     shares: SharesOption = None,
-    max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = 1 << 16,
+    max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = PlanChoices.max_records,
     noise: Annotated[
         NoiseFrom, typer.Option(help="Who adds it; aggregator: each of several adds all (shared).")
     ] = NoiseFrom.CLIENT,
-    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none; --explain compares.")] = "masked",
-    security: Annotated[int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")] = 128,
+    protection: ProtectionOption = USUAL,
+    security: Annotated[
+        int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")
+    ] = PlanChoices.security,
     colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
     dropouts: Annotated[
         int | None,
         typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),
     ] = None,
     minimum_cohort: Annotated[int, typer.Option(min=1, help="Fewest clients whose sum may be opened.")] = 3,
-    join_seconds: Annotated[int, typer.Option(min=1, help="How long the server waits for members to join.")] = 600,
-    step_seconds: Annotated[int, typer.Option(min=1, help="How long it waits at every later step.")] = 60,
-    result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = "members",
+    join_seconds: Annotated[
+        int, typer.Option(min=1, help="How long the server waits for members to join.")
+    ] = PlanChoices.join_seconds,
+    step_seconds: Annotated[
+        int, typer.Option(min=1, help="How long it waits at every later step.")
+    ] = PlanChoices.step_seconds,
+    result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = PlanChoices.result,
     explain_all: Annotated[
         bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")
     ] = False,
@@ -211,7 +222,7 @@ def policy_for(
 ) -> None:
     """Write a policy that trusts this plan's roster and backbone, for you to read and tighten."""
     refuse_existing(out)
-    policy = Policy.accepting(read_plan(plan), data_name)
+    policy = policy_accepting(read_plan(plan), data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")
     Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
 
@@ -226,5 +237,7 @@ def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = (
 
 
 def _compared(speaker: Speaker, data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
+    from secagg.experiments.choosing import compare
+
     with speaker.busy("measuring one client under every protection"):
         return compare(data, roster, choices)

@@ -19,8 +19,6 @@ from secagg.protection import protection_named
 from secagg.roster import Roster
 
 SERVER = "coordinator"
-SECONDS = {"aggregator": ("aggregator-1", "aggregator-2"), "key-holder": ("key-holder",)}
-"""Names of the second parties, by their role."""
 _START_SECONDS = 60.0
 
 

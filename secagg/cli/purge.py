@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.federation import StateOption
+from secagg.cli.party import StateOption
 from secagg.errors import SecaggError
 from secagg.parties.purging import purge as purge_session
 from secagg.parties.purging import session_folders
 
 
 def purge(state: StateOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
-    """Delete the members' protected vectors of all sessions that are over; keep transcripts, digests, sums and heads.
+    """Delete the members' protected vectors of sessions that are over; keep transcripts, digests, sums and heads.
 
     Verify and audit before: afterwards `verify` can tell no more than that the messages are consistent (exit code 4).
     """

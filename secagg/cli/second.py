@@ -1,4 +1,4 @@
-"""`secagg aggregator` and `secagg key-holder`: the second parties of the shared and the encrypted protection."""
+"""What `secagg aggregator` and `secagg key-holder` share: a second party's part in a plan."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.federation import StateOption, TlsOption, WaitOption, credentials_for, rows_of
-from secagg.cli.plan import PlanOption
+from secagg.cli.console import Speaker, two_columns
+from secagg.cli.party import credentials_for, rows_of
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import SessionSetup
 from secagg.parties.memory import write_synced
-from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import read_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -27,36 +25,10 @@ from secagg.transport import Credentials, Link, greet, serve
 ServerOption = Annotated[str, typer.Option("--server", help="HOST:PORT of the server.")]
 
 
-def aggregator(
-    plan: PlanOption,
-    server: ServerOption,
-    state: StateOption,
-    tls: TlsOption,
-    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on for clients; port 0 takes a free one.")],
-    wait: WaitOption = LEAST_PATIENCE,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Hold one share of every client's vector, and publish the sum of the shares. Start again after a crash."""
-    _take_part("aggregator", plan, server, state, tls, listen, wait, Speaker(quiet=quiet, json_to=json_to))
-
-
-def key_holder(
-    plan: PlanOption,
-    server: ServerOption,
-    state: StateOption,
-    tls: TlsOption,
-    wait: WaitOption = LEAST_PATIENCE,
-    json_to: JsonOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Make the session's key, and open one sum with it. Start again after a crash."""
-    _take_part("key-holder", plan, server, state, tls, None, wait, Speaker(quiet=quiet, json_to=json_to))
-
-
-def _take_part(
+def take_part(
     role: str, plan: Path, server: str, state: Path, tls: Path, listen: str | None, wait: float, speaker: Speaker
 ) -> None:
+    """Carry every session of the plan to its outcome; `listen` is where clients come, if they do."""
     keep_to_owner()
     credentials = credentials_for(role, tls)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +25,7 @@ from secagg.cli.options import (
     LevelsOption,
     MethodOption,
     ParametersOption,
+    ProtectionOption,
     RadiusOption,
     RefineOption,
     RidgeOption,
@@ -33,6 +36,7 @@ from secagg.data import Dataset, load_schema, open_dataset
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from secagg.protection import USUAL, protection_named
 
 ADAPTING = "adapting the head to each client's records"
 
@@ -45,7 +49,7 @@ def simulate(
         int | None, typer.Option(min=1, help="Default 5; one per table of a folder; column:… fixes it.")
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")] = "iid",
-    protection: Annotated[str, typer.Option(help="masked, shared, encrypted or none.")] = "masked",
+    protection: ProtectionOption = USUAL,
     epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
     delta: DeltaOption = None,
     adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
@@ -87,43 +91,22 @@ def simulate(
     quiet: QuietOption = False,
 ) -> None:
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
+    given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    settings = SimulationSettings(
-        method=method,
-        parameters=parameters,
-        clients=clients,
-        partition=partition,
-        protection=protection,
-        epsilon=to_epsilon(epsilon),
-        delta=delta,
-        adjacency=adjacency,
-        unit=unit,
-        noise=noise,
-        shares=shares,
-        refine=refine,
-        class_gate=class_gate,
-        covariance=covariance,
-        ridge=ridge,
-        backbone=backbone,
-        expand=expand,
-        centre=centre,
-        radius=radius,
-        normalise=normalise,
-        levels=levels,
-        max_records=max_records,
-        leave_out=leave_out,
-        adapt=adapt,
-        dropouts=dropouts,
-        colluders=colluders,
-        seed=seed,
-    )
+    settings = settings_of(given)
     data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
-    if protection == "none":
-        speaker.say("WARNING: --protection none: the server would see every client's vector")
+    if not protection_named(protection).hides_vectors:
+        speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
     result = _simulated(speaker, data, settings)
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
+
+
+def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
+    """The settings among a command's options, which have their names. Raises BadInput."""
+    chosen = {each.name: given[each.name] for each in fields(SimulationSettings)}
+    return SimulationSettings(**{**chosen, "epsilon": to_epsilon(given["epsilon"])})
 
 
 def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from secagg.data.archive import as_text, load_arrays
 from secagg.data.faults import Faults
+from secagg.data.format import LabelledFormat
 from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
@@ -28,7 +29,7 @@ MAX_CLASSES = 65_536
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def open_arrays(path: Path, cut: Split, *, tolerant: bool = False) -> Dataset:
+def open_arrays(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
     """Open an `.npz` data set; `cut` divides records that the file itself does not divide.
 
     Raises BadInput for a layout this module does not describe, BadRecord for a record unless `tolerant`.
@@ -163,3 +164,6 @@ def _classes(path: Path, arrays: Arrays, groups: list[Records]) -> tuple[str, ..
     if len(set(names)) != len(names):
         raise BadInput(f"{path} names a class twice", remedy="give each class of `classes` a name of its own")
     return names
+
+
+NPZ = LabelledFormat(suffixes=(".npz",), called="an .npz", open=open_arrays)

@@ -12,6 +12,7 @@ from secagg.data.encoding import encode_table
 from secagg.data.records import Dataset, Origin, Records
 from secagg.data.split import Split
 from secagg.data.table import Table
+from secagg.extras import extra
 
 NAMES = ("breast-cancer", "digits", "wine")
 
@@ -23,14 +24,16 @@ def open_named(name: str, cut: Split) -> Dataset:
     """
     if name == "digits":
         return _digits(cut)
-    from sklearn import datasets
+    with extra("experiments"):
+        from sklearn import datasets
 
     return _table(name, datasets.load_wine() if name == "wine" else datasets.load_breast_cancer(), cut)
 
 
 def _digits(cut: Split) -> Dataset:
     """1,797 grey 8×8 digits with values 0 to 16 (Alpaydin & Kaynak 1998), divided by 16."""
-    from sklearn import datasets
+    with extra("experiments"):
+        from sklearn import datasets
 
     bunch = datasets.load_digits()
     images = np.asarray(bunch.images, dtype=np.float64) / 16.0

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from secagg.data.format import Lines, TableFormat
+from secagg.data.schema import Schema
+from secagg.data.table import header_of
 from secagg.errors import BadInput
 from secagg.reading import refuse_larger
 
-PARQUET = ".parquet"
 Cells = list[str]
 _CELL_BYTES = 64
 """What a cell takes as text, about."""
@@ -18,15 +20,12 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
     """The columns of a Parquet file as text: numbers as arrow writes them, an absent value as "".
 
     Integers, floats, decimals, booleans ("true", "false") and text can be columns, dictionary-encoded or not. With
-    `tolerant` bytes that are not UTF-8 are replaced. Raises BadInput without pyarrow (the extra `tables`), for a file
-    that is no Parquet, one that would take more bytes than `data_limit`, a column of another type, and names that are
+    `tolerant` bytes that are not UTF-8 are replaced. Raises BadInput for a file that is no
+    Parquet, one that would take more bytes than `data_limit`, a column of another type, and names that are
     empty or repeated.
     """
-    try:
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        remedy = "pip install 'secagg[tables]', or save the table as .csv"
-        raise BadInput(f"{path}: Parquet needs the library pyarrow, which is not installed", remedy=remedy) from None
+    import pyarrow.parquet
+
     try:
         with path.open("rb") as file:
             names = _checked_names(path, pyarrow.parquet.ParquetFile(file))
@@ -83,3 +82,18 @@ def _texts(values: Any, tolerant: bool) -> Cells:
         raw = values.cast(pyarrow.large_binary()).to_pylist()
         return ["" if cell is None else cell.decode("utf-8", "replace" if tolerant else "strict") for cell in raw]
     return [cell or "" for cell in values.cast(pyarrow.string()).to_pylist()]
+
+
+def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
+    """The names of the columns, and every row's fields, counted from 1."""
+    columns = parquet_columns(path, tolerant=tolerant)
+    header, named = header_of(path, list(columns), schema)
+    if not named:
+        raise BadInput(f"{path} has none of the schema's columns")
+    lines = [list(fields) for fields in zip(*columns.values(), strict=True)]
+    return header, lines, list(range(1, len(lines) + 1))
+
+
+PARQUET = TableFormat(
+    suffixes=(".parquet",), called=".parquet", library="pyarrow.parquet", extra="tables", lines=read_lines
+)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from secagg.data.arrays import open_arrays
+from secagg.data.arrays import NPZ
+from secagg.data.delimited import DELIMITED
 from secagg.data.derivation import derive_schema
 from secagg.data.encoding import encode_table
+from secagg.data.format import Format, LabelledFormat, TableFormat
 from secagg.data.images import is_image_folder, open_images
 from secagg.data.named import NAMES, open_named
+from secagg.data.parquet import PARQUET
 from secagg.data.records import Dataset, concatenate
 from secagg.data.schema import Schema
 from secagg.data.split import Split, keep_all, split_records
-from secagg.data.table import TABLE_FORMATS, is_table, read_table
+from secagg.data.table import read_table
 from secagg.errors import BadInput
 
+FORMATS: tuple[Format, ...] = (NPZ, DELIMITED, PARQUET)
+"""Every format of data files, by the end of its name; a further one is its file and a place in this line."""
 A_TABLE = "a table"
 IMAGE_FOLDER = "a folder of images"
 
@@ -32,7 +37,7 @@ def open_dataset(
     image_size: tuple[int, ...] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Dataset:
-    """Open `digits`, `breast-cancer`, `wine`, an `.npz` file, a table, a folder of tables (one client each) or images.
+    """Open `digits`, `breast-cancer`, `wine`, a file of the `FORMATS`, a folder of tables (one client each) or images.
 
     A folder of images is opened by `open_images`, which says what `image_size` and `classes` mean; nothing else takes
     them. `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
@@ -48,24 +53,42 @@ def open_dataset(
     """
     path = Path(source)
     cut = split_records if split else keep_all
-    arrays = path.suffix.lower() == ".npz"
-    if source in NAMES or arrays:
+    known = format_of(path)
+    if source in NAMES:
         _refuse_label(source, label, schema)
-        return open_arrays(path, cut, tolerant=tolerant) if arrays else open_named(source, cut)
+        return open_named(source, cut)
+    if isinstance(known, LabelledFormat):
+        _refuse_label(source, label, schema)
+        known.require(path)
+        return known.open(path, cut, tolerant)
     if path.is_dir():
         if files := _tables_in(path):
             return _open_tables(path, files, label, schema, cut, tolerant)
         if not is_image_folder(path):
-            raise BadInput(f"the folder {path} holds no table ({TABLE_FORMATS}) and no folders of images")
+            raise BadInput(f"the folder {path} holds no table ({_tables()}) and no folders of images")
         _refuse_label(source, label, schema)
         return open_images(path, cut, size=image_size, classes=classes, tolerant=tolerant)
     if not path.exists():
         remedy = f"give a path or one of {', '.join(NAMES)}"
         raise BadInput(f"there is no file or data set {source}", remedy=remedy)
-    if not is_table(path):
-        remedy = f"give .npz or a table ({TABLE_FORMATS})"
-        raise BadInput(f"cannot tell the format of {source} from its name", remedy=remedy)
-    return _open_tables(path, [path], label, schema, cut, tolerant)
+    if not isinstance(known, TableFormat):
+        raise BadInput(f"cannot tell the format of {source} from its name", remedy=f"give {kinds_of_files()}")
+    return _open_tables(path, {path: known}, label, schema, cut, tolerant)
+
+
+def format_of(path: Path) -> Format | None:
+    """The format that a file's name says it has."""
+    return next((each for each in FORMATS if each.takes(path)), None)
+
+
+def kinds_of_files() -> str:
+    """What a file of records may be, for help and refusals."""
+    labelled = [each.called for each in FORMATS if not isinstance(each, TableFormat)]
+    return f"{', '.join(labelled)} or a table ({_tables()})"
+
+
+def _tables() -> str:
+    return "; ".join(each.called for each in FORMATS if isinstance(each, TableFormat))
 
 
 def kind_of(source: str) -> str | None:
@@ -77,7 +100,8 @@ def kind_of(source: str) -> str | None:
         return A_TABLE if _tables_in(path) else IMAGE_FOLDER if is_image_folder(path) else None
     if not path.is_file():
         return None
-    return "an .npz file" if path.suffix.lower() == ".npz" else A_TABLE if is_table(path) else None
+    known = format_of(path)
+    return A_TABLE if isinstance(known, TableFormat) else f"{known.called} file" if known is not None else None
 
 
 def _refuse_label(source: str, label: str | None, schema: Schema | None) -> None:
@@ -85,19 +109,21 @@ def _refuse_label(source: str, label: str | None, schema: Schema | None) -> None
         raise BadInput(f"{source} brings its own labels", remedy="leave out the label column and the schema")
 
 
-def _tables_in(folder: Path) -> list[Path]:
-    return sorted((file for file in folder.iterdir() if file.is_file() and is_table(file)), key=lambda file: file.name)
+def _tables_in(folder: Path) -> dict[Path, TableFormat]:
+    """The tables of a folder, in the order of their names."""
+    found = {file: format_of(file) for file in sorted(folder.iterdir(), key=lambda file: file.name) if file.is_file()}
+    return {file: known for file, known in found.items() if isinstance(known, TableFormat)}
 
 
 def _open_tables(
-    path: Path, files: list[Path], label: str | None, schema: Schema | None, cut: Split, tolerant: bool
+    path: Path, files: Mapping[Path, TableFormat], label: str | None, schema: Schema | None, cut: Split, tolerant: bool
 ) -> Dataset:
     """Read, encode and split each file on its own, then pool them in order."""
     if schema is None and label is None:
         raise BadInput(f"{path}: say which column is the label", remedy="name it with --label, or give --schema")
     if schema is not None and label is not None and label != schema.label:
         raise BadInput(f"the label column is {label!r} here and {schema.label!r} in the schema", remedy="give one")
-    tables = [read_table(file, schema, tolerant=tolerant) for file in files]
+    tables = [read_table(file, known, schema, tolerant=tolerant) for file, known in files.items()]
     chosen = schema if schema is not None else derive_schema(tables, str(label))
     pairs = [cut(encode_table(table, chosen, tolerant=tolerant)) for table in tables]
     train = concatenate([part for part, _ in pairs])

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +16,37 @@ from secagg.errors import BadInput
 Integers = NDArray[np.int64]
 
 
+class Kind(StrEnum):
+    """What the entries of a block are. Gates, plausibility, audits and documents go by it, never by a block's name."""
+
+    COUNTS = "counts"
+    """Records in each cell: (C,), or (C, …) where classes are divided."""
+    CLASS_SUMS = "class sums"
+    """Sums of the records of each of these cells: the shape of the counts, then d."""
+    SECOND_MOMENT = "second moment"
+    """Upper triangle of Σ q·qᵀ, row by row: (d(d + 1)/2,)."""
+    CENSUS = "census"
+    """How many clients hold each cell; it tells nothing more of their records."""
+    UPDATE = "update"
+    """A step that clients computed from their records at public weights: gradients, or differences of models."""
+    SCORE = "score"
+    """How well something did on clients' records."""
+    OTHER = "other"
+    """A statistic of which nothing more is known."""
+
+
 @dataclass(frozen=True)
 class Block:
     """One named tensor of the sum.
 
-    `bound` is the largest absolute value that one record can add to one entry (≥ 1).
+    `bound` is the largest absolute value that one record can add to one entry (≥ 1); one client, in a sum per client.
     `multiplier` scales the integers before the sum so that they carry enough grid units of noise.
     """
 
     name: str
     shape: tuple[int, ...]
     bound: int
+    kind: Kind
     multiplier: int = 1
 
     @property

@@ -23,7 +23,7 @@ from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
-from secagg.head import Evaluation, evaluate
+from secagg.head import Evaluation
 from secagg.head.evaluation import clopper_pearson
 from secagg.parties.planning import PlanChoices, coarsest_levels, normalisation_for
 from secagg.parties.setup import FINE_LEVELS
@@ -160,7 +160,7 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
         head=head,
         evaluation=features.evaluate(head, grid),
         reference=None,
-        by_domain=features.by_domain(partial(evaluate, head), grid),
+        by_domain=features.by_domain(head.evaluate, grid),
         promise=_promise(spent, settings),
         bad_records=int((~counted).sum()),
         federated=None,

@@ -10,35 +10,15 @@ import numpy as np
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.experiments.in_memory import Measured
-from secagg.experiments.sessions import run_session
-from secagg.experiments.simulation import SECONDS
+from secagg.experiments.session import Measured, run_session
 from secagg.parties import SessionSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
-from secagg.protection import PROTECTIONS, protection_named
+from secagg.protection import PROTECTIONS, Protection
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 
 MOST_MEASURED = 12
 """Clients in the session that is measured; what a masked client does grows with their number."""
-TRUST = {
-    "masked": "that the server and more than c clients do not collude",
-    "shared": "that not all aggregators collude; that every aggregator stays until the sum is opened",
-    "encrypted": "that the server and the key holder do not collude; that the key holder stays until the sum is opened",
-    "none": "the server, with every vector",
-}
-VISITS = {
-    "masked": "online together for five steps",
-    "shared": "one visit, in its own time; another one to fetch the outcome",
-    "encrypted": "one visit, in its own time; another one to fetch the outcome",
-    "none": "one visit; stays for the outcome",
-}
-LEAVING = {
-    "masked": "up to D clients may vanish at any step: the sum of the others is opened",
-    "shared": "a client that has not reached every aggregator is left out; without an aggregator there is no sum",
-    "encrypted": "a client that has not uploaded is left out; without the key holder there is no sum",
-    "none": "a client that has not uploaded is left out",
-}
 
 
 @dataclass(frozen=True)
@@ -70,24 +50,25 @@ class Choice:
 
 def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
     """The plan that `choices` make under every protection; second parties that the roster lacks are supposed."""
-    return [_choice(name, data, roster, replace(choices, protection=name)) for name in PROTECTIONS]
+    return [_choice(each, data, roster, replace(choices, protection=each.name)) for each in PROTECTIONS.values()]
 
 
-def _choice(name: str, data: PublicData, roster: Roster, choices: PlanChoices) -> Choice:
-    words = (TRUST[name], VISITS[name], LEAVING[name])
-    supposed = _with_seconds(roster, protection_named(name).second_role)
+def _choice(protection: Protection, data: PublicData, roster: Roster, choices: PlanChoices) -> Choice:
+    words = (protection.name, protection.trust, protection.visits, protection.absence)
+    supposed = _with_seconds(roster, protection)
     try:
         setup = SessionSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
     except BadInput as error:
-        return Choice(name, *words, {}, 0.0, str(error))
-    parts = setup.protection.deliveries(setup.context)
+        return Choice(*words, {}, 0.0, str(error))
+    parts = protection.deliveries(setup.context)
     upload = {setup.roster.name(part.receiver): part.size for part in parts}
-    return Choice(name, *words, upload, _client_seconds(data, supposed, choices))
+    return Choice(*words, upload, _client_seconds(data, supposed, choices))
 
 
-def _with_seconds(roster: Roster, role: str) -> Roster:
-    """The roster with as many of the role as a simulation has, where it has fewer."""
-    lacking = SECONDS.get(role, 0) - len(roster.with_role(role))
+def _with_seconds(roster: Roster, protection: Protection) -> Roster:
+    """The roster with as many second parties as the protection needs, where it has fewer."""
+    role = protection.second_role
+    lacking = protection.fewest_seconds - len(roster.with_role(role))
     keys = [SigningKey.generate(OperatingSystem()) for _ in range(max(0, lacking))]
     added = [Member(f"supposed-{role}-{number}", role, key.public) for number, key in enumerate(keys, start=1)]
     return Roster.of(roster.consortium, (*roster.members, *added))
@@ -106,4 +87,4 @@ def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> f
     identities = {index: keys[member.name] for index, member in enumerate(few.members)}
     found: Measured = run_session(setup, identities, lambda _: vector.copy(), {}).measured
     seconds = statistics.median(found.client_cpu.values())
-    return seconds * clients / measured if choices.protection == "masked" else seconds
+    return seconds * clients / measured if setup.protection.grows_with_clients else seconds

@@ -9,6 +9,7 @@ from typing import Any
 
 from secagg.experiments.comparison import Comparison, Entry, Row
 from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, save
+from secagg.extras import extra
 
 GROUP = 0.8
 """Share of a group's width that its marks take."""
@@ -21,8 +22,9 @@ def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
 
     A hollow mark ran without protection.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    with extra("experiments"):
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
 
     rows = _with_results(comparison)
     shown = [n for n, column in enumerate(comparison.columns) if len(column.places) == 1 and column.shows == "accuracy"]
@@ -45,8 +47,9 @@ def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
 
 def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
     """Draw every method's accuracy on each domain as a polygon; dashed and hollow: without protection."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    with extra("experiments"):
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
 
     rows = _with_results(comparison)
     numbers = comparison.domains

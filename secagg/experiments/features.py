@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from secagg.data.records import BAD, DOMAIN
 from secagg.data.shift import LeftOut, leave_out
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, open_backbone
-from secagg.head import Evaluation, LinearHead, evaluate
+from secagg.head import Artifact, Evaluation
 from secagg.parties import Progress
 from secagg.statistics import Grid, inputs_of
 
@@ -69,9 +68,9 @@ class Features:
             self, dataset=cut, train=self.train[~train], test=np.concatenate(tested), left_out=left, others=others
         )
 
-    def evaluate(self, head: LinearHead, grid: Grid) -> Evaluation | None:
+    def evaluate(self, head: Artifact, grid: Grid) -> Evaluation | None:
         """Accuracy on the held-out records with a label; None without them."""
-        return self.measure(partial(evaluate, head), grid)
+        return self.measure(head.evaluate, grid)
 
     def measure(self, measure: Measure, grid: Grid) -> Evaluation | None:
         """The same of anything that `measure` can judge."""

@@ -13,7 +13,7 @@ from methods.method import domains_of
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
 from secagg.experiments.settings import SimulationSettings
-from secagg.head import Evaluation, LinearHead, head_digest
+from secagg.head import Artifact, Evaluation
 from secagg.parties import SessionSetup, SumResult
 
 
@@ -50,7 +50,7 @@ class SimulationResult:
     settings: SimulationSettings
     dataset: str
     clients: int
-    head: LinearHead | None
+    head: Artifact | None
     evaluation: Evaluation | None
     reference: Evaluation | None
     promise: str | None
@@ -92,7 +92,7 @@ class SimulationResult:
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
             "promise": self.promise,
-            "head_sha256": head_digest(self.head) if self.head is not None else None,
+            "head_sha256": self.head.digest if self.head is not None else None,
             "bad_records": self.bad_records,
             "bad_held_out": self.bad_held_out,
             **(_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),

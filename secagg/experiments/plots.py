@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.experiments.summary import Cell, Series
+from secagg.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Told apart by colour-blind readers (Okabe & Ito 2008)."""
@@ -35,8 +36,9 @@ def plot_accuracy(series: Sequence[Series], paths: Sequence[Path]) -> None:
     Against ε on a logarithmic axis, the values at ε = ∞ as dashed lines; a sweep without finite ε has one row per
     series instead.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    with extra("experiments"):
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
 
     finite = sorted({cell.epsilon for each in series for cell in each.cells if math.isfinite(cell.epsilon)})
     height = 8.0 if finite else 2.5 + 0.7 * len(series)

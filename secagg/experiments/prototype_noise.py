@@ -9,6 +9,7 @@ from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.parties import LocalRecords, SessionSetup
 from secagg.privacy.paper_noise import PaperNoise
+from secagg.randomness import OperatingSystem
 
 DELTA = 1e-5
 """The δ at which ε is stated where the settings give none."""
@@ -21,7 +22,7 @@ def noisy_contribution(setup: SessionSetup, records: LocalRecords, mechanism: Pa
     into the plan's ring.
     """
     plan = setup.plan
-    tensors = setup.round.contribute(records.examples, len(plan.classes), plan.levels)
+    tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
     counts, sums = tensors.values()
     held = np.nonzero(counts)
     unit = plan.grid.unit(plan.dimension) / plan.radius
@@ -40,8 +41,8 @@ def amounts_to(setup: SessionSetup, members: list[LocalRecords], mechanism: Pape
     With records of length 1 a prototype of N_j records moves by at most 2/N_j; the smallest N_j that a client has
     decides. Where records are not clipped no ε holds.
     """
-    classes, levels = len(setup.plan.classes), setup.plan.levels
-    counts = np.stack([next(iter(setup.round.contribute(each.examples, classes, levels).values())) for each in members])
+    source = OperatingSystem()
+    counts = np.stack([next(iter(setup.round.contribute(each.at(setup, source)).blocks.values())) for each in members])
     smallest = int(counts[counts > 0].min())
     grid, dimension = setup.plan.grid, setup.plan.dimension
     longest = grid.levels / grid.unit(dimension)

@@ -19,7 +19,7 @@ from secagg.parties.planning import PlanChoices
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.privacy.paper_noise import PaperNoise, paper_noise
-from secagg.protection.masking.quorum import most_dropouts
+from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
 
 DEFAULT_CLIENTS = 5
@@ -47,7 +47,7 @@ class SimulationSettings:
     parameters: str = ""
     clients: int | None = None
     partition: str = "iid"
-    protection: str = "masked"
+    protection: str = USUAL
     epsilon: float = math.inf
     delta: float | None = None
     adjacency: str | None = None
@@ -102,7 +102,8 @@ class SimulationSettings:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
-        if self.clients is not None and self.protection == "masked":
+        most_dropouts = protection_named(self.protection).most_dropouts
+        if self.clients is not None and most_dropouts is not None:
             self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders))
 
     def refuse_dropouts(self, clients: int, most: int) -> None:

@@ -7,8 +7,7 @@ signed frames around the messages are missing.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,34 +20,31 @@ from methods.method import DOMAINS
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset
 from secagg.data.records import DOMAIN
+from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.arrays import dataset_of
 from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
-from secagg.experiments.in_memory import Measured
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.remarks import refuse_records, remarked
-from secagg.experiments.sessions import LEAVING, run_session
+from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.head import LinearHead, evaluate
-from secagg.parties import LocalRecords, Progress, SessionSetup, SumResult, conclude, contribution_of
+from secagg.head import Artifact, LinearHead
+from secagg.parties import LocalRecords, Prepared, Progress, Rounds, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
 from secagg.privacy import Unit
 from secagg.privacy.paper_noise import PaperNoise
 from secagg.protection import protection_named
 from secagg.protection.masking.quorum import most_dropouts
-from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics import Grid, Normalisation
 
-SECONDS = {"aggregator": 2, "key-holder": 1}
-"""How many of a role there are in a simulation."""
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""
 
@@ -73,7 +69,7 @@ class Cast:
         """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
         rows = dict(enumerate(split(features.dataset, settings), start=1))
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
-        records = LocalRecords.of(setup.plan, features.train, features.dataset.train)
+        records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
         return cls(features, setup, keys, members, rows, _leaves(settings, len(members)), tuple(notes))
 
@@ -113,8 +109,11 @@ def _federated(
     setup, members, notes = cast.setup, cast.members, cast.notes
     records = LocalRecords.pooled(list(members.values()))
     clock.lap("quantise")
-    last, result, measured = _run(setup, cast.keys, members, cast.leaves, settings.paper_noise, clock)
-    head, reference = result.require_head(), pooled_result(setup, records, result).require_head()
+    measured = Measured()
+    for played in play_rounds(cast, cast.leaves, partial(_prepare, settings.paper_noise), clock.lap):
+        measured.add(played.measured)
+    last, result = played.setup, played.result
+    head, reference = result.require_artifact(), pooled_result(setup, members, result).require_artifact()
     clock.lap("reference")
     adapted = _adapted(cast, settings, head, adapting)
     clock.lap("adaptation")
@@ -126,7 +125,7 @@ def _federated(
         head=head,
         evaluation=features.evaluate(head, setup.plan.grid),
         reference=features.evaluate(reference, setup.plan.grid),
-        by_domain=features.by_domain(partial(evaluate, head), setup.plan.grid),
+        by_domain=features.by_domain(head.evaluate, setup.plan.grid),
         promise=_promise(setup, settings, list(members.values())),
         bad_records=records.bad,
         federated=Federated(last, result, sent),
@@ -139,10 +138,12 @@ def _federated(
 
 
 def _adapted(
-    cast: Cast, settings: SimulationSettings, head: LinearHead, progress: Progress | None
+    cast: Cast, settings: SimulationSettings, head: Artifact, progress: Progress | None
 ) -> AdaptedClients | None:
     if settings.adaptation is None:
         return None
+    if not isinstance(head, LinearHead):
+        raise BadInput(f"method {settings.method} gives no head that could be adapted")
     rows = tuple(cast.rows.values())
     grid = cast.setup.plan.grid
     return adapt_clients(cast.features, rows, head, settings.method, grid, settings.adaptation, progress)
@@ -196,9 +197,8 @@ def _set_up(
     features: Features, settings: SimulationSettings, sizes: Sequence[int]
 ) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
-    role = protection_named(settings.protection).second_role
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
-    names += [(f"{role}-{number + 1}", role) for number in range(SECONDS.get(role, 0))]
+    names += protection_named(settings.protection).second_roles.items()
     keys = {index: SigningKey.generate(OperatingSystem()) for index in range(len(names))}
     roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
     dataset = features.dataset
@@ -225,40 +225,57 @@ def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
     return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
 
 
-def _run(
-    setup: SessionSetup,
-    keys: Mapping[int, SigningKey],
-    members: Mapping[int, LocalRecords],
+@dataclass(frozen=True, eq=False)
+class PlayedRound:
+    """One session of a simulated plan: each client's vector, what was opened, and what came of it."""
+
+    setup: SessionSetup
+    vectors: Mapping[int, Integers] = field(repr=False)
+    result: SumResult
+    measured: Measured
+
+
+def play_rounds(
+    cast: Cast,
     leaves: Mapping[int, str],
-    paper: PaperNoise | None,
-    clock: Clock,
-) -> tuple[SessionSetup, SumResult, Measured]:
-    """Every session of the plan; who left one is in no later one."""
-    measured = Measured()
-    while True:
-        vectors = {}
-        for member, records in members.items():
-            start = time.process_time()
-            vectors[member] = _vector(setup, records, paper)
-            measured.charge(member, cpu=time.process_time() - start)
-        clock.lap("statistics")
-        opened = run_session(setup, keys, vectors.__getitem__, leaves)
+    prepare: Callable[[SessionSetup, LocalRecords, int, bytes], Prepared],
+    lap: Callable[[str], None] = lambda name: None,
+) -> Iterator[PlayedRound]:
+    """Every session of the plan; who left one is in no later one. `lap` is told what has just been done.
+
+    `prepare` makes a member's vector from its records, its index and what the round before left it.
+    """
+    rounds: Rounds[SumResult] = Rounds(cast.setup)
+    states = dict.fromkeys(cast.members, b"")
+    for setup in rounds:
+        measured, vectors = Measured(), {}
+        for member, records in cast.members.items():
+            with measured.client(member):
+                prepared = prepare(setup, records, member, states[member])
+            vectors[member], states[member] = prepared.vector, prepared.state
+        lap("statistics")
+        opened = run_session(setup, cast.keys, vectors.__getitem__, leaves)
         measured.add(opened.measured)
-        clock.lap("secure_sum")
-        start = time.process_time()
-        result = conclude(setup, opened.members, opened.total)
-        measured.server_seconds["head"] = measured.server_seconds.get("head", 0.0) + time.process_time() - start
-        clock.lap("head")
-        if result.following is None:
-            return setup, result, measured
-        setup = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
-        leaves = dict.fromkeys(leaves, LEAVING[setup.plan.protection][0])
+        lap("secure_sum")
+        with measured.server("head"):
+            result = conclude(setup, opened.members, opened.total)
+        lap("head")
+        yield PlayedRound(setup, vectors, result, measured)
+        leaves = dict.fromkeys(leaves, setup.protection.leaving[0])
+        rounds.ended(result)
 
 
-def _vector(setup: SessionSetup, records: LocalRecords, paper: PaperNoise | None) -> NDArray[np.int64]:
+def prepare(setup: SessionSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:
+    """What a member contributes to a round, with its own noise where the plan has clients add it."""
+    return contribution_of(setup, records, OperatingSystem(), member, state)
+
+
+def _prepare(
+    paper: PaperNoise | None, setup: SessionSetup, records: LocalRecords, member: int, state: bytes
+) -> Prepared:
     if paper is not None:
-        return noisy_contribution(setup, records, paper)
-    return contribution_of(setup, records, OperatingSystem())
+        return Prepared(noisy_contribution(setup, records, paper))
+    return prepare(setup, records, member, state)
 
 
 def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:
@@ -270,5 +287,5 @@ def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[Lo
 def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
     """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
     chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
-    steps = LEAVING[settings.protection]
+    steps = protection_named(settings.protection).leaving
     return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

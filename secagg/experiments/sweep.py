@@ -22,6 +22,7 @@ from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.summary import Run, Series, described, not_private, notes_of, summarise, varying
 from secagg.experiments.tables import Table, accuracy_table, csv_of
 from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
+from secagg.extras import require
 from secagg.reading import parse_json
 
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
@@ -159,6 +160,7 @@ def runs_of(
     """
     if dataset.test is None or not len(dataset.test):
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
+    require("matplotlib", "experiments")
     folder, digest = out / "runs", data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
     there = _questions(folder, digest)

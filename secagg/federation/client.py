@@ -18,12 +18,14 @@ from secagg.parties import (
     Hooks,
     LocalRecords,
     MemberSession,
+    Prepared,
+    Rounds,
     SessionSetup,
     begin_transcript,
     contribution_of,
-    following_setup,
     note_plan,
 )
+from secagg.parties.private_state import keep_state, recall_state
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -57,21 +59,20 @@ class FederationClient:
         A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
         of them opens another. `others` are the connections to aggregators.
         """
-        following: SessionSetup | None = self.setup
-        done: list[tuple[SessionSetup, Outcome]] = []
-        while following is not None:
-            setup = following
-            if setup.openings:
-                self.progress(f"round {len(setup.openings) + 1} of {setup.rounds}")
+        rounds: Rounds[Outcome] = Rounds(self.setup)
+        private = b""
+        for setup in rounds:
+            if setup.number > 1:
+                self.progress(f"round {setup.number} of {setup.rounds}")
             try:
-                outcome = await self._session(setup, server, others or {})
+                outcome = await self._session(setup, private, server, others or {})
             except SessionAborted as error:
                 raise self._counted(setup, error) from None
             if outcome is None:
-                return done
-            done.append((setup, outcome))
-            following = following_setup(setup, outcome)
-        return done
+                return rounds.done
+            private = recall_state(session_folder(self.state, setup), setup.context.plan)
+            rounds.ended(outcome)
+        return rounds.done
 
     @property
     def release(self) -> Release:
@@ -85,8 +86,9 @@ class FederationClient:
         return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
 
     async def _session(
-        self, setup: SessionSetup, server: Connection, others: Mapping[int, Connection]
+        self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
     ) -> Outcome | None:
+        """One session, `private` being what the one before left to this member."""
         folder, context = session_folder(self.state, setup), setup.context.plan
         note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
@@ -100,17 +102,22 @@ class FederationClient:
             begin_transcript(journal, setup)
             if not any(record.kind == "policy" for record in journal.records()):  # else the one that it joined under
                 journal.append("policy", self.policy.to_toml().encode())
-            vector = functools.cache(lambda: contribution_of(setup, self.records, self.me.randomness))
+            me = self.me
+
+            @functools.cache
+            def prepare() -> Prepared:
+                return contribution_of(setup, self.records, me.randomness, me.member, private)
 
             def before_upload() -> None:
+                keep_state(folder, prepare().state, context, me.randomness)
                 entry = self.ledger.record(self.release, self.policy.budget)
                 self.ledger.begin_upload(context)
                 journal.append("ledger", entry.digest)
 
             stays = self.stays or not setup.protection.speaks_once
-            hooks = Hooks(self.progress, vector, before_upload)
+            hooks = Hooks(self.progress, lambda: prepare().vector, before_upload)
             session = MemberSession(setup, self.me, folder, journal, hooks, stays)
             if session.outcome is None:
-                vector()
+                await asyncio.to_thread(prepare)
                 await asyncio.to_thread(self.greet)
             return await session.run(server, others)

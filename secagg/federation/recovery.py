@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
-from secagg.federation.storage import folder_name
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, Release, head_after
 from secagg.parties import SessionSetup
 from secagg.parties.purging import session_folders
-from secagg.parties.transcripts import setup_of
+from secagg.parties.transcripts import folder_name, setup_of
 from secagg.policy import Budget, data_set
 from secagg.privacy import Unit
 from secagg.transcript import FILE_NAME as TRANSCRIPT

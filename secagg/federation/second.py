@@ -14,9 +14,9 @@ from secagg.parties import (
     Connection,
     Hooks,
     MemberSession,
+    Rounds,
     SessionSetup,
     begin_transcript,
-    following_setup,
     note_plan,
 )
 from secagg.protection import LocalParty
@@ -39,16 +39,10 @@ class FederationSecond:
 
     async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""
-        following: SessionSetup | None = self.setup
-        gone: frozenset[int] = frozenset()
-        done: list[tuple[SessionSetup, Outcome]] = []
-        while following is not None:
-            setup = following
-            outcome = await self._session(setup, server, gone)
-            done.append((setup, outcome))
-            gone = frozenset(setup.context.clients) - frozenset(outcome.members)
-            following = following_setup(setup, outcome)
-        return done
+        rounds: Rounds[Outcome] = Rounds(self.setup)
+        for setup in rounds:
+            rounds.ended(await self._session(setup, server, rounds.gone))
+        return rounds.done
 
     async def _session(self, setup: SessionSetup, server: Connection, gone: frozenset[int]) -> Outcome:
         folder = session_folder(self.state, setup)
@@ -56,7 +50,7 @@ class FederationSecond:
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
             hooks = Hooks(self.progress)
-            if setup.plan.protection == "shared":
+            if self.me.member in setup.protection.receivers(setup.context):
                 uploads = AggregatorWork(setup, self.me, folder, journal, gone)
                 self._uploads[setup.context.plan] = uploads
                 hooks = Hooks(self.progress, work=uploads.work)
@@ -74,8 +68,8 @@ class FederationSecond:
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """An aggregator takes uploads alone. Raises ProtocolViolation."""
-        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")
+        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts. Raises ProtocolViolation."""
-        raise ProtocolViolation(self.setup.roster.name(member), "speaks to an aggregator as if it were the server")
+        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

@@ -10,7 +10,7 @@ from pathlib import Path
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage
 from secagg.federation.storage import session_folder
-from secagg.parties import ServerSession, SessionSetup, SumResult, following_setup, note_plan, write_result
+from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
 from secagg.parties.server import other_session
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, peek
@@ -37,8 +37,9 @@ class FederationServer:
         self._warn = warn
         self._open_files = ExitStack()
         self._stages: dict[bytes, Stage] = {}
+        self._rounds: Rounds[Outcome] = Rounds(setup)
         try:
-            self._begin(setup)
+            self._go_on()
         except BaseException:
             self.close()
             raise
@@ -97,11 +98,17 @@ class FederationServer:
             raise other_session(self.stages[-1].setup, plan)
         return self._stages[plan].session
 
-    def _begin(self, setup: SessionSetup, members: tuple[int, ...] | None = None) -> None:
-        """Open a session, and those that follow from what its transcript already holds.
+    def _go_on(self) -> None:
+        """Open the session that is due, and those that follow from what its transcript already holds.
 
-        `members` were in the sum before; nobody else is told of this round.
+        Nobody is told of a round who was not in the sum before it.
         """
+        for setup in self._rounds:
+            outcome = self._begin(setup).outcome
+            if outcome is not None:
+                self._rounds.ended(outcome)
+
+    def _begin(self, setup: SessionSetup) -> ServerSession:
         folder = session_folder(self._state, setup)
         note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
@@ -110,17 +117,11 @@ class FederationServer:
             for doubt in result.doubts:
                 self._warn(f"the sum is implausible: {doubt}")
             outcome = write_result(setup, result, folder)
-            self._follow(setup, outcome)
+            self._rounds.ended(outcome)
+            self._go_on()
             return outcome
 
-        gone = set(setup.context.clients) - set(setup.context.clients if members is None else members)
-        names = frozenset(setup.context.names[member] for member in gone)
-        session = ServerSession(setup, self._identity, folder, journal, finish, names)
+        gone = frozenset(setup.context.names[member] for member in self._rounds.gone)
+        session = ServerSession(setup, self._identity, folder, journal, finish, gone)
         self._stages[setup.context.plan] = Stage(setup, folder, session)
-        if session.outcome is not None:
-            self._follow(setup, session.outcome)
-
-    def _follow(self, setup: SessionSetup, outcome: Outcome) -> None:
-        following = following_setup(setup, outcome)
-        if following is not None and following.context.plan not in self._stages:
-            self._begin(following, outcome.members)
+        return session

@@ -7,11 +7,7 @@ from pathlib import Path
 from secagg.errors import BadInput
 from secagg.files import private_folder
 from secagg.parties import SessionSetup
-
-
-def folder_name(context: bytes) -> str:
-    """Return what the folder of the session with this context digest is called."""
-    return context.hex()[:16]
+from secagg.parties.transcripts import folder_name
 
 
 def session_folder(state: Path, setup: SessionSetup) -> Path:

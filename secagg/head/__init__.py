@@ -2,8 +2,9 @@
 
 from secagg.head.adaptation import Adaptation, adapt, class_means
 from secagg.head.adapter import Adapter
+from secagg.head.artifact import Artifact
 from secagg.head.discriminant import discriminant
-from secagg.head.evaluation import Evaluation, evaluate
+from secagg.head.evaluation import Evaluation
 from secagg.head.export import (
     load_safetensors,
     parse_safetensors,
@@ -19,6 +20,7 @@ from secagg.head.release import ReleaseNoise
 __all__ = [
     "Adaptation",
     "Adapter",
+    "Artifact",
     "Evaluation",
     "LinearHead",
     "Recentring",
@@ -26,7 +28,6 @@ __all__ = [
     "adapt",
     "class_means",
     "discriminant",
-    "evaluate",
     "head_digest",
     "load_safetensors",
     "noise_aware_discriminant",

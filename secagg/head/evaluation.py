@@ -1,4 +1,4 @@
-"""Accuracy of a head on held-out records, with its interval."""
+"""Accuracy on held-out records, with its interval."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from secagg.errors import BadInput
-from secagg.head.linear import LinearHead, predict
 
 CONFIDENCE = 0.95
 
@@ -23,13 +22,13 @@ class Evaluation:
     accuracy: float
     interval: tuple[float, float]
 
-
-def evaluate(head: LinearHead, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
-    """Evaluate on features (n, d) with labels (n,), n ≥ 1. Raises BadInput when there is nothing to evaluate."""
-    if len(labels) == 0 or len(labels) != len(features):
-        raise BadInput(f"cannot evaluate {len(features)} records with {len(labels)} labels")
-    correct = int((predict(head, features) == labels).sum())
-    return Evaluation(correct, len(labels), correct / len(labels), clopper_pearson(correct, len(labels)))
+    @classmethod
+    def of(cls, predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> Evaluation:
+        """Compare predictions (n,) with labels (n,), n ≥ 1. Raises BadInput when there is nothing to evaluate."""
+        if len(labels) == 0 or len(labels) != len(predicted):
+            raise BadInput(f"cannot evaluate {len(predicted)} records with {len(labels)} labels")
+        correct = int((predicted == labels).sum())
+        return cls(correct, len(labels), correct / len(labels), clopper_pearson(correct, len(labels)))
 
 
 def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:

@@ -12,39 +12,26 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput, why
 from secagg.head.adapter import KINDS, Adapter
-from secagg.head.linear import LinearHead, Recentring
+from secagg.head.artifact import Artifact
+from secagg.head.linear import MEANS, RECENTRING, LinearHead, Recentring
 from secagg.reading import parse_json, read_limited
 
 if TYPE_CHECKING:
     import torch
 
-_RECENTRING = ("recentring_matrix", "recentring_centre")
-_MEANS = "means"
 
-
-def to_safetensors(head: LinearHead, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: `weight`, `bias`, what stands before them, `means`, and a mapping of texts to texts.
-
-    An adapter's layers are named by its kind, from "stacked.0.weight" on.
-    """
+def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
+    """Return a file's bytes: the artifact's tensors, and a mapping of texts to texts."""
     from safetensors.numpy import save
 
-    names = ["weight", "bias", *(_names(head.before) if head.before is not None else ())]
-    names += [_MEANS] if head.means is not None else []
-    tensors = dict(zip(names, map(np.ascontiguousarray, head.arrays), strict=True))
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in artifact.tensors.items()}
     return save(tensors, metadata=dict(metadata))
 
 
-def _names(before: Recentring | Adapter) -> tuple[str, ...]:
-    if isinstance(before, Recentring):
-        return _RECENTRING
-    return tuple(f"{before.kind}.{layer}.{part}" for layer in range(len(before.layers)) for part in ("weight", "bias"))
-
-
-def save_safetensors(head: LinearHead, path: Path, metadata: Mapping[str, str]) -> None:
-    """Write `to_safetensors(head, metadata)`. Raises BadInput."""
+def save_safetensors(artifact: Artifact, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write `to_safetensors(artifact, metadata)`. Raises BadInput."""
     try:
-        path.write_bytes(to_safetensors(head, metadata))
+        path.write_bytes(to_safetensors(artifact, metadata))
     except OSError as error:
         raise BadInput(f"cannot write the head {path} ({why(error)})") from error
 
@@ -72,7 +59,7 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
     if not {"weight", "bias"} <= set(tensors):
         raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
     weight, bias = tensors.pop("weight"), tensors.pop("bias")
-    means = tensors.pop(_MEANS, None)
+    means = tensors.pop(MEANS, None)
     return LinearHead(weight, bias, _before(tensors), means), dict(header.get("__metadata__", {}))
 
 
@@ -80,8 +67,8 @@ def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:
     """What the tensors beside the linear layer's make. Raises BadInput for any other set of them."""
     if not tensors:
         return None
-    if set(tensors) == set(_RECENTRING):
-        return Recentring(*(tensors[name] for name in _RECENTRING))
+    if set(tensors) == set(RECENTRING):
+        return Recentring(*(tensors[name] for name in RECENTRING))
     kind = next((kind for kind in KINDS if f"{kind}.0.weight" in tensors), KINDS[0])
     pairs = [[f"{kind}.{layer}.{part}" for part in ("weight", "bias")] for layer in range(len(tensors) // 2)]
     if set(tensors) != {name for pair in pairs for name in pair}:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.head.adapter import Adapter
+from secagg.head.artifact import Artifact
+from secagg.head.evaluation import Evaluation
 
 ABSENT_BIAS = np.float32(-1e30)
 """Bias of a class without records: finite, so that the head can be exported, and never the largest score."""
+RECENTRING = ("recentring_matrix", "recentring_centre")
+MEANS = "means"
+"""Names of tensors in files."""
+CLOSE = 1e-3
+"""How far two machines' heads may be apart, relative to each tensor's largest entry."""
 ROWS = 8192
 
 
@@ -93,6 +101,42 @@ class LinearHead:
         """Weights, biases, what stands before them, then the means."""
         before = self.before.arrays if self.before is not None else ()
         return (self.weight, self.bias, *before, *(() if self.means is None else (self.means,)))
+
+    @property
+    def digest(self) -> str:
+        """`head_digest`."""
+        return head_digest(self)
+
+    @property
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
+        """`weight`, `bias`, what stands before them (layers by the adapter's kind: "stacked.0.weight"), `means`."""
+        names = ["weight", "bias"]
+        if isinstance(self.before, Recentring):
+            names += RECENTRING
+        elif self.before is not None:
+            layers = range(len(self.before.layers))
+            names += [f"{self.before.kind}.{layer}.{part}" for layer in layers for part in ("weight", "bias")]
+        names += [MEANS] if self.means is not None else []
+        return dict(zip(names, self.arrays, strict=True))
+
+    def require_fit(self, classes: int, dimension: int) -> None:
+        """Raise BadInput unless it tells so many classes apart by so many features."""
+        if (len(self.bias), self.inputs) != (classes, dimension):
+            raise BadInput(f"the head is for {len(self.bias)} classes and {self.inputs} features")
+
+    def is_close_to(self, other: Artifact) -> bool:
+        """Whether the other has the same tensors but for rounding: `CLOSE`."""
+        own, its = self.tensors, other.tensors
+        return {name: each.shape for name, each in own.items()} == {
+            name: each.shape for name, each in its.items()
+        } and all(
+            np.allclose(its[name], each, rtol=CLOSE, atol=CLOSE * float(np.abs(each).max()))
+            for name, each in own.items()
+        )
+
+    def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy of `predict`."""
+        return Evaluation.of(predict(self, features), labels)
 
     @property
     def present(self) -> NDArray[np.bool_]:

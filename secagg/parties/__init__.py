@@ -1,10 +1,11 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.parties.aggregator import AggregatorWork
-from secagg.parties.contribution import LocalRecords, contribution_of, read_records
+from secagg.parties.contribution import LocalRecords, Prepared, contribution_of, opening_noise_of, read_records
 from secagg.parties.member import Connection, Hooks, MemberSession
 from secagg.parties.pipeline import Pipeline, Progress
-from secagg.parties.result import SumResult, conclude, following_setup, write_result
+from secagg.parties.result import SumResult, conclude, write_result
+from secagg.parties.rounds import Rounds
 from secagg.parties.server import ServerSession
 from secagg.parties.setup import SessionSetup
 from secagg.parties.transcripts import begin_transcript
@@ -17,15 +18,17 @@ __all__ = [
     "LocalRecords",
     "MemberSession",
     "Pipeline",
+    "Prepared",
     "Progress",
+    "Rounds",
     "ServerSession",
     "SessionSetup",
     "SumResult",
     "begin_transcript",
     "conclude",
     "contribution_of",
-    "following_setup",
     "note_plan",
+    "opening_noise_of",
     "read_records",
     "write_result",
 ]

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
+from secagg.parties.contribution import opening_noise_of
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, read_vector
-from secagg.plan import NoiseFrom
-from secagg.privacy import rounded_gaussian
 from secagg.protection import LocalParty
 from secagg.protection.seam import Transition
 from secagg.protection.sharing.agreeing import SetAgreed
 from secagg.protection.sharing.collecting import Collecting
 from secagg.protection.sharing.context import SharedContext, sealed_bytes
 from secagg.protection.sharing.messages import SetPledges, ShareManifest, ShareReceipt
+from secagg.roster import SERVER_INDEX
 from secagg.transcript import Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 
 _log = logging.getLogger("secagg.aggregator")
@@ -63,7 +63,7 @@ class AggregatorWork:
         if isinstance(state, SetAgreed):
             self._is_closed = True
             return await asyncio.to_thread(self._add_up, state)
-        raise ProtocolViolation("server", f"there is nothing to do at {type(state).__name__}")
+        raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take a client's share; return the frame with its receipt, the same each time.
@@ -77,7 +77,7 @@ class AggregatorWork:
         if (known := self._receipts.get(member)) and peek(known).seen == head:
             return known  # even after the close: whoever lost its receipt is in the set all the same
         if manifest.client != member or len(manifest.digests) != len(self._context.numbers):
-            raise ProtocolViolation(name, "uploads a share that is not its own, or not one for each aggregator")
+            raise ProtocolViolation(member, "uploads a share that is not its own, or not one for each aggregator")
         size, digest = sealed_bytes(self._context, self._number), manifest.digests[self._number - 1]
         self._open_for_uploads()
         async with self._staging.receive(member, name, size, digest, parts) as part:
@@ -146,11 +146,9 @@ class AggregatorWork:
 
     def _add_up(self, state: SetAgreed) -> Transition:
         """Add the shares of the agreed set, and this aggregator's own noise where the plan says so."""
-        summing = state.summing(self._context, self._me)
         digests = {manifest.client: manifest.digests[self._number - 1] for manifest in state.manifests}
-        for client in summing.waiting:
-            summing.add(client, read_vector(self._folder, self._setup.roster.name(client), client, digests[client]))
-        calibration, noise = self._setup.calibration, None
-        if calibration is not None and self._setup.plan.noise == NoiseFrom.AGGREGATOR:
-            noise = rounded_gaussian(calibration.segments, self._me.randomness)
-        return state.commit(self._context, self._me, summing.packed(noise))
+
+        def kept(client: int) -> bytes:
+            return read_vector(self._folder, self._setup.roster.name(client), client, digests[client])
+
+        return state.work(self._context, self._me, kept, opening_noise_of(self._setup, self._me.randomness))

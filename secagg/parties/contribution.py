@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Examples, domains_of
+from methods import method_named
+from methods.method import domains_of
+from methods.round import Examples, Local
 from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import BadInput
+from secagg.features import FeatureMap
 from secagg.parties.pipeline import Pipeline, Progress
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, Plan
-from secagg.privacy import discrete_gaussian
+from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.randomness import RandomSource
 from secagg.statistics import quantise
 
@@ -26,33 +31,43 @@ class LocalRecords:
     """Integers (n, d), labels (n,) and domains (n,); the label −1 marks a record that does not count.
 
     Without noise such a record is refused; with noise it is left out by a rule that looks at it alone, since a refusal
-    would tell of it. Nothing here is for other eyes than the operator's.
+    would tell of it. Nothing here is for other eyes than the operator's. `inputs` (n, …) are what the records were
+    made of by `feature_map`, where the plan's method reads them; else None.
     """
 
     integers: Integers = field(repr=False)
     labels: Integers = field(repr=False)
     domains: Integers = field(repr=False)
+    inputs: NDArray[Any] | None = field(default=None, repr=False)
+    feature_map: FeatureMap | None = None
 
     @classmethod
-    def of(cls, plan: Plan, features: NDArray[np.float64], records: Records) -> LocalRecords:
+    def of(
+        cls, plan: Plan, features: NDArray[np.float64], records: Records, feature_map: FeatureMap | None = None
+    ) -> LocalRecords:
         """Quantise. Raises BadRecord for one that a plan without noise cannot take, BadInput for lack of a domain."""
         integers = quantise(features, plan.grid, records.origin)
         domains, known = _domains_of(plan, records)
+        reads = method_named(plan.method, plan.method_parameters).reads_inputs
+        made_of = (records.inputs, feature_map) if reads else (None, None)
         if not plan.grid.is_normalised:
-            return cls(integers, records.labels, domains)
+            return cls(integers, records.labels, domains, *made_of)
         counted = known & (records.labels >= 0) & (integers != 0).any(axis=1)
         if not plan.has_noise and not counted.all():
             index = int(np.argmin(counted))
             raise records.origin.refusal(index, "the feature vector has no direction", "mend or remove the record")
-        return cls(integers, np.where(counted, records.labels, BAD), domains)
+        return cls(integers, np.where(counted, records.labels, BAD), domains, *made_of)
 
     @classmethod
     def pooled(cls, parts: Sequence[LocalRecords]) -> LocalRecords:
         """All members' records in one place, which only an experiment has."""
+        inputs = [each.inputs for each in parts if each.inputs is not None]
         return cls(
             np.concatenate([each.integers for each in parts]),
             np.concatenate([each.labels for each in parts]),
             np.concatenate([each.domains for each in parts]),
+            np.concatenate(inputs) if inputs else None,
+            parts[0].feature_map,
         )
 
     def __len__(self) -> int:
@@ -65,12 +80,21 @@ class LocalRecords:
 
     def take(self, rows: NDArray[np.int64]) -> LocalRecords:
         """The records at `rows`."""
-        return LocalRecords(self.integers[rows], self.labels[rows], self.domains[rows])
+        inputs = None if self.inputs is None else self.inputs[rows]
+        return replace(
+            self, integers=self.integers[rows], labels=self.labels[rows], domains=self.domains[rows], inputs=inputs
+        )
 
     @property
     def examples(self) -> Examples:
         """Those that count."""
         return Examples(self.integers, self.labels, self.domains).take(self.labels != BAD)
+
+    def at(self, setup: SessionSetup, randomness: RandomSource, member: int = 0, state: bytes = b"") -> Local:
+        """What the member with this index has in a session's round, `state` being left from the round before."""
+        counted = self.take(np.flatnonzero(self.labels != BAD))
+        classes, grid = len(setup.plan.classes), setup.plan.grid
+        return Local(counted.examples, classes, grid, member, state, randomness, counted.inputs, counted.feature_map)
 
 
 def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool_]]:
@@ -105,21 +129,44 @@ def read_records(
             f"{source} holds {len(records)} records, the plan allows {plan.max_records} per client",
             remedy="have a plan made with a larger max_records",
         )
-    features = pipeline.features(records.inputs, backbone_path, progress)
+    feature_map = pipeline.feature_map(backbone_path, progress)
+    features = feature_map.extract(records.inputs)
     if features.shape[1] != plan.dimension:
         raise BadInput(f"the backbone gives {features.shape[1]} features, the plan has {plan.dimension}")
-    return LocalRecords.of(plan, features, records)
+    return LocalRecords.of(plan, features, records, feature_map)
 
 
-def contribution_of(setup: SessionSetup, records: LocalRecords, randomness: RandomSource) -> Integers:
-    """Sum the records for the session's round, plus this client's share of the noise where the plan says so.
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A member's flat vector for a round (int64, its share of the noise in it), and its state for the next round.
 
-    The noise is drawn before the records are touched: how long that takes then says nothing of them.
+    The vector may leave, protected; the state never does.
+    """
+
+    vector: Integers = field(repr=False)
+    state: bytes = field(default=b"", repr=False)
+
+
+def contribution_of(
+    setup: SessionSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
+) -> Prepared:
+    """Contribute to the session's round, plus this client's share of the noise where the plan says so.
+
+    `member` is its roster index, `state` what the round before left it. The noise is drawn before the records are
+    touched: how long that takes then says nothing of them.
     """
     plan, calibration = setup.plan, setup.calibration
     noise = None
     if calibration is not None and plan.noise == NoiseFrom.CLIENT:
         noise = discrete_gaussian(calibration.segments, randomness)
-    tensors = setup.round.contribute(records.examples, len(plan.classes), plan.levels)
-    vector = setup.layout.flatten(tensors)
-    return vector if noise is None else vector + noise
+    made = setup.round.contribute(records.at(setup, randomness, member, state))
+    vector = setup.layout.flatten(made.blocks)
+    return Prepared(vector if noise is None else vector + noise, made.state)
+
+
+def opening_noise_of(setup: SessionSetup, randomness: RandomSource) -> Callable[[], Integers] | None:
+    """What draws the noise of one party that opens the session's sum; None where the plan has it add none."""
+    calibration = setup.calibration
+    if calibration is None or setup.plan.noise != NoiseFrom.AGGREGATOR:
+        return None
+    return partial(rounded_gaussian, calibration.segments, randomness)

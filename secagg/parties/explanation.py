@@ -5,11 +5,11 @@ from __future__ import annotations
 from scipy.special import ndtr
 
 from methods.gate import Gated
+from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
-from secagg.protection.encryption.binding import EncryptedContext
 
 LIKELY = 0.95
 """A class that everybody has should pass a class gate with this probability."""
@@ -33,7 +33,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         *_gate(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
-        *_ciphertexts(setup),
+        *setup.protection.details(setup.context),
         ("protection", plan.protection),
         ("who must agree", setup.protection.explain(setup.context)),
         *_promise(setup),
@@ -50,17 +50,16 @@ def _uploads(setup: SessionSetup) -> str:
 
 
 def _sums(setup: SessionSetup) -> str:
-    """Every sum, in order."""
-    plan, census, kinds = setup.plan, isinstance(setup.method, Gated), setup.sums
-    refines = plan.method_parameters.get("refine", 0)
-    said = [
-        (f"{kind.times} times " if kind.times > 1 else "")
-        + ", ".join(f"{block.name} {'×'.join(map(str, block.shape))}" for block in kind.blocks)
-        + f": {sum(block.size for block in kind.blocks)} integers"
-        for kind in (kinds[: 1 + census] if refines else kinds)
-    ]
-    if refines:
-        said.append(f"{refines} rounds of refinement over the same records")
+    """Every sum, in order, its blocks called by their kinds."""
+    said, is_again = [], False
+    for spec in setup.sums:
+        names = (str(block.kind) if block.kind is not Kind.OTHER else block.name for block in spec.blocks)
+        shapes = ("×".join(map(str, block.shape)) for block in spec.blocks)
+        blocks = ", ".join(" ".join(pair) for pair in zip(names, shapes, strict=True))
+        times = f"{spec.times} times " if spec.times > 1 else ""
+        again = ", over the same records" if is_again or spec.times > 1 else ""
+        said.append(f"{times}{blocks}: {sum(block.size for block in spec.blocks)} integers{again}")
+        is_again |= spec.is_about_records
     return ", then ".join(said)
 
 
@@ -108,13 +107,6 @@ def _census_sigma(setup: SessionSetup) -> float | None:
     if noise is None or "census" not in noise:
         return None
     return noise["census"].of_record.sigma
-
-
-def _ciphertexts(setup: SessionSetup) -> list[tuple[str, str]]:
-    """Which encryption, how secure, and why it always decrypts; nothing where nothing is encrypted."""
-    if not isinstance(setup.context, EncryptedContext):
-        return []
-    return [("ciphertexts", setup.context.parameters.explain())]
 
 
 def _against(setup: SessionSetup) -> str:

@@ -39,7 +39,7 @@ class Hearing:
                     return answer, body
                 problem = f"sends a {body.step} while {steps[0]} is awaited"
             except (MalformedMessage, ProtocolViolation) as error:
-                problem = str(error)
+                problem = str(self.setup.roster.name_culprit(error))
             if failing_since is None:
                 failing_since = clock()
                 self.progress(f"{name}: {problem}; asking again for up to {patience:.0f} s")

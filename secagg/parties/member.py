@@ -58,7 +58,7 @@ class Connection(Protocol):
 
 
 async def _never(state: Any) -> Transition:
-    raise ProtocolViolation("server", f"there is nothing to do at {type(state).__name__}")
+    raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,13 @@ class MemberSession:
             if outcome is None:
                 return None
             if self._is_client and self._me.member not in outcome.members:
-                raise ProtocolViolation("server", "the outcome leaves this client out")
+                raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
             check_outcome(self._setup, outcome)
             self._forget()
             await self._acknowledge(server, outcome)
             return outcome
         except (ProtocolViolation, MalformedMessage) as error:
+            self._setup.roster.name_culprit(error)
             await self._leave(server, error)
             raise SessionAborted(f"this party leaves: {error}") from None
         except SessionAborted as error:
@@ -325,9 +326,7 @@ class MemberSession:
             return
         payload_of(body, Receipt)
         if body.seen != expected_head:
-            raise ProtocolViolation(
-                self._setup.roster.name(SERVER_INDEX), "countersigned another transcript than this one"
-            )
+            raise ProtocolViolation(SERVER_INDEX, "countersigned another transcript than this one")
         self._journal.append("received", receipt)
         self._is_received = True
 

@@ -16,7 +16,7 @@ from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput, MalformedMessage
 from secagg.files import open_private, sync_folder
 from secagg.randomness import RandomSource
-from secagg.wire import Items, Length, decode, encode, message
+from secagg.wire import MAX_FRAME_BYTES, Items, Length, decode, encode, message
 
 _NUMBER_BYTES = 8
 
@@ -27,8 +27,8 @@ class Remembered:
     """A state, by class name and canonical bytes, and the frames that are to be sent from it."""
 
     state: Annotated[str, Length(1, 40)]
-    content: Annotated[bytes, Length(0, 64 << 20)] = field(repr=False)
-    frames: Annotated[tuple[bytes, ...], Items(0, 16, each=Length(1, 64 << 20))] = field(repr=False)
+    content: Annotated[bytes, Length(0, MAX_FRAME_BYTES)] = field(repr=False)
+    frames: Annotated[tuple[bytes, ...], Items(0, 16, each=Length(1, MAX_FRAME_BYTES))] = field(repr=False)
 
 
 class Memory:

@@ -9,8 +9,8 @@ from typing import Any
 
 from methods import method_named
 from methods.declaration import check_declaration
-from methods.gate import GATE
-from methods.method import Sum
+from methods.gate import put_gate
+from methods.method import SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
@@ -18,6 +18,7 @@ from secagg.parties.promise import Noisers, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
 from secagg.privacy import Adjacency, Unit
+from secagg.protection import USUAL
 from secagg.protection.masking.quorum import usual_dropouts
 from secagg.randomness import RandomSource
 from secagg.roster import Roster
@@ -71,7 +72,7 @@ class PlanChoices:
     noise: NoiseFrom = NoiseFrom.CLIENT
     shares: str | Mapping[str, float] | None = None
     max_records: int = 1 << 16
-    protection: str = "masked"
+    protection: str = USUAL
     security: int = 128
     colluders: int | None = None
     dropouts: int | None = None
@@ -93,8 +94,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         SessionSetup.of(plan, roster)
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}") from None
-    parameters = {name: value for name, value in plan.method_parameters.items() if name != GATE}
-    check_declaration(method_named(plan.method, parameters), plan.dimension, len(plan.classes), plan.grid)
+    method = method_named(plan.method, plan.method_parameters)
+    check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
     return plan
 
 
@@ -173,10 +174,10 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
         )
 
 
-def _sums(plan: Plan, levels: int, choices: PlanChoices) -> tuple[Sum, ...]:
+def _sums(plan: Plan, levels: int, choices: PlanChoices) -> tuple[SumSpec, ...]:
     """The method's sums; the chosen shares of μ² replace those of the first after a census."""
     sums = list(method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), levels))
-    first = int(GATE in plan.method_parameters)
+    first = next(place for place, kind in enumerate(sums) if kind.is_about_records)
     sums[first] = replace(sums[first], shares=choices.shares or sums[first].shares)
     return tuple(sums)
 
@@ -197,7 +198,7 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     """
     if choices.normalisation is not None:
         chosen = choices.normalisation
-    elif math.isinf(choices.epsilon) and not dict(choices.parameters).get("refine"):
+    elif math.isinf(choices.epsilon) and not method_named(choices.method, dict(choices.parameters)).needs_unit_length:
         chosen = Normalisation.NONE
     else:
         chosen = Normalisation.UNIT if choices.centre else Normalisation.CENTRED_UNIT
@@ -234,7 +235,7 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
             f"{clients} clients pass",
             remedy="lower the class gate, dropouts or colluders",
         )
-    return canonical_json(method_named(choices.method, {**dict(choices.parameters), GATE: threshold}).parameters)
+    return canonical_json(put_gate(method_named(choices.method, dict(choices.parameters)), threshold).parameters)
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

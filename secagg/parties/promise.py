@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from methods.method import Sum
+from methods.method import SumSpec
 from secagg.encoding import Layout
 from secagg.errors import BadInput
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
@@ -20,7 +20,6 @@ from secagg.privacy import (
     Sensitivity,
     Unit,
     calibrate_releases,
-    of_silo,
 )
 from secagg.protection import protection_named
 from secagg.roster import Roster
@@ -61,20 +60,16 @@ class Noisers:
         return cls(mechanism, len(roster.clients), honest)
 
 
-def sensitivities(sums: Sequence[Sum], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:
+def sensitivities(sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:
     """How far one record, or one client with at most `max_records` of them, moves each kind of sum.
 
     Raises BadInput for a kind that has no sensitivity.
     """
-    for each in sums:
-        if adjacency not in each.sensitivity:
-            raise BadInput(f"there can be no finite epsilon: {each.refusal}", remedy="choose epsilon inf")
-    of_record = [each.sensitivity[adjacency] for each in sums]
-    return of_record if unit is Unit.RECORD else [of_silo(each, max_records) for each in of_record]
+    return [each.sensitivity(unit, adjacency, max_records) for each in sums]
 
 
 def noises_for(
-    sums: Sequence[Sum], moved: Sequence[Sensitivity], noisers: Noisers, epsilon: float, delta: float
+    sums: Sequence[SumSpec], moved: Sequence[Sensitivity], noisers: Noisers, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
     """The least noise that keeps (ε, δ), as a plan says it; `moved` are the sums' sensitivities.
 
@@ -96,7 +91,7 @@ def noises_for(
     )
 
 
-def releases_of(plan: Plan, sums: Sequence[Sum], noisers: Noisers, unit: Unit, adjacency: Adjacency) -> Releases:
+def releases_of(plan: Plan, sums: Sequence[SumSpec], noisers: Noisers, unit: Unit, adjacency: Adjacency) -> Releases:
     """Everything that the plan releases, with its own noise, accounted for these neighbours.
 
     Raises BadInput when the plan's noises are not for the blocks of the method.
@@ -117,13 +112,13 @@ def releases_of(plan: Plan, sums: Sequence[Sum], noisers: Noisers, unit: Unit, a
     return Releases(tuple(parts))
 
 
-def claim_of(plan: Plan, sums: Sequence[Sum], noisers: Noisers) -> PrivacyClaim:
+def claim_of(plan: Plan, sums: Sequence[SumSpec], noisers: Noisers) -> PrivacyClaim:
     """The plan's promise. Raises BadInput when its noise does not keep it."""
     releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
     return PrivacyClaim(releases, plan.epsilon, plan.delta)
 
 
-def layout_of(kind: Sum, calibration: Calibration | None) -> Layout:
+def layout_of(kind: SumSpec, calibration: Calibration | None) -> Layout:
     """The blocks of one kind of sum, each with its multiplier."""
     if calibration is None:
         return Layout(kind.blocks)

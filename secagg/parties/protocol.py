@@ -87,7 +87,7 @@ class ServerProtocol:
         """Check a member's frame. Raises MalformedMessage or ProtocolViolation."""
         body = open_frame(frame, self._setup.roster, self._setup.context.plan, member, SERVER_INDEX)
         if body.seen not in self._own_heads:
-            raise ProtocolViolation(self._setup.roster.name(member), "has seen another transcript than this server's")
+            raise ProtocolViolation(member, "has seen another transcript than this server's")
         return body
 
     def is_wanted(self, member: int, frame: bytes, body: FrameBody) -> bool:
@@ -100,12 +100,12 @@ class ServerProtocol:
         known = self._taken.get((member, body.step))
         if known is not None:
             if known != hashlib.sha256(frame).digest():
-                raise ProtocolViolation(self._setup.roster.name(member), f"sent a second, different {body.step}")
+                raise ProtocolViolation(member, f"sent a second, different {body.step}")
             return False
         if body.step in self._past:
             return False
         if body.step not in (self.awaits, Abort.__name__):
-            raise ProtocolViolation(self._setup.roster.name(member), f"sent {body.step} while {self.awaits} is awaited")
+            raise ProtocolViolation(member, f"sent {body.step} while {self.awaits} is awaited")
         return True
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
@@ -131,7 +131,7 @@ class ServerProtocol:
         try:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
-            reason = error.reason if isinstance(error, SessionAborted) else str(error)
+            reason = error.reason if isinstance(error, SessionAborted) else str(self._setup.roster.name_culprit(error))
             self._step, self.failure = None, "; ".join((reason, *self._told(), *self._counts()))
             return
         self._owe(messages)
@@ -187,4 +187,4 @@ class ServerProtocol:
         outcome = self.outcome
         told = self.recipients.get(Outcome.__name__, frozenset())
         if outcome is None or member not in told or payload.aggregate_sha256 != outcome.aggregate_sha256:
-            raise ProtocolViolation(self._setup.roster.name(member), "acknowledges another outcome")
+            raise ProtocolViolation(member, "acknowledges another outcome")

@@ -1,29 +1,33 @@
-"""What the same method would have given with all records in one place and no noise."""
+"""What the same method would have given without noise, and where that means something with all records in one place."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
-from methods.gate import GATE
-from secagg.encoding import sum_digest
+from secagg.encoding import Integers, sum_digest
 from secagg.parties.contribution import LocalRecords, contribution_of
 from secagg.parties.result import SumResult, conclude
+from secagg.parties.rounds import Rounds
 from secagg.parties.setup import SessionSetup
 from secagg.plan import canonical_json
-from secagg.protection.messages import RoundOpening
+from secagg.privacy import Unit
 from secagg.randomness import OperatingSystem
 
 
-def pooled_result(setup: SessionSetup, records: LocalRecords, opened: SumResult | None = None) -> SumResult:
-    """The last round's result, over the pooled records of all members; one place needs no class gate.
+def pooled_result(
+    setup: SessionSetup, members: Mapping[int, LocalRecords], opened: SumResult | None = None
+) -> SumResult:
+    """The last round's result over all members' records, pooled; one place needs no class gate.
 
-    `opened` is what the plan itself ended with: where that is the same exact sum, its head is not made again.
+    Where what a client sends is computed from all of its records together, as an update is, pooling them would be
+    another method: the members' own contributions are summed instead, exactly. `opened` is what the plan itself ended
+    with: where that is the same exact sum, its artifact is not made again.
     """
-    parameters = {name: value for name, value in setup.plan.method_parameters.items() if name != GATE}
     exact = replace(
         setup.plan,
-        parameters=canonical_json(parameters),
+        parameters=canonical_json(setup.method.ungated.parameters),
         protection="none",
         epsilon=math.inf,
         delta=0.0,
@@ -31,12 +35,26 @@ def pooled_result(setup: SessionSetup, records: LocalRecords, opened: SumResult 
         noise="",
         noises=(),
     )
-    stage = SessionSetup.of(exact, setup.roster)
-    while True:
-        vector = contribution_of(stage, records, OperatingSystem())
+    first = SessionSetup.of(exact, setup.roster)
+    rounds: Rounds[SumResult] = Rounds(first)
+    is_pooled = all(kind.per is Unit.RECORD for kind in first.sums)
+    sources = {0: LocalRecords.pooled(list(members.values()))} if is_pooled else dict(members)
+    states = dict.fromkeys(sources, b"")
+    for stage in rounds:
+        vector, states = _sum(stage, sources, states)
         if opened is not None and not setup.plan.has_noise and sum_digest(vector) == opened.aggregate_sha256:
             return opened
-        result = conclude(stage, stage.context.clients, vector)
-        if result.following is None:
-            return result
-        stage = stage.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
+        rounds.ended(conclude(stage, stage.context.clients, vector))
+    return rounds.last
+
+
+def _sum(
+    stage: SessionSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes]
+) -> tuple[Integers, dict[int, bytes]]:
+    """The exact sum of a round, and what it leaves to each source."""
+    made = {
+        index: contribution_of(stage, records, OperatingSystem(), index, states[index])
+        for index, records in sources.items()
+    }
+    total: Integers = sum(each.vector for each in made.values())  # type: ignore[assignment]
+    return total, {index: each.state for index, each in made.items()}

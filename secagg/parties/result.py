@@ -9,39 +9,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from methods.fedcgs import PERSONALISE
-from methods.method import Round
+from methods.round import Opened, Round
+from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
-from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
+from secagg.head import Artifact, to_safetensors
 from secagg.parties.memory import write_synced
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
-from secagg.protection.messages import Announcement, Outcome, RoundOpening
+from secagg.protection.messages import Announcement, Outcome
+from secagg.roster import SERVER_INDEX
+from secagg.statistics import sanity_failures
 
 HEAD_FILE = "head.safetensors"
 TORCH_FILE = "head.pt"
 AGGREGATE_FILE = "aggregate.npz"
-NO_HEAD = bytes(32)
-"""Stands for the digest of a head where there is none."""
+NO_ARTIFACT = bytes(32)
+"""Stands for the digest of an artifact where there is none."""
 
 
 @dataclass(frozen=True)
 class SumResult:
-    """The opened sum and the head built from it, None after a census.
+    """The opened sum and the artifact built from it, None where another sum must come first.
 
     `following` is the next round, `doubts` what no honest sum shows.
     """
 
     members: tuple[int, ...]
     vector: Integers = field(repr=False)
-    blocks: Mapping[str, NDArray[np.int64]] = field(repr=False)
-    head: LinearHead | None
+    blocks: Mapping[str, Integers] = field(repr=False)
+    artifact: Artifact | None
     doubts: tuple[str, ...]
     following: Round | None = field(default=None, repr=False)
 
@@ -56,34 +57,40 @@ class SumResult:
         return sum_digest(self.vector)
 
     @property
-    def next_broadcast(self) -> bytes:
+    def broadcast(self) -> bytes:
         """What opens the next round; empty after the last."""
         return self.following.broadcast() if self.following is not None else b""
 
     @property
-    def head_sha256(self) -> bytes:
-        """SHA-256 of the float32 weights, then the biases; zero bytes where there is no head."""
-        return bytes.fromhex(head_digest(self.head)) if self.head is not None else NO_HEAD
+    def artifact_sha256(self) -> bytes:
+        """The artifact's digest (`Artifact.digest`); zero bytes where there is none."""
+        return bytes.fromhex(self.artifact.digest) if self.artifact is not None else NO_ARTIFACT
 
-    def require_head(self) -> LinearHead:
-        """The head. Raises BadInput after a sum that gives none, which no last one is."""
-        if self.head is None:
+    def require_artifact(self) -> Artifact:
+        """The artifact. Raises BadInput after a sum that gives none, which no last one is."""
+        if self.artifact is None:
             raise BadInput("this sum gives no head", remedy="open the sums that follow it")
-        return self.head
+        return self.artifact
 
 
 def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) -> SumResult:
-    """Build the head, and the round that follows. Raises BadInput when the sum gives none (a single class, say)."""
+    """Take the step that follows from a sum. Raises BadInput when it gives none (a single class, say).
+
+    There is no step where the session's round is not known.
+    """
     blocks = setup.layout.split(vector)
-    grid, noise = setup.plan.grid, setup.opened_noise(len(members))
-    head = setup.round.head(blocks, grid, noise)
-    return SumResult(members, vector, blocks, head, _doubts(setup, blocks), setup.round.following(blocks, grid, noise))
+    if setup.known_round is None:
+        return SumResult(members, vector, blocks, None, ())
+    seed = digest("public randomness", setup.context.plan, sum_digest(vector))
+    step = setup.round.finalize(Opened(blocks, setup.plan.grid, setup.opened_noise(len(members)), len(members), seed))
+    return SumResult(members, vector, blocks, step.artifact, _doubts(setup, blocks), step.next_round)
 
 
 def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
     """What no honest sum would show; under noise only entries that neither records nor noise can explain."""
     if setup.calibration is None:
-        return tuple(setup.round.implausibilities(blocks, setup.plan.grid))
+        grid = setup.plan.grid
+        return (*sanity_failures(setup.layout.blocks, blocks, grid), *setup.round.sanity_failures(blocks, grid))
     limits = {
         block.name: setup.capacity.clients * setup.capacity.records * block.bound * block.multiplier
         + setup.calibration.largest
@@ -116,12 +123,12 @@ def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcom
     write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
     plan = setup.plan
     shown = b""
-    if result.head is not None:
-        content = to_safetensors(result.head, _metadata(plan))
+    if result.artifact is not None:
+        content = to_safetensors(result.artifact, _metadata(plan))
         write_synced(folder / HEAD_FILE, content)
         shown = content if plan.result == "members" else b""
     release = result.release if setup.shows_sum else b""
-    return Outcome(result.members, result.aggregate_sha256, result.head_sha256, shown, result.next_broadcast, release)
+    return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256, shown, result.broadcast, release)
 
 
 def _metadata(plan: Plan) -> dict[str, str]:
@@ -132,71 +139,53 @@ def _metadata(plan: Plan) -> dict[str, str]:
 def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
     """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
 
-    Where the plan has several rounds, the head and the next round are recomputed from the released sum.
+    Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
+    is known.
     """
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
-        raise ProtocolViolation("server", "the plan says otherwise about how many rounds there are")
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
     own = _recomputed(setup, outcome) if outcome.release else None
-    if own is not None and own.head is None:
-        if outcome.head or outcome.head_sha256 != NO_HEAD:
-            raise ProtocolViolation("server", "announces a head after a sum that gives none")
+    if setup.known_round is None:  # what the sum leads to stays open
+        if outcome.head:
+            _told_artifact(setup, outcome)
+        return
+    if own is not None and own.artifact is None:
+        if outcome.head or outcome.head_sha256 != NO_ARTIFACT:
+            raise ProtocolViolation(SERVER_INDEX, "announces a head after a sum that gives none")
     else:
-        head = _shown_head(setup, outcome)
-        if own is not None and head is not None and not _agree(head, own.require_head()):
-            raise ProtocolViolation("server", "the head does not follow from the released sum")
+        told = _told_artifact(setup, outcome)
+        if own is not None and told is not None and not told.is_close_to(own.require_artifact()):
+            raise ProtocolViolation(SERVER_INDEX, "the head does not follow from the released sum")
     if own is not None and own.following is not None:
-        own.following.check(setup.round.announced(outcome.broadcast, setup.plan.grid))
+        own.following.require_equal(setup.round.decode_broadcast(outcome.broadcast, setup.plan.grid))
 
 
 def _recomputed(setup: SessionSetup, outcome: Outcome) -> SumResult:
     """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
     if hashlib.sha256(outcome.release).digest() != outcome.aggregate_sha256:
-        raise ProtocolViolation("server", "the released sum is not the one that the outcome names")
+        raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
     if len(outcome.release) != 8 * setup.layout.length:
-        raise ProtocolViolation("server", "the released sum has another length than the plan's")
+        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
     vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
     try:
         return conclude(setup, outcome.members, vector)
     except BadInput as error:
-        raise ProtocolViolation("server", f"the released sum leads nowhere: {error.problem}") from None
+        raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 
 
-def following_setup(setup: SessionSetup, outcome: Outcome) -> SessionSetup | None:
-    """The session that follows an outcome; None after the last."""
-    if not outcome.broadcast:
-        return None
-    return setup.following(RoundOpening(outcome.aggregate_sha256, outcome.broadcast))
-
-
-def _agree(told: LinearHead, own: LinearHead) -> bool:
-    """Whether two heads differ by no more than rounding does."""
-    mine, theirs = own.arrays, told.arrays
-    kinds = [(type(head.before), getattr(head.before, "kind", None)) for head in (told, own)]
-    return (
-        kinds[0] == kinds[1]
-        and [each.shape for each in mine] == [each.shape for each in theirs]
-        and all(
-            np.allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(other).max()))
-            for one, other in zip(theirs, mine, strict=True)
-        )
-    )
-
-
-def _shown_head(setup: SessionSetup, outcome: Outcome) -> LinearHead | None:
+def _told_artifact(setup: SessionSetup, outcome: Outcome) -> Artifact | None:
+    """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
     if bool(outcome.head) != (setup.plan.result == "members"):
-        raise ProtocolViolation("server", "the plan says otherwise about who gets the head")
+        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
     if not outcome.head:
         return None
     try:
-        head, metadata = parse_safetensors(outcome.head)
+        artifact, metadata = setup.method.read_artifact(outcome.head)
+        artifact.require_fit(len(setup.plan.classes), setup.plan.dimension)
     except BadInput as error:
-        raise ProtocolViolation("server", f"the head is none: {error.problem}") from None
-    if bytes.fromhex(head_digest(head)) != outcome.head_sha256:
-        raise ProtocolViolation("server", "the head is not the one that the outcome names")
+        raise ProtocolViolation(SERVER_INDEX, f"the head is not the plan's: {error.problem}") from None
+    if bytes.fromhex(artifact.digest) != outcome.head_sha256:
+        raise ProtocolViolation(SERVER_INDEX, "the head is not the one that the outcome names")
     if metadata != _metadata(setup.plan):
-        raise ProtocolViolation("server", "the head says that it belongs to something else than the plan")
-    if (len(head.bias), head.inputs) != (len(setup.plan.classes), setup.plan.dimension):
-        raise ProtocolViolation("server", "the head is for other classes or features than the plan's")
-    if (head.means is not None) != bool(setup.plan.method_parameters.get(PERSONALISE)):
-        raise ProtocolViolation("server", "the plan says otherwise about class means beside the head")
-    return head
+        raise ProtocolViolation(SERVER_INDEX, "the head says that it belongs to something else than the plan")
+    return artifact

@@ -164,7 +164,7 @@ class ServerSession:
             raise MalformedMessage(body.step, "no vector goes with this message")
         header = payload_of(body, step.awaits)
         if header.length != step.vector_bytes:
-            raise ProtocolViolation(name, f"announces {header.length} bytes, not {step.vector_bytes}")
+            raise ProtocolViolation(member, f"announces {header.length} bytes, not {step.vector_bytes}")
         receiving = self._staging.receive(member, name, header.length, header.digest, parts)
         async with receiving as part, self._turn:  # another upload or a closed step cannot come between
             if self._protocol.is_wanted(member, frame, body):
@@ -199,7 +199,7 @@ class ServerSession:
         """The signed word that a client answered too late; the same each time."""
         name = self._setup.roster.name(member)
         if not self._protocol.is_left_out(member):
-            raise ProtocolViolation(name, f"asks for the {step}, which is for others")
+            raise ProtocolViolation(member, f"asks for the {step}, which is for others")
         async with self._turn:
             known = self._outbox.get(Abort.__name__, {}).get(member)
             return known or self._send(member, Abort(f"{name} answered too late for the step {step}"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from methods import Method, method_named
-from methods.gate import GATE
-from methods.method import Noise, Round, Sum, domains_of
+from methods.method import SumSpec, domains_of
+from methods.round import Noise, Round
 from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
-from secagg.errors import BadInput
+from secagg.errors import BadInput, ProtocolViolation
 from secagg.ledger import SpentCurve
 from secagg.parties.promise import Noisers, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
@@ -31,16 +31,17 @@ FINE_LEVELS = 1 << 16
 class SessionSetup:
     """One session's derived facts; equal for all parties because plan, roster and broadcasts are.
 
-    A plan of several rounds has one session for each: `round` is what this one sums, `openings` led to it. `claim` is
-    the promise of all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are
-    the bytes that a client uploads, beside its messages, for each kind of sum in order.
+    A plan of several rounds has one session for each: `round` is what this one sums, `opening` led to it (None to the
+    first). `known_round` is None where the broadcasts of the rounds between are not at hand. `claim` is the promise of
+    all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are the bytes that
+    a client uploads, beside its messages, for each kind of sum in order.
     """
 
     plan: Plan
     roster: Roster
     method: Method
-    round: Round
-    openings: tuple[RoundOpening, ...]
+    known_round: Round | None
+    opening: RoundOpening | None
     layout: Layout
     capacity: Capacity
     protection: Protection
@@ -63,31 +64,32 @@ class SessionSetup:
         sums = method.sums(plan.dimension, len(plan.classes), plan.levels)
         if len(sums) > 1 and plan.result != "members":
             raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
-        refines = bool(plan.method_parameters.get("refine"))
-        if not plan.grid.is_normalised and refines:  # in this order: what is no grid is refused for any plan
-            raise BadInput("refinement takes records of one length", remedy="choose centred-unit or unit")
+        if not plan.grid.is_normalised and method.needs_unit_length:
+            raise BadInput(
+                f"{plan.method} with these parameters takes records of one length",
+                remedy="choose centred-unit or unit",
+            )
         protection = protection_named(plan.protection)
         context = _context(plan, roster)
         fewest, claim = protection.fewest(context), None
-        if plan.method_parameters.get(GATE) and fewest < len(roster.clients) - plan.dropouts:
+        if method.class_threshold and fewest < len(roster.clients) - plan.dropouts:
             raise BadInput(
                 f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
                 remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
             )
-        _require_cohorts(plan)
+        _require_cohorts(plan, method)
         if plan.has_noise:
             claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, roster, fewest))
         calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
-        fits = [_in_ring(context, plan, *each) for each in zip(layouts, calibrations, strict=True)]
+        fits = [_in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
-        for _, placed in fits if refines else fits[:-1]:
+        for _, placed in fits if method.shows_last_sum else fits[:-1]:
             if 8 * placed.length > MAX_RELEASE:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
         capacity, context = fits[0]
-        return cls(
-            plan, roster, method, method, (), layouts[0], capacity, protection, context, uploads, claim, calibrations[0]
-        )
+        first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
+        return cls(plan, roster, method, method, None, *first)
 
     def following(self, opening: RoundOpening) -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.
@@ -95,21 +97,27 @@ class SessionSetup:
         Who was told something else signs for another session, and no sum with the others comes about.
         Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it.
         """
-        round_ = self.round.announced(opening.broadcast, self.plan.grid)
-        kinds = [number for number, kind in enumerate(self.sums) for _ in range(kind.times)]
-        kind = kinds[len(self.openings) + 1]
+        if (opening.number, opening.previous) != (self.number + 1, self.context.plan):
+            raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
+        return self.later(opening, self.round.decode_broadcast(opening.broadcast, self.plan.grid))
+
+    def later(self, opening: RoundOpening, round_: Round | None = None) -> SessionSetup:
+        """The session of any later round: without its `round` all follows from the plan and the opening alone.
+
+        Raises ProtocolViolation for a round that the plan does not have.
+        """
+        if opening.number > self.rounds:
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
+        sums, kind = self.sums, self._kind(opening.number)
         calibration = self.claim.releases.parts[kind][0] if self.claim is not None else None
-        layout = layout_of(self.sums[kind], calibration)
-        capacity, context = _in_ring(self.context, self.plan, layout, calibration)
-        context = replace(
-            context,
-            plan=digest("round", context.plan, opening.aggregate_sha256, opening.broadcast),
-            session=digest("session of a round", context.session, opening.aggregate_sha256, opening.broadcast),
-        )
+        layout = layout_of(sums[kind], calibration)
+        capacity, context = _in_ring(self.context, self.plan, sums[kind], layout, calibration)
+        bound = opening.context
+        context = replace(context, plan=bound, session=digest("session of a round", self.plan.session, bound))
         return replace(
             self,
-            round=round_,
-            openings=(*self.openings, opening),
+            known_round=round_,
+            opening=opening,
             layout=layout,
             capacity=capacity,
             context=context,
@@ -117,17 +125,32 @@ class SessionSetup:
         )
 
     @property
+    def round(self) -> Round:
+        """What this session sums. Raises BadInput where that is not known."""
+        if self.known_round is None:
+            raise BadInput(
+                f"what round {self.number} sums follows from the rounds before it",
+                remedy="give their transcripts too, or leave each in its folder beside this one's",
+            )
+        return self.known_round
+
+    @property
+    def number(self) -> int:
+        """Which of the plan's rounds this is, from 1."""
+        return self.opening.number if self.opening is not None else 1
+
+    @property
     def is_last(self) -> bool:
         """Whether no round follows this one."""
-        return len(self.openings) + 1 == self.rounds
+        return self.number == self.rounds
 
     @property
     def shows_sum(self) -> bool:
-        """Whether the members are shown the opened sum: where it opens a round, and where a head is refined with it."""
-        return not self.is_last or bool(self.plan.method_parameters.get("refine"))
+        """Whether members are shown the opened sum: where it opens a round, and where the last artifact takes it."""
+        return not self.is_last or self.method.shows_last_sum
 
     @property
-    def sums(self) -> tuple[Sum, ...]:
+    def sums(self) -> tuple[SumSpec, ...]:
         """The kinds of sums of the plan, in order."""
         plan = self.plan
         return self.method.sums(plan.dimension, len(plan.classes), plan.levels)
@@ -139,13 +162,22 @@ class SessionSetup:
 
     @property
     def record_sums(self) -> int:
-        """How many of the plan's sums are about records: all but those that count clients."""
-        return sum(kind.times for kind in self.sums if not kind.counts_clients)
+        """How many of the plan's sums are about records: all but censuses."""
+        return sum(kind.times for kind in self.sums if kind.is_about_records)
+
+    @property
+    def spec(self) -> SumSpec:
+        """The kind of sum of this session."""
+        return self.sums[self._kind(self.number)]
+
+    def _kind(self, number: int) -> int:
+        """Of which kind the plan's sum of a number, from 1, is, from 0."""
+        return [kind for kind, each in enumerate(self.sums) for _ in range(each.times)][number - 1]
 
     @property
     def join_seconds(self) -> int:
         """How long parties may take to come: at first in their own time; in later rounds too where they may leave."""
-        waits = not self.openings or self.protection.speaks_once
+        waits = self.number == 1 or self.protection.speaks_once
         return self.plan.join_seconds if waits else self.plan.step_seconds
 
     @property
@@ -162,9 +194,11 @@ class SessionSetup:
         if self.claim is None:
             return 0
         plan, first = self.plan, self.claim.releases.first
-        fine = Layout(self.method.sums(plan.dimension, len(plan.classes), FINE_LEVELS)[0].blocks)
+        fine, own = (
+            self.method.sums(plan.dimension, len(plan.classes), each)[0] for each in (FINE_LEVELS, plan.levels)
+        )
         try:
-            return self._vector_bytes(fine, None) - self._vector_bytes(layout_of(self.sums[0], first), first)
+            return self._vector_bytes(fine, None) - self._vector_bytes(own, first)
         except BadInput:
             return 0
 
@@ -173,8 +207,8 @@ class SessionSetup:
         """Bytes that a client uploads in this session, beside its messages."""
         return self.context.upload_bytes
 
-    def _vector_bytes(self, layout: Layout, calibration: Calibration | None) -> int:
-        return _in_ring(self.context, self.plan, layout, calibration)[1].upload_bytes
+    def _vector_bytes(self, kind: SumSpec, calibration: Calibration | None) -> int:
+        return _in_ring(self.context, self.plan, kind, layout_of(kind, calibration), calibration)[1].upload_bytes
 
     @property
     def openers(self) -> tuple[str, ...]:
@@ -215,9 +249,9 @@ class SessionSetup:
         return self.protection.fewest(self.context)
 
 
-def _require_cohorts(plan: Plan) -> None:
+def _require_cohorts(plan: Plan, method: Method) -> None:
     """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
-    hidden = plan.has_noise or plan.method_parameters.get(GATE) or plan.protection == "none"
+    hidden = plan.has_noise or method.class_threshold or plan.protection == "none"
     if domains_of(plan.method_parameters) and not hidden:
         raise BadInput(
             "without a class gate the sum of a class in a domain that one client has is its own prototype",
@@ -249,7 +283,7 @@ def _context(plan: Plan, roster: Roster) -> SessionContext:
 
 
 def _in_ring(
-    context: SessionContext, plan: Plan, layout: Layout, calibration: Calibration | None
+    context: SessionContext, plan: Plan, kind: SumSpec, layout: Layout, calibration: Calibration | None
 ) -> tuple[Capacity, SessionContext]:
     """The capacity that a layout needs, and the context with its ring and length. Raises CapacityExceeded.
 
@@ -258,6 +292,7 @@ def _in_ring(
     noise = 0
     if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
         noise = calibration.largest
-    capacity = Capacity(len(context.clients), plan.max_records, layout.bound, noise)
+    records = 1 if kind.per is Unit.SILO else plan.max_records
+    capacity = Capacity(len(context.clients), records, layout.bound, noise)
     placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
     return capacity, placed

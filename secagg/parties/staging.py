@@ -58,7 +58,7 @@ def is_purged(folder: Path) -> bool:
 class _Arrival:
     """An upload on its way: since when, since when it has a place, and what ends it (and why) before it is whole."""
 
-    name: str
+    member: int
     since: float
     placed: float | None = None
     limit: asyncio.Timeout | None = None
@@ -87,7 +87,7 @@ class Staging:
         BadInput when the disk refuses.
         """
         part = self._uploads / f"{member}.{id(asyncio.current_task()):x}.part"
-        arrival = _Arrival(name, _now())
+        arrival = _Arrival(member, _now())
         self._arrivals.add(arrival)
         try:
             await _until_ended(arrival, self._places.acquire())
@@ -129,12 +129,12 @@ class Staging:
             async for part in parts:
                 received += len(part)
                 if received > size:
-                    raise ProtocolViolation(arrival.name, f"sends more than the announced {size} bytes")
+                    raise ProtocolViolation(arrival.member, f"sends more than the announced {size} bytes")
                 hasher.update(part)
                 file.write(part)
                 self._expect_more(arrival, size)
             if received != size or hasher.digest() != digest:
-                raise ProtocolViolation(arrival.name, "sends other bytes than its signed header announces")
+                raise ProtocolViolation(arrival.member, "sends other bytes than its signed header announces")
             if arrival.limit is not None:
                 arrival.limit.reschedule(None)
             file.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,8 @@ from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.parties.result import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
-from secagg.protection import Script
+from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
-from secagg.protection.sharing.binding import manifest_is_signed, receipt_is_signed
-from secagg.protection.sharing.context import SharedContext
-from secagg.protection.sharing.messages import ShareManifest, ShareReceipt
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 
@@ -131,9 +129,9 @@ class MemberVerifier:
         require(peeked.sender == self.author, record, "it sent a frame in another party's name")
         body = self._opened(record, peeked.sender, peeked.receiver)
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
-        receivers: set[int] = {SERVER_INDEX, *self._setup.context.identities}
+        receivers: AbstractSet[int] = {SERVER_INDEX, *self._setup.context.identities}
         if body.step == self._script.announcement.__name__ and self.role == "client":
-            receivers = {part.receiver for part in self._setup.protection.deliveries(self._setup.context)}
+            receivers = self._setup.protection.receivers(self._setup.context)
             self._said["uploaded"] = body.step
         require(body.receiver in receivers, record, f"the {body.step} is for somebody who gets none")
         if body.receiver == SERVER_INDEX:
@@ -146,10 +144,14 @@ class MemberVerifier:
         body = self._opened(record, peeked.sender, peeked.receiver if self.author is None else self.author)
         if body.sender == SERVER_INDEX:
             self._check_servers(record, body)
-        elif body.step == ShareManifest.__name__:
-            self._check_upload(record, body)
+            return
+        handover = self._setup.protection.handover
+        if handover is None:
+            raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step} but by the server")
+        if body.step == handover.upload.__name__:
+            self._check_upload(record, body, handover)
         else:
-            self._check_receipt(record, body)
+            self._check_receipt(record, body, handover)
 
     def _opened(self, record: Record, sender: int, receiver: int) -> FrameBody:
         """A frame with its signature checked; whoever signed it is among the signers."""
@@ -173,33 +175,24 @@ class MemberVerifier:
             check_outcome(self._setup, outcome)
             self.outcome = outcome
 
-    def _check_upload(self, record: Record, body: FrameBody) -> None:
-        """An aggregator keeps the very share that the client signed."""
-        manifest: ShareManifest = payload_of(body, ShareManifest)
+    def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:
+        """A second party keeps the very bytes that the client signed."""
         context, me = self._setup.context, self.author
-        if not isinstance(context, SharedContext) or me is None or me not in context.seconds:
+        if me is None or me not in self._setup.protection.receivers(context):
             raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step}")
-        is_whole = manifest.client == body.sender and manifest_is_signed(context, manifest)
-        require(is_whole, record, "an upload is not its client's for these aggregators")
+        digest = handover.kept(context, payload_of(body, handover.upload), body.sender, me)
+        if digest is None:
+            raise TranscriptInvalid(record.index, "an upload is not its client's for these aggregators")
         self._uploaders.add(body.sender)
         self._lacks_vectors = is_purged(self._folder)
         if not self._lacks_vectors:
-            digest = manifest.digests[context.number_of(me) - 1]
             read_vector(self._folder, self._setup.roster.name(body.sender), body.sender, digest)
 
-    def _check_receipt(self, record: Record, body: FrameBody) -> None:
-        """A client keeps receipts that its aggregators really signed."""
-        receipt: ShareReceipt = payload_of(body, ShareReceipt)
-        context = self._setup.context
-        require(
-            isinstance(context, SharedContext)
-            and body.sender in context.seconds
-            and receipt.aggregator == context.number_of(body.sender)
-            and receipt.client == self.author
-            and receipt_is_signed(context, receipt),
-            record,
-            "a receipt is not its aggregator's for this client",
-        )
+    def _check_receipt(self, record: Record, body: FrameBody, handover: Handover) -> None:
+        """A client keeps receipts that really were signed for it."""
+        receipt, me = payload_of(body, handover.receipt), self.author
+        is_signed = me is not None and handover.is_receipt(self._setup.context, receipt, body.sender, me)
+        require(is_signed, record, "a receipt is not its aggregator's for this client")
         self._receipts.add(body.sender)
 
     def conclusion(self, records: int) -> dict[str, Any]:

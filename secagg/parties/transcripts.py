@@ -1,8 +1,16 @@
-"""How every transcript begins: what the session was derived from."""
+"""How every transcript begins: what the session was derived from.
+
+A later round's transcript holds one opening, its own: what it names as the session before binds all that led there. For
+what a round sums the broadcasts of all rounds before it may be needed. They are read where they are: each in the
+transcript of its round, which a party keeps in the folder beside; it vouches for itself by its digest, wherever it was
+found. A restart needs none of this: it goes through the sessions in order, and each opens the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViolation, SecaggError, TranscriptInvalid
@@ -10,24 +18,34 @@ from secagg.parties.setup import SessionSetup
 from secagg.plan import Plan
 from secagg.protection.messages import RoundOpening
 from secagg.roster import Roster
-from secagg.transcript import Journal, Record
+from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript
 from secagg.wire import decode, encode
 
 T = TypeVar("T")
+Find = Callable[[bytes], RoundOpening | None]
+"""What opened the session with a context, where that is known."""
+_BEGINNING = 4
+"""Records: a client's salt, the plan, the roster, the opening."""
+
+
+def folder_name(context: bytes) -> str:
+    """Return what the folder of the session with this context digest is called."""
+    return context.hex()[:16]
 
 
 def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
-    """Write the plan, the roster and what led to this round; a journal that has them stays as it is."""
+    """Write the plan, the roster and what opened this round; a journal that has them stays as it is."""
     journal.append("plan", encode(setup.plan))
     journal.append("roster", encode(setup.roster))
-    for opening in setup.openings:
-        journal.append("round", encode(opening))
+    if setup.opening is not None:
+        journal.append("round", encode(setup.opening))
 
 
-def setup_of(records: Sequence[Record]) -> tuple[SessionSetup, Sequence[Record]]:
+def setup_of(records: Sequence[Record], find: Find = lambda context: None) -> tuple[SessionSetup, Sequence[Record]]:
     """The session of a transcript, and the records that follow its beginning.
 
-    Raises TranscriptInvalid, BadInput for a transcript of a plan or roster of another version.
+    What the session sums is not known where `find` lacks the opening of a round before it. Raises TranscriptInvalid,
+    BadInput for a transcript of a plan or roster of another version.
 
     A client's begins with 32 random bytes: its heads, which the server sees, then tell nothing of its policy.
     """
@@ -36,12 +54,51 @@ def setup_of(records: Sequence[Record]) -> tuple[SessionSetup, Sequence[Record]]
     index += 1
     try:
         setup = SessionSetup.of(plan, roster)
-        while len(records) > index + 1 and records[index + 1].kind == "round":
+        if len(records) > index + 1 and records[index + 1].kind == "round":
             index += 1
-            setup = setup.following(_content(records, index, "round", RoundOpening))
+            setup = _opened(setup, _content(records, index, "round", RoundOpening), find)
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
-        raise TranscriptInvalid(index, str(error)) from None
+        raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
+
+
+def _opened(setup: SessionSetup, opening: RoundOpening, find: Find) -> SessionSetup:
+    """The session that an opening begins, through all rounds from the first on, as far as they are to be found."""
+    chain = [opening]
+    while chain[-1].number > 2 and (before := find(chain[-1].previous)) is not None:
+        chain.append(before)
+    if chain[-1].number > 2:
+        return setup.later(opening)
+    for each in reversed(chain):
+        setup = setup.following(each)
+    return setup
+
+
+class Openings:
+    """What opened the sessions of the transcripts `given`, and of those that lie in the folders beside one of them."""
+
+    def __init__(self, given: Iterable[Path]) -> None:
+        found = (_opening_of(path) for path in given)
+        self._given = {opening.context: opening for opening in found if opening is not None}
+
+    def beside(self, transcript: Path) -> Find:
+        """Look among the given ones first, then in the state folder that a transcript lies in."""
+        state = transcript.resolve().parent.parent
+        return lambda context: self._given.get(context) or _kept(state, context)
+
+
+def _kept(state: Path, context: bytes) -> RoundOpening | None:
+    opening = _opening_of(state / folder_name(context) / FILE_NAME)
+    return opening if opening is not None and opening.context == context else None
+
+
+def _opening_of(path: Path) -> RoundOpening | None:
+    """What a transcript says that it was opened by; None where it says nothing of the sort."""
+    try:
+        beginning = islice(iterate_transcript(path), _BEGINNING)
+        return next((decode(RoundOpening, record.content) for record in beginning if record.kind == "round"), None)
+    except SecaggError:
+        return None
 
 
 def _content(records: Sequence[Record], index: int, kind: str, cls: type[T]) -> T:

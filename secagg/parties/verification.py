@@ -9,19 +9,18 @@ plan and roster, for the second the transcripts of the rounds before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import COUNTS, BadInput, MalformedMessage, SecaggError, SessionAborted, TranscriptInvalid
+from secagg.errors import COUNTS, MalformedMessage, SecaggError, SessionAborted, TranscriptInvalid
 from secagg.parties.protocol import ServerProtocol
 from secagg.parties.result import SumResult, check_outcome, open_sum
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
 from secagg.parties.testimony import PURGED, UNSIGNED_END, Doubt, MemberVerifier, require
-from secagg.parties.transcripts import setup_of
+from secagg.parties.transcripts import Openings, setup_of
 from secagg.parties.vouching import Trust
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
@@ -43,6 +42,11 @@ _BRING_PLAN = "bring the agreed plan (--plan)"
 NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
 NOBODYS_PLAN = Doubt(
     "made under a plan that nobody vouched for", "if this plan is the one that was agreed on", _BRING_PLAN
+)
+UNKNOWN = Doubt(
+    "what its sum leads to needs the broadcasts of all rounds before",
+    "if its sum leads to what it says",
+    "give the transcripts of all rounds",
 )
 NOTHING_BROUGHT = Trust()
 
@@ -70,7 +74,7 @@ class Verified:
     @property
     def number(self) -> int:
         """Which of the plan's rounds this is, from 1."""
-        return len(self.setup.openings) + 1
+        return self.setup.number
 
     @property
     def verdict(self) -> str:
@@ -109,20 +113,16 @@ class Verified:
         }
 
 
-def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
-    """What one transcript tells and proves, as plain values. Raises what `verified` raises."""
-    return linked(verified(path, trust), ()).findings
-
-
-def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
+def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     """The transcript, read, replayed, and held against what the verifier trusts; as if it were the first of its plan.
 
-    Raises TranscriptInvalid naming the first record at fault, BadInput when the file cannot be read.
+    `openings` may tell how the rounds before it were opened. Raises TranscriptInvalid naming the first record at fault,
+    BadInput when the file cannot be read.
     """
     records = read_transcript(path)
-    setup, following = setup_of(records)
+    setup, following = setup_of(records, openings.beside(path))
     if problem := trust.contradiction(setup):
-        raise TranscriptInvalid(_place_of_plan(records), problem)
+        raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
     known: set[tuple[str, bytes]] = set()
     for record in following:
@@ -133,10 +133,10 @@ def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
         except TranscriptInvalid:
             raise
         except SecaggError as error:
-            raise TranscriptInvalid(record.index, str(error)) from None
+            raise TranscriptInvalid(record.index, str(setup.roster.name_culprit(error))) from None
     told = verifier.conclusion(len(records))
     vouched_by = trust.vouches_for_plan(setup, path)
-    doubts = verifier.doubts
+    doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None else ()))
     if not vouched_by:
         doubts = (NOBODYS_PLAN if trust.vouches_for_keys(setup) else NOBODYS_KEYS, *doubts)
     return Verified(
@@ -154,50 +154,7 @@ def verified(path: Path, trust: Trust = NOTHING_BROUGHT) -> Verified:
     )
 
 
-def verified_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
-    """Every transcript, held against the others of its plan, or why it is not valid (TranscriptInvalid, BadInput)."""
-    alone = [_attempt(path, partial(verified, path, trust)) for path in paths]
-    consistent = [each for each in alone if isinstance(each, Verified)]
-    return tuple(
-        _attempt(each.path, partial(linked, each, consistent)) if isinstance(each, Verified) else each for each in alone
-    )
-
-
-def _attempt(path: Path, verify: Callable[[], Verified]) -> Verified | SecaggError:
-    try:
-        return verify()
-    except TranscriptInvalid as error:
-        return TranscriptInvalid(error.record, error.problem, source=str(path))
-    except BadInput as error:
-        return error
-
-
-def linked(one: Verified, given: Sequence[Verified]) -> Verified:
-    """`one`, held against the outcomes of the rounds before it among the `given` transcripts of the same plan.
-
-    With a doubt where the one before it, of the same party or of the server, is not among them. Raises
-    TranscriptInvalid for another sum or broadcast than a transcript of an earlier round tells.
-    """
-    openings, is_linked = one.setup.openings, not one.setup.openings
-    for other in given:
-        if other.outcome is None or other.number >= one.number or other.setup.plan.digest != one.setup.plan.digest:
-            continue
-        opening, outcome = openings[other.number - 1], other.outcome
-        place = _place_of_plan(one.records) + 1 + other.number
-        if opening.aggregate_sha256 != outcome.aggregate_sha256:
-            told = f"the sum {opening.aggregate_sha256.hex()}, {other.path} {outcome.aggregate_sha256.hex()}"
-            raise TranscriptInvalid(place, f"of round {other.number} it tells {told}")
-        if opening.broadcast != outcome.broadcast:
-            raise TranscriptInvalid(place, f"round {other.number} ended with another broadcast, says {other.path}")
-        is_linked |= other.number == one.number - 1 and other.author in (one.author, SERVER_INDEX)
-    if is_linked:
-        return one
-    words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
-    alone = Doubt(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
-    return replace(one, doubts=(*one.doubts, alone))
-
-
-def _place_of_plan(records: Sequence[Record]) -> int:
+def place_of_plan(records: Sequence[Record]) -> int:
     """The index of the plan's record."""
     return int(records[0].kind == "salt")
 
@@ -211,7 +168,7 @@ def _verifier(setup: SessionSetup, records: Sequence[Record], folder: Path) -> _
     frames = [record for record in records if record.kind in ("received", "sent")]
     first = next((record for record in frames if record.kind == "sent"), frames[0] if frames else None)
     if first is None:
-        return MemberVerifier(setup, None, folder) if _place_of_plan(records) else _ServerVerifier(setup, folder)
+        return MemberVerifier(setup, None, folder) if place_of_plan(records) else _ServerVerifier(setup, folder)
     try:
         sender = peek(first.content).sender
     except MalformedMessage as error:
@@ -285,7 +242,7 @@ class _ServerVerifier:
     def _reason_to_abort(self) -> str | None:
         if self._protocol.sum_to_open is None:
             return self._protocol.failure
-        if self._lacks_vectors():
+        if self._lacks_vectors() or self._setup.known_round is None:
             return self._aborted
         try:
             self._open(self._protocol.sum_to_open)
@@ -351,7 +308,7 @@ class _ServerVerifier:
             result = self._open(ready)
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
             require(is_sum, record, "the published sum is not that of the uploads")
-            self._head_agrees = result.head_sha256 == outcome.head_sha256
+            self._head_agrees = result.artifact_sha256 == outcome.head_sha256
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
         check_outcome(self._setup, outcome)
         self._protocol.conclude(outcome)
@@ -372,12 +329,13 @@ class _ServerVerifier:
         if outcome is None:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
         agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
+        is_computed = not self._is_purged and self._setup.known_round is not None
         follows = "the published sum follows from all that was received"
         return {
             "session": "every step follows, but the sum was not computed again" if self._is_purged else follows,
             "members": [self._setup.roster.name(member) for member in outcome.members],
             "aggregate_sha256": outcome.aggregate_sha256.hex(),
             "head_sha256": outcome.head_sha256.hex(),
-            "head_recomputed_here": "no" if self._is_purged else agrees,
+            "head_recomputed_here": agrees if is_computed else "no",
             "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
         }

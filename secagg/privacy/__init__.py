@@ -11,7 +11,7 @@ from secagg.privacy.allocation import (
 )
 from secagg.privacy.claim import PrivacyClaim
 from secagg.privacy.rdp import RdpCurve
-from secagg.privacy.releases import Part, Releases, calibrate_releases, of_silo
+from secagg.privacy.releases import Part, Releases, calibrate_releases, of_record, of_silo
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
 from secagg.privacy.sensitivity import (
     Adjacency,
@@ -43,6 +43,7 @@ __all__ = [
     "calibrate_mu",
     "calibrate_releases",
     "discrete_gaussian",
+    "of_record",
     "of_silo",
     "read_shares",
     "rounded_gaussian",

@@ -10,7 +10,7 @@ from secagg.errors import BadInput
 from secagg.privacy.allocation import Calibration, Mechanism, calibrate_mu
 from secagg.privacy.gaussian import epsilon_of, mu_of
 from secagg.privacy.rdp import RdpCurve, shares_mu
-from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, CensusSensitivity, Sensitivity, Unit
+from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, Sensitivity, Unit
 
 
 @dataclass(frozen=True)
@@ -86,17 +86,25 @@ def _renoised(calibration: Calibration, sensitivity: Sensitivity) -> Calibration
 
 
 def of_silo(sensitivity: Sensitivity, records: int) -> Sensitivity:
-    """Return the sensitivity for one client's whole contribution of at most `records` records.
+    """Return the sensitivity for one client's whole contribution of at most `records` records, from one record's.
 
-    Each block is at most `records` times one record's length (triangle inequality); a census does not count records.
-    Raises BadInput.
+    Each block is at most `records` times one record's length (triangle inequality). Raises BadInput.
     """
     if records < 1:
         raise BadInput(f"a silo of {records} records", remedy="give 1 or more")
-    if isinstance(sensitivity, CensusSensitivity):
-        return replace(sensitivity, unit=Unit.SILO)
     blocks = tuple(replace(block, l2=records * block.l2) for block in sensitivity.blocks)
     return BlockwiseSensitivity(Unit.SILO, sensitivity.adjacency, blocks)
+
+
+def of_record(sensitivity: Sensitivity) -> Sensitivity:
+    """Return the sensitivity for one record, from that of a client's whole contribution, none of it being longer.
+
+    Any change of its records may turn a client's contribution round: each block moves by twice its length at most
+    (triangle inequality), whether the record is added, removed or replaced.
+    """
+    double = 2 if sensitivity.adjacency is Adjacency.ADD_REMOVE else 1  # replacing counts twice by itself
+    blocks = tuple(replace(block, l2=double * block.l2) for block in sensitivity.blocks)
+    return BlockwiseSensitivity(Unit.RECORD, sensitivity.adjacency, blocks)
 
 
 def calibrate_releases(

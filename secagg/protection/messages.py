@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from secagg.wire import Items, Length, Range, message
+from secagg.crypto.labels import digest, number
+from secagg.roster import MAX_CLIENTS
+from secagg.wire import MAX_PART_BYTES, Items, Length, Range, message
 
-Index = Annotated[int, Range(1, 4096)]
+MAX_VECTOR_BYTES = 2**40
+"""The largest upload, or sum, that a message announces."""
+Index = Annotated[int, Range(1, MAX_CLIENTS)]
 Digest = Annotated[bytes, Length(32)]
 Signature = Annotated[bytes, Length(64)]
-Members = Annotated[tuple[int, ...], Items(1, 4096, each=Range(1, 4096), ascending=True)]
+Members = Annotated[tuple[int, ...], Items(1, MAX_CLIENTS, each=Range(1, MAX_CLIENTS), ascending=True)]
 
-Complaints = Annotated[tuple[int, ...], Items(0, 4096, each=Range(1, 4096), ascending=True)]
+Complaints = Annotated[tuple[int, ...], Items(0, MAX_CLIENTS, each=Range(1, MAX_CLIENTS), ascending=True)]
 
 
 class Announcement:
@@ -27,7 +31,7 @@ class Announcement:
 class UploadHeader(Announcement):
     """Announces a protected vector. `directory` and `dealers` are zero bytes where a protection has none."""
 
-    length: Annotated[int, Range(1, 2**40)]
+    length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
     directory: Digest
     dealers: Digest
@@ -45,18 +49,29 @@ class Outcome:
     members: Members
     aggregate_sha256: Digest
     head_sha256: Digest
-    head: Annotated[bytes, Length(0, 63 << 20)]
-    broadcast: Annotated[bytes, Length(0, 63 << 20)] = b""
-    release: Annotated[bytes, Length(0, 63 << 20)] = b""
+    head: Annotated[bytes, Length(0, MAX_PART_BYTES)]
+    broadcast: Annotated[bytes, Length(0, MAX_PART_BYTES)] = b""
+    release: Annotated[bytes, Length(0, MAX_PART_BYTES)] = b""
 
 
 @message("RoundOpening")
 @dataclass(frozen=True)
 class RoundOpening:
-    """What led from one round to the next."""
+    """What led to round `number` of a plan: the sum of the round before, and what the server told of this one.
 
+    `previous` is the context of the session before (the plan's digest before the second round, `context` before later
+    ones), and so binds all that led to it.
+    """
+
+    number: Annotated[int, Range(2, 65_536)]
+    previous: Digest
     aggregate_sha256: Digest
-    broadcast: Annotated[bytes, Length(1, 63 << 20)]
+    broadcast: Annotated[bytes, Length(1, MAX_PART_BYTES)]
+
+    @property
+    def context(self) -> bytes:
+        """The digest that stands for plan and history in the session that this opens (`SessionContext.plan`)."""
+        return digest("round", number(self.number), self.previous, self.aggregate_sha256, self.broadcast)
 
 
 @message("Acknowledgement")

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.messages import Outcome, UploadHeader
+from secagg.protection.protection import OF_CLIENT, Protection, Script
 from secagg.protection.seam import Collected, LocalParty, SessionContext, Transition
+from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 _ABSENT = bytes(32)
@@ -52,7 +54,7 @@ class PlainUploaded:
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
         """Check that this client is among those summed."""
         if me.member not in incoming.members:
-            raise ProtocolViolation("server", "the outcome leaves this client out")
+            raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
         return Transition(self)
 
 
@@ -72,7 +74,7 @@ class AwaitingPlainUploads:
         """Take a vector of the right length."""
         if self._collected.is_new(member, incoming):
             if incoming.length != self._context.packed_bytes:
-                raise ProtocolViolation(self._context.names[member], f"uploads {incoming.length} bytes")
+                raise ProtocolViolation(member, f"uploads {incoming.length} bytes")
             self._collected.put(member, incoming)
 
     @property
@@ -110,3 +112,20 @@ class PlainSum:
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """The signed integers of the sum."""
         return context.ring.decode(total)
+
+
+PROTECTION = Protection(
+    name="none",
+    fewest=fewest,
+    explain=explain,
+    client=Script(begin, (PlainUploaded,), UploadHeader, OF_CLIENT),
+    begin_server=AwaitingPlainUploads,
+    proves="the published sum is the sum of the accepted uploads, each of which the server saw in clear",
+    reveals=UploadHeader,
+    revealed="vectors were uploaded in clear",
+    steps=(UploadHeader,),
+    trust="the server, with every vector",
+    visits="one visit; stays for the outcome",
+    absence="a client that has not uploaded is left out",
+    hides_vectors=False,
+)

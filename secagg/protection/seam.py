@@ -8,7 +8,7 @@ threads; deadlines reach the server as a call of `close`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -128,6 +128,25 @@ class WorkingState(Protocol):
 
     opened_by: ClassVar[type | None]
 
+    def work(
+        self, context: Any, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
+    ) -> Transition:
+        """Do it. `kept` gives what is kept of a client's upload; `noise` draws this party's own, if it adds any."""
+        ...
+
+
+@runtime_checkable
+class CollectingState(WorkingState, Protocol):
+    """The step of a second party that takes uploads, until its work ends it."""
+
+    def accept(self, context: Any, me: LocalParty, announcement: Any, vector: bytes) -> CollectingState:
+        """Take one client's part; the same again changes nothing. Raises ProtocolViolation (the client)."""
+        ...
+
+    def receipt(self, context: Any, me: LocalParty, client: int) -> Any:
+        """The receipt for what was taken from a client; the same each time."""
+        ...
+
 
 @runtime_checkable
 class ServerState(Protocol):
@@ -229,17 +248,16 @@ class Collected:
     """The messages of one step, one for each expected member."""
 
     def __init__(self, context: SessionContext, expected: Iterable[int]) -> None:
-        self._names = context.names
         self.expected = frozenset(expected)
         self.messages: dict[int, Any] = {}
 
     def is_new(self, member: int, incoming: Any) -> bool:
         """False for an exact repetition. Raises ProtocolViolation for a stranger or a second, different message."""
         if member not in self.expected:
-            raise ProtocolViolation(self._names.get(member, f"member {member}"), "is not expected at this step")
+            raise ProtocolViolation(member, "is not expected at this step")
         known = self.messages.get(member)
         if known is not None and known != incoming:
-            raise ProtocolViolation(self._names[member], f"sent a second, different {type(incoming).__name__}")
+            raise ProtocolViolation(member, f"sent a second, different {type(incoming).__name__}")
         return known is None
 
     def put(self, member: int, incoming: Any) -> None:

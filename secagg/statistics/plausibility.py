@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.encoding.layout import Block, Integers, Kind
 from secagg.statistics.grid import Grid
 from secagg.statistics.moments import full_matrix
 
@@ -14,23 +15,51 @@ SLACK = 1e-9
 """Relative room for float64 rounding in these checks; the sum itself is exact."""
 
 
-def implausibilities(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid) -> list[str]:
-    """Check an opened sum of `counts`, `class_sums` and `second_moment`; return complaints, none when plausible.
+def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], grid: Grid) -> list[str]:
+    """Check an opened sum without noise by the kinds of its blocks; return complaints, none when it is plausible.
 
-    N_j ≥ 0; ‖A_j‖₂ ≤ N_j·R_q; B_ii ≥ Σ_j A_ji²/N_j (Cauchy–Schwarz in each class); 0 ≤ tr B ≤ N·R_q²;
-    B positive semi-definite. Costs d³/3. For sums without noise.
+    Counts and a census: N_j ≥ 0. Class sums beside counts of the same cells: ‖A_j‖₂ ≤ N_j·R_q. A second moment B beside
+    both of whole classes: B_ii ≥ Σ_j A_ji²/N_j (Cauchy–Schwarz in each class); 0 ≤ tr B ≤ N·R_q²; B positive
+    semi-definite, which costs d³/3. Nothing is known of other kinds.
     """
-    counts = aggregate["counts"].astype(np.float64)
-    sums = aggregate["class_sums"].astype(np.float64)
-    moment = full_matrix(aggregate["second_moment"], sums.shape[1])
-    complaints = [f"class {j} has {int(counts[j])} records" for j in np.flatnonzero(counts < 0)]
-    positive = np.maximum(counts, 0.0)
-    lengths = np.linalg.norm(sums, axis=1)
-    complaints += [
-        f"class {j} sums to length {lengths[j]:.6g}, above {int(positive[j])} records of {grid.levels}"
-        for j in np.flatnonzero(lengths > positive * grid.levels * (1 + SLACK))
+    found = {block.kind: values[block.name] for block in blocks}
+    complaints = []
+    if (census := found.get(Kind.CENSUS)) is not None:
+        negative = np.argwhere(census < 0)
+        complaints += [f"{_cell(place)} is held by {census[tuple(place)]} clients" for place in negative]
+    if (counts := found.get(Kind.COUNTS)) is not None:
+        negative = np.argwhere(counts < 0)
+        complaints += [f"{_cell(place)} has {counts[tuple(place)]} records" for place in negative]
+        sums = found.get(Kind.CLASS_SUMS)
+        if sums is not None and sums.shape[:-1] == counts.shape:
+            complaints += _long(counts, sums, grid)
+            if (triangle := found.get(Kind.SECOND_MOMENT)) is not None and counts.ndim == 1:
+                complaints += _moment_failures(counts, sums.astype(np.float64), triangle, grid)
+    return complaints
+
+
+def _cell(place: Integers) -> str:
+    """A class, and which part of it where it is divided."""
+    class_, *parts = (int(each) for each in place)
+    return f"class {class_}" + (f", part {'/'.join(map(str, parts))}," if parts else "")
+
+
+def _long(counts: Integers, sums: Integers, grid: Grid) -> list[str]:
+    """The cells whose sum is longer than so many records can be."""
+    lengths = np.linalg.norm(sums.astype(np.float64), axis=-1)
+    places = np.argwhere(lengths > np.maximum(counts, 0) * grid.levels * (1 + SLACK))
+    return [
+        f"{_cell(place)} sums to length {lengths[tuple(place)]:.6g}, above {max(0, counts[tuple(place)])} records of "
+        f"{grid.levels}"
+        for place in places
     ]
-    trace, limit = float(np.trace(moment)), float(positive.sum()) * grid.levels**2
+
+
+def _moment_failures(counts: Integers, sums: NDArray[np.float64], triangle: Integers, grid: Grid) -> list[str]:
+    """What a second moment cannot be beside these counts (C,) and class sums (C, d)."""
+    moment = full_matrix(triangle, sums.shape[1])
+    complaints = []
+    trace, limit = float(np.trace(moment)), float(np.maximum(counts, 0).sum()) * grid.levels**2
     if not 0 <= trace <= limit * (1 + SLACK):
         complaints.append(f"the second moment has trace {trace:.6g}, outside 0 to {limit:.6g}")
     present = counts > 0

@@ -11,7 +11,7 @@ from secagg.transcript.frames import (
     peek,
     sign_frame,
 )
-from secagg.transcript.journal import FILE_NAME, Journal, read_transcript
+from secagg.transcript.journal import FILE_NAME, Journal, iterate_transcript, read_transcript
 
 __all__ = [
     "EVERYONE",
@@ -22,6 +22,7 @@ __all__ = [
     "Journal",
     "Record",
     "chain",
+    "iterate_transcript",
     "make_body",
     "open_frame",
     "payload_of",

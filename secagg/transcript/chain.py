@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from secagg.crypto.labels import digest
-from secagg.wire import Length, Range, Text, message
+from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, message
 
 Kind = Literal["salt", "plan", "roster", "round", "policy", "ledger", "received", "sent", "closed", "aborted"]
 MAGIC = b"secagg/records/1"
 START = bytes(32)
-MAX_CONTENT = 64 << 20
 
 
 @message("Record")
@@ -22,7 +21,7 @@ class Record:
     index: Annotated[int, Range(0, 2**40)]
     previous: Annotated[bytes, Length(32)]
     kind: Annotated[str, Text(1, 20)]
-    content: Annotated[bytes, Length(0, MAX_CONTENT)]
+    content: Annotated[bytes, Length(0, MAX_FRAME_BYTES)]
 
     @property
     def head(self) -> bytes:

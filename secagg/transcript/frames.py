@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.roster import MAX_INDEX, SERVER_INDEX, Roster
-from secagg.transcript.chain import MAX_CONTENT
-from secagg.wire import Length, Range, Text, decode, encode, message
+from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message
 
 EVERYONE = 0
 NOT_SEEN = bytes(32)
@@ -20,7 +19,7 @@ NOT_SEEN = bytes(32)
 class Frame:
     """Signed bytes."""
 
-    body: Annotated[bytes, Length(1, MAX_CONTENT)] = field(repr=False)
+    body: Annotated[bytes, Length(1, MAX_FRAME_BYTES)] = field(repr=False)
     signature: Annotated[bytes, Length(64)]
 
 
@@ -35,7 +34,7 @@ class FrameBody:
     step: Annotated[str, Text(1, 20)]
     head: Annotated[bytes, Length(32)]
     seen: Annotated[bytes, Length(32)]
-    payload: Annotated[bytes, Length(0, MAX_CONTENT)] = field(repr=False)
+    payload: Annotated[bytes, Length(0, MAX_FRAME_BYTES)] = field(repr=False)
 
 
 def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:
@@ -59,16 +58,15 @@ def open_frame(data: bytes, roster: Roster, plan: bytes, sender: int, receiver: 
     body = decode(FrameBody, frame.body)
     if sender >= len(roster.members):
         raise MalformedMessage("Frame", f"there is no member {sender}")
-    name = roster.name(sender)
     if not is_signed(roster.identity(sender), frame.signature, "frame", frame.body):
-        raise ProtocolViolation(name, f"the frame {body.step} is not signed by its identity")
+        raise ProtocolViolation(sender, f"the frame {body.step} is not signed by its identity")
     if body.sender != sender:
-        raise ProtocolViolation(name, "signed a frame in another member's name")
+        raise ProtocolViolation(sender, "signed a frame in another member's name")
     if body.plan != plan:
-        raise ProtocolViolation(name, f"the frame {body.step} belongs to another session or plan")
+        raise ProtocolViolation(sender, f"the frame {body.step} belongs to another session or plan")
     allowed = (receiver, EVERYONE) if sender == SERVER_INDEX else (receiver,)
     if body.receiver not in allowed:
-        raise ProtocolViolation(name, f"the frame {body.step} is addressed to another member")
+        raise ProtocolViolation(sender, f"the frame {body.step} is addressed to another member")
     return body
 
 

@@ -16,11 +16,11 @@ from typing import BinaryIO
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput, MalformedMessage, TranscriptInvalid
 from secagg.files import open_private, sync_folder
-from secagg.transcript.chain import MAGIC, MAX_CONTENT, START, Kind, Record
-from secagg.wire import decode, encode
+from secagg.transcript.chain import MAGIC, START, Kind, Record
+from secagg.wire import MAX_FRAME_BYTES, decode, encode
 
 _LENGTH_BYTES = 4
-_MAX_RECORD = MAX_CONTENT + 1024
+_MAX_RECORD = MAX_FRAME_BYTES + 1024
 FILE_NAME = "transcript.log"
 
 
@@ -111,10 +111,16 @@ def read_transcript(path: Path, *, torn_tail_allowed: bool = False) -> list[Reco
 
     Raises TranscriptInvalid naming the first one at fault, BadInput for an unreadable file.
     """
+    return list(iterate_transcript(path, torn_tail_allowed=torn_tail_allowed))
+
+
+def iterate_transcript(path: Path, *, torn_tail_allowed: bool = False) -> Iterator[Record]:
+    """The same one by one: no more is read than is asked for."""
     try:
         if torn_tail_allowed and path.stat().st_size <= len(MAGIC):
-            return []
-        return [record for record, _ in _scan(path, torn_tail_allowed=torn_tail_allowed)]
+            return
+        for record, _ in _scan(path, torn_tail_allowed=torn_tail_allowed):
+            yield record
     except OSError as error:
         remedy = f"name the {FILE_NAME} in a session's folder" if path.is_dir() else ""
         raise BadInput(f"cannot read the transcript {path} ({error.strerror})", remedy=remedy) from None

@@ -21,13 +21,12 @@ from secagg.transport.limits import (
     CALL_SECONDS,
     CHUNK_BYTES,
     KEEPALIVE,
-    MAX_FRAME_BYTES,
     POLL_SECONDS,
     RECONNECT,
     RETRY_SECONDS,
     UPLOAD_SECONDS,
 )
-from secagg.wire import rpc
+from secagg.wire import MAX_FRAME_BYTES, rpc
 
 T = TypeVar("T")
 _log = logging.getLogger("secagg.link")

@@ -151,6 +151,7 @@ class Endpoint:
             try:
                 return await work
             except (ProtocolViolation, MalformedMessage) as error:
+                self._roster.name_culprit(error)
                 self._credit[member].spend()
                 _log.warning("refused %s: %s", self._roster.name(member), error)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

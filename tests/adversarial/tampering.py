@@ -36,14 +36,14 @@ def _items(value: tuple[Any, ...], path: str) -> Iterator[tuple[str, Any]]:
             yield name, (*value[:place], changed, *value[place + 1 :])
 
 
-def refused_as(culprit: str, problem: str, action: Callable[..., Any], *arguments: Any) -> None:
+def refused_as(culprit: int, problem: str, action: Callable[..., Any], *arguments: Any) -> None:
     """The action raises ProtocolViolation with this culprit and this problem."""
     with pytest.raises(ProtocolViolation, match=problem) as caught:
         action(*arguments)
     assert caught.value.culprit == culprit
 
 
-def is_refused(culprit: str, action: Callable[..., Any], *arguments: Any) -> bool:
+def is_refused(culprit: int, action: Callable[..., Any], *arguments: Any) -> bool:
     """Whether the action raises MalformedMessage, or ProtocolViolation with this culprit."""
     try:
         action(*arguments)

@@ -121,7 +121,7 @@ def test_a_complaint_cannot_hold_back_other_shares() -> None:
     honest = session.outbox[HOLDER]
     assert [share.dealer for share in honest.seed_shares] == [1, 3, 4, 5]
     less = replace(honest, seed_shares=honest.seed_shares[1:])
-    refused_as("c4", "exactly one share", session.deliver, HOLDER, less)
+    refused_as(4, "exactly one share", session.deliver, HOLDER, less)
 
 
 def test_unsigned_or_missing_shares_never_leave_the_server() -> None:
@@ -138,21 +138,21 @@ def test_unsigned_or_missing_shares_never_leave_the_server() -> None:
         session.outbox[3].shares,
         (),
     ):
-        assert is_refused("c2", session.deliver, DEALER, replace(honest, shares=shares))
+        assert is_refused(2, session.deliver, DEALER, replace(honest, shares=shares))
     for own in ({"own_seed_hash": bytes(32)}, {"own_key_hash": bytes(32)}, {"signature": bytes(64)}):
-        refused_as("c2", "share that it keeps", session.deliver, DEALER, replace(honest, **own))
+        refused_as(2, "share that it keeps", session.deliver, DEALER, replace(honest, **own))
 
 
 def test_shares_of_another_seed_are_named_at_recovery() -> None:
     """A surviving dealer whose shares recover another seed than it committed to is named."""
     session = session_with(lambda state: replace(state, seed=bytes(range(32))))
-    refused_as("c2", "another seed than it committed to", session.finish)
+    refused_as(2, "another seed than it committed to", session.finish)
 
 
 def test_shares_of_another_mask_key_are_named_at_recovery() -> None:
     """A dropped dealer whose shares recover another mask key than it advertised is named."""
     session = session_with(lambda state: replace(state, mask_secret=bytes(range(32))))
-    refused_as("c2", "another mask key than it advertised", session.finish, {DEALER: "UploadHeader"})
+    refused_as(2, "another mask key than it advertised", session.finish, {DEALER: "UploadHeader"})
 
 
 def dealt_by_hand(seeds: Shares, keys: Shares) -> Rehearsal:
@@ -192,7 +192,7 @@ def test_shares_of_no_secret_are_named_at_recovery(
     seeds: Shares, keys: Shares, leaves: dict[int, str], problem: str
 ) -> None:
     """Well-signed shares that lie on no polynomial, or on one of no 32-byte secret, name their dealer."""
-    refused_as("c2", problem, dealt_by_hand(seeds, keys).finish, leaves)
+    refused_as(2, problem, dealt_by_hand(seeds, keys).finish, leaves)
 
 
 def test_a_crooked_kept_share_is_harmless_while_others_suffice() -> None:

@@ -11,8 +11,7 @@ from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import Member, Roster
 from secagg.transcript import NOT_SEEN, make_body, open_frame, payload_of, sign_frame
-from secagg.transcript.chain import MAX_CONTENT
-from secagg.wire import encode
+from secagg.wire import MAX_FRAME_BYTES, encode
 from tests.adversarial.tampering import is_refused, refused_as
 from tests.protection.rehearsal import SENT, SHOWN, Rehearsal, context_for, identity
 
@@ -63,33 +62,33 @@ def test_honest_frames_open(name: str, sender: int, receiver: int) -> None:
 def test_frames_of_another_session_are_refused(name: str, sender: int, receiver: int) -> None:
     """A frame that was signed under another plan is refused, whoever replays it."""
     replayed = frame(name, sender, receiver, OTHER_PLAN)
-    refused_as(NAMES[sender], "another session or plan", open_frame, replayed, ROSTER, PLAN, sender, receiver)
+    refused_as(sender, "another session or plan", open_frame, replayed, ROSTER, PLAN, sender, receiver)
 
 
 @each_message
 def test_frames_of_another_member_are_refused(name: str, sender: int, receiver: int) -> None:
     """A frame does not pass for one of another member, even when that one signs it in the first one's name."""
     refused_as(
-        "c3", "not signed by its identity", open_frame, frame(name, sender, receiver), ROSTER, PLAN, OTHER, receiver
+        3, "not signed by its identity", open_frame, frame(name, sender, receiver), ROSTER, PLAN, OTHER, receiver
     )
     body = make_body(PLAN, sender, receiver, bytes(32), NOT_SEEN, payload(name))
     forged = sign_frame(signer(OTHER), body)
-    refused_as(NAMES[sender], "not signed by its identity", open_frame, forged, ROSTER, PLAN, sender, receiver)
-    refused_as("c3", "another member's name", open_frame, forged, ROSTER, PLAN, OTHER, receiver)
+    refused_as(sender, "not signed by its identity", open_frame, forged, ROSTER, PLAN, sender, receiver)
+    refused_as(3, "another member's name", open_frame, forged, ROSTER, PLAN, OTHER, receiver)
 
 
 @each_message
 def test_frames_for_another_member_are_refused(name: str, sender: int, receiver: int) -> None:
     """A frame that is addressed to somebody else is refused."""
     misdirected = frame(name, sender, OTHER)
-    refused_as(NAMES[sender], "addressed to another", open_frame, misdirected, ROSTER, PLAN, sender, receiver)
+    refused_as(sender, "addressed to another", open_frame, misdirected, ROSTER, PLAN, sender, receiver)
 
 
 def test_only_the_server_speaks_to_everyone() -> None:
     """The server's frame to everyone opens for each client; a client's frame to the server opens for no client."""
     shown = frame("Survivors", SERVER, 0)
     assert open_frame(shown, ROSTER, PLAN, SERVER, SENDER) == open_frame(shown, ROSTER, PLAN, SERVER, OTHER)
-    refused_as("c2", "addressed to another", open_frame, frame("Opening", SENDER, 0), ROSTER, PLAN, SENDER, OTHER)
+    refused_as(2, "addressed to another", open_frame, frame("Opening", SENDER, 0), ROSTER, PLAN, SENDER, OTHER)
 
 
 @each_message
@@ -116,7 +115,7 @@ def test_tampered_frames_are_refused(name: str, sender: int, receiver: int, data
         right + bytes([flip]),
     ):
         if wrong != right:
-            assert is_refused(NAMES[sender], open_frame, wrong, ROSTER, PLAN, sender, receiver)
+            assert is_refused(sender, open_frame, wrong, ROSTER, PLAN, sender, receiver)
 
 
 @pytest.mark.parametrize("sender", [SERVER, SENDER])
@@ -124,7 +123,7 @@ def test_oversized_frames_are_not_written(sender: int) -> None:
     """A payload above the limit is refused before anything is signed."""
     body = make_body(PLAN, sender, SENDER - sender, bytes(32), NOT_SEEN, Receipt())
     with pytest.raises(MalformedMessage, match="payload: length"):
-        encode(type(body)(**{**vars(body), "payload": bytes(MAX_CONTENT + 1)}))
+        encode(type(body)(**{**vars(body), "payload": bytes(MAX_FRAME_BYTES + 1)}))
 
 
 def test_signatures_of_frames_serve_nothing_else() -> None:

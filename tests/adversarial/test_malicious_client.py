@@ -43,7 +43,7 @@ def test_every_small_change_is_refused(sent: str) -> None:
     changes = [(name, changed) for name, changed in variants(honest) if ".digest" not in name]
     assert len(changes) >= 4
     for name, changed in changes:
-        assert is_refused("c2", session.deliver, LIAR, changed), name
+        assert is_refused(2, session.deliver, LIAR, changed), name
     ends_well(session)
 
 
@@ -51,7 +51,7 @@ def test_every_small_change_is_refused(sent: str) -> None:
 def test_messages_of_another_member_are_refused(sent: str) -> None:
     """What another client has honestly said is refused from this one, who is named, and still counts from its owner."""
     session = session_at(sent)
-    assert is_refused("c2", session.deliver, LIAR, session.outbox[3])
+    assert is_refused(2, session.deliver, LIAR, session.outbox[3])
     ends_well(session)
 
 
@@ -59,7 +59,7 @@ def test_messages_of_another_member_are_refused(sent: str) -> None:
 def test_messages_of_another_session_are_refused(sent: str) -> None:
     """What the same client said in a session under another plan is refused."""
     session, other = session_at(sent), session_at(sent, plan=b"another", seed=b"another")
-    assert is_refused("c2", session.deliver, LIAR, other.outbox[LIAR])
+    assert is_refused(2, session.deliver, LIAR, other.outbox[LIAR])
     ends_well(session)
 
 
@@ -67,7 +67,7 @@ def test_messages_of_another_session_are_refused(sent: str) -> None:
 def test_messages_of_an_earlier_run_are_refused(sent: str) -> None:
     """Even under the very same plan, messages that belong to another directory are refused."""
     session, earlier = session_at(sent), session_at(sent, seed=b"earlier")
-    assert is_refused("c2", session.deliver, LIAR, earlier.outbox[LIAR])
+    assert is_refused(2, session.deliver, LIAR, earlier.outbox[LIAR])
     ends_well(session)
 
 
@@ -79,7 +79,7 @@ def test_repeated_messages_change_nothing(sent: str) -> None:
     session.deliver(LIAR, honest)
     session.deliver(LIAR, honest)
     for _, changed in variants(honest):
-        assert is_refused("c2", session.deliver, LIAR, changed)
+        assert is_refused(2, session.deliver, LIAR, changed)
     ends_well(session)
 
 
@@ -91,7 +91,7 @@ def test_messages_out_of_order_are_refused(sent: str) -> None:
     wrong = [encode(session_at(name).outbox[LIAR]) for name in SENT if name != sent]
     wrong += [right[: len(right) // 2], right[:-1], right + b"\0", right + right, b""]
     for data in wrong:
-        assert is_refused("c2", lambda data: session.server.accept(LIAR, decode(session.server.awaits, data)), data)
+        assert is_refused(2, lambda data: session.server.accept(LIAR, decode(session.server.awaits, data)), data)
     ends_well(session)
 
 
@@ -99,7 +99,7 @@ def test_messages_out_of_order_are_refused(sent: str) -> None:
 def test_strangers_are_refused(sent: str) -> None:
     """A member that the step does not expect is refused, whatever it says."""
     session = session_at(sent)
-    refused_as("member 6", "not expected", session.deliver, 6, session.outbox[LIAR])
+    refused_as(6, "not expected", session.deliver, 6, session.outbox[LIAR])
     ends_well(session)
 
 
@@ -109,7 +109,7 @@ def test_latecomers_are_refused(sent: str) -> None:
     session = Rehearsal(context_for(5, dropouts=1)).until_said(SENT[SENT.index(sent) - 1])
     session.outbox.pop(LIAR)
     session.until_said(sent)
-    refused_as("c2", "not expected", session.deliver, LIAR, session.outbox[3])
+    refused_as(2, "not expected", session.deliver, LIAR, session.outbox[3])
 
 
 def re_signed(**changed: Any) -> Change:
@@ -141,7 +141,7 @@ def test_unusable_keys_are_refused_at_the_door(attack: str) -> None:
     problem, change = ADVERTISEMENTS[attack]
     session = session_at("KeyAdvertisement")
     session.deliver(1, session.outbox[1])
-    refused_as("c2", problem, session.deliver, LIAR, change(session, session.outbox[LIAR]))
+    refused_as(2, problem, session.deliver, LIAR, change(session, session.outbox[LIAR]))
     ends_well(session)
 
 
@@ -151,7 +151,7 @@ def test_endorsements_of_another_set_are_refused() -> None:
     state = session.states[LIAR]
     parts = bind.endorsement_parts(session.context, state.directory, state.dealers, (1, 2, 3, 4, 5))
     lie = Endorsement(LIAR, identity(LIAR).sign("survivors", *parts))
-    refused_as("c2", "did not sign the survivor set", session.deliver, LIAR, lie)
+    refused_as(2, "did not sign the survivor set", session.deliver, LIAR, lie)
     ends_well(session)
 
 
@@ -162,7 +162,7 @@ def test_complaints_about_no_dealer_are_refused(complaints: tuple[int, ...]) -> 
     session.leave(5)
     session.until_said("UploadHeader")
     lie = replace(session.outbox[LIAR], complaints=complaints)
-    assert is_refused("c2", session.deliver, LIAR, lie)
+    assert is_refused(2, session.deliver, LIAR, lie)
     ends_well(session)
 
 
@@ -212,7 +212,7 @@ def test_wrong_openings_name_their_holder(attack: str) -> None:
     session = Rehearsal(context_for(6, colluders=0, dropouts=2)).until_said("UploadHeader")
     session.leave(5)
     session.until_said("Opening")
-    refused_as("c2", problem, session.deliver, LIAR, change(session, session.outbox[LIAR]))
+    refused_as(2, problem, session.deliver, LIAR, change(session, session.outbox[LIAR]))
     session.outbox.pop(LIAR)
     members, total = session.finish()
     assert members == (1, 2, 3, 4, 6)
@@ -225,7 +225,7 @@ def test_uploads_of_another_length_are_refused(protection: str, length: int) -> 
     """An announced length other than the plan's is refused with the client named."""
     session = Rehearsal(context_for(5), protection).until_said("UploadHeader")
     lie = replace(session.outbox[LIAR], length=length)
-    refused_as("c2", f"uploads {length} bytes", session.deliver, LIAR, lie)
+    refused_as(2, f"uploads {length} bytes", session.deliver, LIAR, lie)
     ends_well(session)
 
 

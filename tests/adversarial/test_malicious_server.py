@@ -8,6 +8,7 @@ import pytest
 
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.messages import Directory, Inbox, KeyAdvertisement
+from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
 from tests.adversarial.tampering import is_refused, refused_as, variants
 from tests.protection.rehearsal import SHOWN, Rehearsal, context_for, identity
@@ -31,7 +32,7 @@ def test_every_small_change_is_refused(shown: str) -> None:
     changes = [*variants(message)]
     assert len(changes) > 5
     for name, changed in changes:
-        assert is_refused("server", session.show, VICTIM, changed), name
+        assert is_refused(SERVER_INDEX, session.show, VICTIM, changed), name
     assert (session.states[VICTIM], session.outbox) == before
 
 
@@ -40,7 +41,7 @@ def test_messages_of_another_session_are_refused(shown: str) -> None:
     """The same step's message of an earlier session, or of one under another plan, is refused."""
     for other in (session_at(shown, seed=b"earlier"), session_at(shown, plan=b"another")):
         session = session_at(shown)
-        assert is_refused("server", session.show, VICTIM, other.inbox[VICTIM])
+        assert is_refused(SERVER_INDEX, session.show, VICTIM, other.inbox[VICTIM])
 
 
 @pytest.mark.parametrize("shown", SHOWN)
@@ -55,13 +56,15 @@ def test_messages_out_of_order_are_refused(shown: str) -> None:
     right = messages[shown]
     wrong += [right[: len(right) // 2], right[:-1], right + b"\0", right + right, b""]
     for data in wrong:
-        assert is_refused("server", lambda data: state.advance(session.context, me, decode(state.awaits, data)), data)
+        assert is_refused(
+            SERVER_INDEX, lambda data: state.advance(session.context, me, decode(state.awaits, data)), data
+        )
 
 
 def test_messages_for_another_member_are_refused() -> None:
     """The inbox of one client is refused by every other."""
     session = session_at("Inbox")
-    refused_as("server", "exactly one share|did not sign", session.show, 1, session.inbox[2])
+    refused_as(SERVER_INDEX, "exactly one share|did not sign", session.show, 1, session.inbox[2])
 
 
 def entry_of(session: Rehearsal, member: int, **changed: Any) -> KeyAdvertisement:
@@ -130,7 +133,7 @@ def test_false_directories_are_refused(attack: str) -> None:
     """Swapped, copied, missing, strange or too few keys are refused before any share is dealt."""
     problem, change = DIRECTORIES[attack]
     session = session_at("Directory")
-    refused_as("server", problem, session.show, VICTIM, change(session, session.inbox[VICTIM]))
+    refused_as(SERVER_INDEX, problem, session.show, VICTIM, change(session, session.inbox[VICTIM]))
     assert VICTIM not in session.outbox
 
 
@@ -139,14 +142,14 @@ def test_keys_signed_for_another_plan_are_refused() -> None:
     session, other = session_at("Directory"), session_at("Directory", plan=b"another")
     own = session.inbox[VICTIM].entries[0]
     mixed = Directory((own, *other.inbox[VICTIM].entries[1:]))
-    refused_as("server", "member 2 are not signed", session.show, VICTIM, mixed)
+    refused_as(SERVER_INDEX, "member 2 are not signed", session.show, VICTIM, mixed)
 
 
 def test_channel_keys_of_small_order_name_their_owner() -> None:
     """A client that is to seal shares to a key of small order stops and names the peer that signed it."""
     session = session_at("Directory")
     directory = swapped(session.inbox[VICTIM], entry_of(session, 3, channel_key=bytes(32)))
-    refused_as("c3", "small order", session.show, VICTIM, directory)
+    refused_as(3, "small order", session.show, VICTIM, directory)
 
 
 def test_mask_keys_of_small_order_name_their_owner() -> None:
@@ -158,7 +161,7 @@ def test_mask_keys_of_small_order_name_their_owner() -> None:
     for member in ALL:
         session.show(member, directory)
     dealt = [share for dealing in session.outbox.values() for share in dealing.shares if share.holder == VICTIM]
-    refused_as("c3", "small order", session.show, VICTIM, Inbox(ALL, tuple(dealt)))
+    refused_as(3, "small order", session.show, VICTIM, Inbox(ALL, tuple(dealt)))
     assert VICTIM not in session.uploads
 
 
@@ -210,5 +213,5 @@ def test_false_inboxes_are_refused(attack: str) -> None:
     """Withheld, strange, unsigned or misdirected shares are the server's fault, not the dealer's."""
     problem, change = INBOXES[attack]
     session = session_at("Inbox")
-    refused_as("server", problem, session.show, VICTIM, change(session, session.inbox[VICTIM]))
+    refused_as(SERVER_INDEX, problem, session.show, VICTIM, change(session, session.inbox[VICTIM]))
     assert VICTIM not in session.uploads

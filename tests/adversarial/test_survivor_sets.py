@@ -9,6 +9,7 @@ from secagg.protection.masking import binding as bind
 from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.messages import Endorsement, Quorum, Survivors
 from secagg.protection.messages import Outcome
+from secagg.roster import SERVER_INDEX
 from tests.adversarial.tampering import refused_as
 from tests.protection.rehearsal import Rehearsal, context_for, identity
 
@@ -33,14 +34,14 @@ def session_at(shown: str) -> Rehearsal:
 def test_false_survivor_sets_are_not_signed(members: tuple[int, ...], problem: str) -> None:
     """A set without the client, with a non-dealer, or below the least number of survivors gets no signature."""
     session = session_at("Survivors")
-    refused_as("server", problem, session.show, VICTIM, Survivors(members))
+    refused_as(SERVER_INDEX, problem, session.show, VICTIM, Survivors(members))
     assert VICTIM not in session.outbox
 
 
 def test_plans_minimum_binds_the_client_too() -> None:
     """A survivor set below the plan's minimum cohort gets no signature though t signatures would exist."""
     session = Rehearsal(context_for(6, dropouts=1, minimum_cohort=5)).until_shown("Survivors")
-    refused_as("server", "5 is the least", session.show, VICTIM, Survivors((1, 2, 3, 4)))
+    refused_as(SERVER_INDEX, "5 is the least", session.show, VICTIM, Survivors((1, 2, 3, 4)))
 
 
 def test_dealers_that_never_dealt_cannot_survive() -> None:
@@ -48,7 +49,7 @@ def test_dealers_that_never_dealt_cannot_survive() -> None:
     session = Rehearsal(context_for(5, colluders=1, dropouts=1)).until_said("Dealing")
     session.leave(5)
     session.until_shown("Survivors")
-    refused_as("server", "subset of the dealers", session.show, VICTIM, Survivors((1, 2, 3, 4, 5)))
+    refused_as(SERVER_INDEX, "subset of the dealers", session.show, VICTIM, Survivors((1, 2, 3, 4, 5)))
 
 
 def endorsements(session: Rehearsal, signers: tuple[int, ...], survivors: tuple[int, ...]) -> tuple[Endorsement, ...]:
@@ -71,7 +72,7 @@ def test_false_quorums_open_nothing(attack: str) -> None:
     problem, signers, survivors = QUORUMS[attack]
     session = session_at("Quorum")
     shown = Quorum(endorsements(session, signers, survivors))
-    refused_as("server", problem, session.show, VICTIM, shown)
+    refused_as(SERVER_INDEX, problem, session.show, VICTIM, shown)
     assert VICTIM not in session.outbox
 
 
@@ -81,7 +82,7 @@ def test_non_survivors_do_not_count() -> None:
     session.leave(5)
     session.until_shown("Quorum")
     shown = Quorum(endorsements(session, (1, 2, 3, 5), (1, 2, 3, 4)))
-    refused_as("server", "member 5, which did not survive", session.show, VICTIM, shown)
+    refused_as(SERVER_INDEX, "member 5, which did not survive", session.show, VICTIM, shown)
 
 
 def test_signatures_count_once() -> None:
@@ -91,7 +92,7 @@ def test_signatures_count_once() -> None:
     with pytest.raises(MalformedMessage):
         session.show(VICTIM, Quorum((one, one, one, one)))
     names = tuple(replace(one, member=member) for member in (1, 2, 3, 4))
-    refused_as("server", "signature of member 1", session.show, VICTIM, Quorum(names))
+    refused_as(SERVER_INDEX, "signature of member 1", session.show, VICTIM, Quorum(names))
 
 
 @pytest.mark.parametrize("changed", ["plan", "session", "roster"])
@@ -102,7 +103,7 @@ def test_quorums_are_of_one_session(changed: str) -> None:
     elsewhere = replace(session.context, **{changed: bytes(32)})
     parts = bind.endorsement_parts(elsewhere, state.directory, state.dealers, ALL)
     shown = Quorum(tuple(Endorsement(m, identity(m).sign("survivors", *parts)) for m in (1, 2, 3, 4)))
-    refused_as("server", "signature of member 1", session.show, VICTIM, shown)
+    refused_as(SERVER_INDEX, "signature of member 1", session.show, VICTIM, shown)
 
 
 def test_two_survivor_sets_never_both_open() -> None:
@@ -115,7 +116,7 @@ def test_two_survivor_sets_never_both_open() -> None:
     for member, survivors in sets.items():
         same = [other for other, seen in sets.items() if seen == survivors]
         shown = Quorum(endorsements(session, (*same, colluder), survivors))
-        refused_as("server", "shows 3 of the 4 signatures", session.show, member, shown)
+        refused_as(SERVER_INDEX, "shows 3 of the 4 signatures", session.show, member, shown)
         assert not isinstance(session.states[member], Opened)
 
 
@@ -150,10 +151,10 @@ def test_outcomes_of_another_set_are_refused(members: tuple[int, ...]) -> None:
     session = session_at("Quorum")
     session.answer()
     outcome = Outcome(members, bytes(32), bytes(32), b"")
-    refused_as("server", "other clients", session.show, VICTIM, outcome)
+    refused_as(SERVER_INDEX, "other clients", session.show, VICTIM, outcome)
 
 
 def test_outcomes_without_the_client_are_refused_without_protection() -> None:
     """A client whose plain vector was left out of the sum says so."""
     session = Rehearsal(context_for(3), "none")
-    refused_as("server", "leaves this client out", session.show, 1, Outcome((2, 3), bytes(32), bytes(32), b""))
+    refused_as(SERVER_INDEX, "leaves this client out", session.show, 1, Outcome((2, 3), bytes(32), bytes(32), b""))

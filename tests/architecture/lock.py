@@ -14,12 +14,13 @@ HEADER = "# Written by `make lock`; install with `make setup`.\n"
 
 
 def declared(pyproject: str) -> list[Requirement]:
-    """The requirements of a pyproject.toml: to build, to run and to develop; what users may add is their own."""
+    """The requirements of a pyproject.toml: to build, to run, of the extras in `all`, and to develop."""
     document = tomllib.loads(pyproject)
     project = document["project"]
-    development = project["optional-dependencies"]["dev"]
-    needed = (*document["build-system"]["requires"], *project["dependencies"], *development)
-    return [Requirement(line) for line in needed]
+    extras = project["optional-dependencies"]
+    listed = {name for line in extras["all"] for name in Requirement(line).extras}
+    lines = [line for name in (*sorted(listed), "dev") for line in extras[name]]
+    return [Requirement(line) for line in (*document["build-system"]["requires"], *project["dependencies"], *lines)]
 
 
 def locked(text: str) -> dict[str, Version]:

@@ -15,8 +15,10 @@ requires = ["build-tool>=1"]
 [project]
 dependencies = ["Some_Library>=2"]
 [project.optional-dependencies]
+all = ["project[tables]"]
 dev = ["checker==3.1"]
-tables = ["never-locked>=1"]
+tables = ["of-extra>=1"]
+vision = ["never-locked>=1"]
 """
 
 
@@ -49,14 +51,15 @@ def test_lock_meets_every_declared_requirement():
 @pytest.mark.parametrize(
     ("pins", "missing"),
     [
-        ("build-tool==1.0\nsome-library==2.5\nchecker==3.1\n", []),
-        ("some-library==2.5\nchecker==3.1\n", ["build-tool>=1"]),
-        ("build-tool==1.0\nsome-library==1.9\nchecker==3.1\n", ["Some_Library>=2"]),
-        ("# checker==3.1\nbuild-tool==1.0\nsome-library==2.5\n", ["checker==3.1"]),
+        ("build-tool==1.0\nsome-library==2.5\nof-extra==1\nchecker==3.1\n", []),
+        ("some-library==2.5\nof-extra==1\nchecker==3.1\n", ["build-tool>=1"]),
+        ("build-tool==1.0\nsome-library==1.9\nof-extra==1\nchecker==3.1\n", ["Some_Library>=2"]),
+        ("build-tool==1.0\nsome-library==2.5\nchecker==3.1\n", ["of-extra>=1"]),
+        ("# checker==3.1\nbuild-tool==1.0\nsome-library==2.5\nof-extra==1\n", ["checker==3.1"]),
     ],
 )
 def test_unmet_requirement_is_found(pins, missing):
-    """A requirement that the lock leaves out or contradicts is named, whether to build, run or develop."""
+    """A requirement that the lock leaves out or contradicts is named, also one of an extra in `all`."""
     assert lock.unmet(lock.declared(PYPROJECT), lock.locked(pins)) == missing
 
 

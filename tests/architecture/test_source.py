@@ -79,6 +79,15 @@ def forbidden(module: Module) -> Iterator[str]:
         yield f"{module.name} says {found[0]}"
 
 
+def named_culprits(module: Module) -> Iterator[str]:
+    """Violations of the protocol whose culprit is a text: it is a place in the roster, which has the name."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"ProtocolViolation", "Equivocated"}:
+            continue
+        if isinstance(node.args[0], ast.JoinedStr) or isinstance(getattr(node.args[0], "value", None), str):
+            yield f"{module.name}:{node.lineno} blames {ast.unparse(node.args[0])}"
+
+
 def numpy_random(module: Module) -> Iterator[str]:
     """numpy.random where keys, masks or noise are made."""
     if not any(within(module.name, package) for package in NO_NUMPY_RANDOM):
@@ -96,7 +105,7 @@ def unstated(module: Module) -> Iterator[str]:
             yield f"{module.name}.{function.name} does not state its property"
 
 
-@pytest.mark.parametrize("rule", [too_long, vaguely_named, undocumented, forbidden, numpy_random])
+@pytest.mark.parametrize("rule", [too_long, vaguely_named, undocumented, forbidden, numpy_random, named_culprits])
 def test_packages_keep_the_rule(rule):
     """No module of the installed packages breaks the rule."""
     assert [violation for module in installed() for violation in rule(module)] == []
@@ -124,6 +133,8 @@ def test_tests_keep_the_rule(rule):
         (forbidden, "secagg.data", "np.load(path, allow_pickle=True)"),
         (forbidden, "secagg.data", "eval('1')"),
         (forbidden, "secagg.data", "# todo: finish"),
+        (named_culprits, "methods.fedcgs", "raise ProtocolViolation('server', 'lies')"),
+        (named_culprits, "secagg.parties", "raise ProtocolViolation(f'member {one}', 'lies')"),
         (numpy_random, "secagg.crypto", "import numpy.random"),
         (numpy_random, "secagg.parties.client", "from numpy import random"),
         (numpy_random, "secagg.protection.masking", "from numpy.random import default_rng"),

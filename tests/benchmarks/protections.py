@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 
 from secagg.crypto.signatures import SigningKey
-from secagg.experiments.sessions import run_session
+from secagg.experiments.session import run_session
 from secagg.parties import SessionSetup
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
@@ -22,7 +22,6 @@ from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, TRIANGLE, place
 
 LENGTHS = (LENGTH, TRIANGLE)
 PROTECTIONS = ("masked", "shared", "encrypted")
-_LEAVE_AT = {"masked": "UploadHeader", "shared": "ShareManifest", "encrypted": "EncryptedUpload"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,8 @@ def _measure(protection: str, vectors: Mapping[int, Integers]) -> ProtectionCost
     setup = setup_of(roster, protection=protection, dropouts=DROPOUTS)
     setup = replace(setup, context=placed(setup.context, len(vectors[1])))
     began = time.process_time()
-    opened = run_session(setup, keys, vectors.__getitem__, dict.fromkeys(range(1, DROPOUTS + 1), _LEAVE_AT[protection]))
+    leaves = dict.fromkeys(range(1, DROPOUTS + 1), setup.protection.client.announcement.__name__)
+    opened = run_session(setup, keys, vectors.__getitem__, leaves)
     cpu = time.process_time() - began
     if len(opened.members) != CLIENTS - DROPOUTS or not np.array_equal(
         opened.total, sum(vectors[member] for member in opened.members)

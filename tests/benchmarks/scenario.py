@@ -12,7 +12,6 @@ import numpy as np
 
 from methods import Method
 from secagg.encoding import Layout, Ring
-from secagg.experiments.simulation import SECONDS
 from secagg.parties import Hooks, MemberSession, SessionSetup, begin_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty, SessionContext, protection_named
@@ -52,12 +51,8 @@ def say(text: str) -> None:
 
 def roles(count: int, protection: str) -> dict[str, str]:
     """Name → role of everyone: one server, `count` clients, and the second parties of the protection."""
-    second = protection_named(protection).second_role
-    return (
-        {"server": "server"}
-        | {f"client-{number:03}": "client" for number in range(1, count + 1)}
-        | {f"{second}-{number}": second for number in range(1, SECONDS.get(second, 0) + 1)}
-    )
+    clients = {f"client-{number:03}": "client" for number in range(1, count + 1)}
+    return {"server": "server"} | clients | protection_named(protection).second_roles
 
 
 def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) -> Members:
@@ -98,7 +93,7 @@ def resized(setup: SessionSetup, method: Method) -> SessionSetup:
     """The same session over the vector of another method, in the measured ring."""
     layout = Layout(method.sums(DIMENSION, CLASSES, setup.plan.levels)[0].blocks)
     context = placed(setup.context, layout.length)
-    return replace(setup, method=method, round=method, layout=layout, context=context)
+    return replace(setup, method=method, known_round=method, layout=layout, context=context)
 
 
 def client_session(

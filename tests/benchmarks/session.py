@@ -17,14 +17,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Noise, OneShot, Parameters, Sum
-from secagg.encoding import Block
+from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.round import Contribution, Local, Opened, Step
+from secagg.encoding import Block, Kind
 from secagg.errors import ServerAway
 from secagg.head import LinearHead
 from secagg.parties import ServerSession, SessionSetup, SumResult
 from secagg.protection.masking.messages import Opening
 from secagg.protection.messages import Outcome, UploadHeader
-from secagg.statistics import Grid
 from secagg.statistics.moments import Integers
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.transport import Credentials
@@ -202,7 +202,7 @@ def measure_sessions(repeats: int) -> list[SessionCosts]:
     return costs
 
 
-class _OneBlock(OneShot):
+class _OneBlock(SimpleMethod):
     """A method that only notes when the sum is open and what it is; its head says nothing."""
 
     name = "one-block"
@@ -212,23 +212,19 @@ class _OneBlock(OneShot):
         self.opened = 0.0
         self.total = np.zeros(0, dtype=np.int64)
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """The measured vector, without noise."""
-        return (Sum((Block("vector", (LENGTH,), bound=1),), sensitivity={}, shares="equal"),)
+        return (SumSpec((Block("vector", (LENGTH,), 1, Kind.OTHER),), sensitivities=(), shares="equal"),)
 
-    def contribute(self, records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
+    def contribute(self, local: Local) -> Contribution:
         """Not asked for: the clients have their vectors."""
         raise NotImplementedError
 
-    def head(self, aggregate: Mapping[str, Integers], grid: Grid, noise: Noise | None) -> LinearHead:
+    def finalize(self, opened: Opened) -> Step:
         """The first thing that is made of an opened sum; one zero for each class."""
         self.opened = time.perf_counter()
-        self.total = aggregate["vector"]
-        return LinearHead(np.zeros((CLASSES, 1), dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
-
-    def implausibilities(self, aggregate: Mapping[str, Integers], grid: Grid) -> list[str]:
-        """None."""
-        return []
+        self.total = opened.blocks["vector"]
+        return Step(LinearHead(np.zeros((CLASSES, 1), dtype=np.float32), np.zeros(CLASSES, dtype=np.float32)))
 
 
 async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) -> SessionCosts:
@@ -238,7 +234,7 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) 
     home.mkdir(parents=True)
 
     def finish(result: SumResult) -> Outcome:
-        return Outcome(result.members, result.aggregate_sha256, result.head_sha256, b"")
+        return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256, b"")
 
     server = ServerSession(setup, members.server.identity, home, Journal(home / FILE_NAME), finish)
     stage = _Stage(server, setup)

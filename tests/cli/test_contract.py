@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 import typer
 
+from secagg.cli.commands import COMMANDS as TABLE
 from secagg.cli.main import app
+from secagg.errors import ExitCode
 from secagg.plan import read_plan
 from secagg.policy import Policy, read_policy
 from secagg.roster import read_roster
 from secagg.transcript import Journal
+from tests.architecture.source import ROOT
 from tests.cli.command import MEMBERS, Command
 from tests.parties.federation import Federation
 from tests.parties.stage import make_stage
@@ -35,7 +38,7 @@ COMMANDS = list(every_command())
 
 
 def test_commands_of_the_contract() -> None:
-    """The commands that the README promises are there."""
+    """The commands that scripts rely on are there."""
     promised = {"demo", "server", "client", "simulate", "predict", "verify", "pki", "plan"}
     assert promised <= {words[0] for words in COMMANDS if words}
 
@@ -161,3 +164,19 @@ def test_group_alone_shows_its_help(secagg: Command, words: list[str]) -> None:
     said = secagg(*words)
     assert (said.code, said.out) == (2, "")
     assert said.err == secagg(*words, "--help").out
+
+
+def test_guide_and_help_list_every_exit_code(secagg: Command) -> None:
+    """The command line's guide and help say every code with its meaning, in the words of the one table."""
+    said = " ".join((ROOT / "secagg" / "cli" / "README.md").read_text(encoding="utf-8").split())
+    help_text = " ".join(secagg("--help").out.split())
+    for code in ExitCode:
+        assert f"{code.value} {code.meaning}" in said
+        assert f"{code.value} {code.meaning}" in help_text
+
+
+def test_a_command_is_in_the_file_of_its_name() -> None:
+    """`secagg key-holder` is the function in secagg/cli/key_holder.py, a group the typer app of such a file."""
+    found = {name: place.partition(":")[0] for name, (place, _) in TABLE.items()}
+    assert found == {name: name.replace("-", "_") for name in found}
+    assert set(found) == {words[0] for words in COMMANDS if words}

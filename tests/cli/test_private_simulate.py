@@ -43,7 +43,7 @@ def write(path: Path, bad: tuple[int, ...] = ()) -> Path:
 
 def refused(secagg: Command, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> str:
     """The one line with exit code 2; no client's vector was computed."""
-    monkeypatch.setattr("secagg.experiments.simulation._vector", None)
+    monkeypatch.setattr("secagg.experiments.simulation._prepare", None)
     monkeypatch.setattr("secagg.experiments.baselines.DpSgd", None)
     said = secagg("simulate", "--quiet", "--json", "-", *arguments)
     assert said.code == 2
@@ -122,7 +122,7 @@ def test_default_shares_are_the_stated_ones(secagg: Command, federation: Path) -
         ([*PROMISE, "--shares", "counts=0.5,class_sums=0.5"], "second_moment"),
         ([*PROMISE, "--shares", "counts"], "unknown rule"),
         ([*PROMISE, "--normalise", "none"], "normalised records"),
-        (["--refine", 1, "--normalise", "none"], "refinement takes records of one length"),
+        (["--refine", 1, "--normalise", "none"], "takes records of one length"),
         ([*PROMISE, "--radius", 3], "leave the radius out"),
         ([*PROMISE, "--unit", "patient"], "no such unit"),
         ([*PROMISE, "--method", "dp-sgd", "--unit", "silo"], "records in one place"),

@@ -114,13 +114,3 @@ def test_version(secagg: Command) -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"secagg {package.__version__}, Python ")
     assert ", torch 2." in said.out
-
-
-def test_start_does_not_load_torch() -> None:
-    """The command line starts without torch: `--help` and `--version` answer at once."""
-    told = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "secagg", "--version"], capture_output=True, check=True, text=True
-    )
-    loaded = {line.rsplit("|", 1)[-1].strip() for line in told.stderr.splitlines()}
-    assert "secagg.cli.main" in loaded
-    assert not {"torch", "tenseal", "matplotlib", "sklearn"} & loaded

@@ -13,8 +13,8 @@ from secagg.crypto.sealing import TAG_BYTES, seal, unseal
 from secagg.crypto.sharing import PRIME, SharesInconsistent, combine, is_canonical, share
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
-from secagg.randomness import OperatingSystem
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import OperatingSystem, SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 
 KEYS = st.binary(min_size=32, max_size=32)
 PARTS = st.lists(st.binary(max_size=5), max_size=3).map(tuple)
@@ -80,7 +80,7 @@ def test_any_threshold_of_shares_recovers(secret: bytes, data: st.DataObject) ->
     """Every set of exactly t shares gives the secret, and every share is canonical."""
     holders = data.draw(st.lists(st.integers(1, 4096), min_size=1, max_size=9, unique=True))
     threshold = data.draw(st.integers(1, len(holders)))
-    dealt = share(secret, threshold, holders, SeededRandomness(secret))
+    dealt = share(secret, threshold, holders, SeededRandomness(secret, TOKEN))
     assert set(dealt) == set(holders)
     assert all(is_canonical(value) for value in dealt.values())
     chosen = data.draw(st.permutations(holders))[:threshold]
@@ -91,7 +91,7 @@ def test_any_threshold_of_shares_recovers(secret: bytes, data: st.DataObject) ->
 def test_too_few_shares_fit_every_secret(secret: bytes, other: bytes, threshold: int) -> None:
     """For t − 1 shares and any other secret there is a t-th share that leads to it: they tell nothing."""
     holders = tuple(range(1, threshold + 1))
-    dealt = share(secret, threshold, holders, SeededRandomness(secret))
+    dealt = share(secret, threshold, holders, SeededRandomness(secret, TOKEN))
     known = {holder: dealt[holder] for holder in holders[:-1]}
     weight = _weight_of_last(holders)
     difference = int.from_bytes(other, "big") - int.from_bytes(secret, "big")
@@ -202,8 +202,15 @@ def test_sources_of_randomness() -> None:
     """The operating system never repeats itself; the seeded source repeats itself exactly, call by call."""
     system = OperatingSystem()
     assert len({system.bytes(32) for _ in range(100)}) == 100
-    one, two = SeededRandomness(b"seed"), SeededRandomness(b"seed")
+    one, two = SeededRandomness(b"seed", TOKEN), SeededRandomness(b"seed", TOKEN)
     drawn = [one.bytes(size) for size in (1, 49, 32)]
     assert drawn == [two.bytes(size) for size in (1, 49, 32)]
     assert drawn[2] != one.bytes(32)
-    assert SeededRandomness(b"other").bytes(32) != SeededRandomness(b"seed").bytes(32)
+    assert SeededRandomness(b"other", TOKEN).bytes(32) != SeededRandomness(b"seed", TOKEN).bytes(32)
+
+
+@pytest.mark.parametrize("token", [None, "TOKEN", object()])
+def test_seeded_randomness_takes_the_token(token: object) -> None:
+    """Who has not imported the token of the tests gets no predictable bytes."""
+    with pytest.raises(TypeError, match="unsafe_for_tests"):
+        SeededRandomness(b"seed", token)  # type: ignore[arg-type]

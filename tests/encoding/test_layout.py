@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.encoding import Block, Layout
+from secagg.encoding import Block, Kind, Layout
 from secagg.errors import BadInput
 
 
@@ -18,7 +18,7 @@ def layouts(draw: st.DrawFn) -> tuple[Layout, dict[str, np.ndarray]]:
     shapes = [tuple(draw(st.lists(st.integers(0, 3), max_size=3))) for _ in names]
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     blocks = [
-        Block(name, shape, draw(st.integers(1, 100)), draw(st.integers(1, 1000)))
+        Block(name, shape, draw(st.integers(1, 100)), Kind.OTHER, draw(st.integers(1, 1000)))
         for name, shape in zip(names, shapes, strict=True)
     ]
     tensors = {block.name: generator.integers(-(10**6), 10**6, block.shape, dtype=np.int64) for block in blocks}
@@ -49,10 +49,10 @@ def test_order_of_the_mapping_does_not_matter(sample: tuple[Layout, dict[str, np
 
 def test_bound_is_the_largest_after_scaling() -> None:
     """The bound of a layout is the largest bound times multiplier of its blocks."""
-    assert Layout((Block("a", (2,), 10), Block("b", (2,), 3, 7))).bound == 21
+    assert Layout((Block("a", (2,), 10, Kind.OTHER), Block("b", (2,), 3, Kind.OTHER, 7))).bound == 21
 
 
-LAYOUT = Layout((Block("counts", (2,), 1), Block("sums", (2, 3), 9)))
+LAYOUT = Layout((Block("counts", (2,), 1, Kind.COUNTS), Block("sums", (2, 3), 9, Kind.CLASS_SUMS)))
 COUNTS, SUMS = np.zeros(2, dtype=np.int64), np.zeros((2, 3), dtype=np.int64)
 
 

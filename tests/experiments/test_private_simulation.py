@@ -220,7 +220,7 @@ def test_colluders_take_more_noise():
 @pytest.mark.parametrize("protection", ["masked", "shared", "encrypted", "none"])
 def test_too_many_dropouts_are_refused(monkeypatch, protection):
     """More dropouts than the protocol bears are refused; no session with too little noise begins."""
-    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     with pytest.raises(BadInput, match="10 clients tolerate at most 4 dropouts"):
         simulated(clients=10, dropouts=6, protection=protection)
 
@@ -318,7 +318,7 @@ def test_prototypes_take_no_parameters(settings):
         ({"adjacency": "swap"}, "no such adjacency"),
         ({"normalise": "none"}, "needs normalised records"),
         ({"normalise": "magic"}, "no such normalise"),
-        ({"epsilon": math.inf, "refine": 1, "normalise": "none"}, "refinement takes records of one length"),
+        ({"epsilon": math.inf, "refine": 1, "normalise": "none"}, "takes records of one length"),
         ({"radius": 2.0}, "normalised records all have length 1"),
         ({"centre": 0.3, "normalise": "centred-unit"}, "their own mean as centre"),
         ({"levels": 1}, "at least 3"),
@@ -337,7 +337,7 @@ def test_prototypes_take_no_parameters(settings):
 )
 def test_what_cannot_be_promised_is_refused(monkeypatch, settings, words):
     """Settings that keep no promise are refused before any session runs."""
-    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     with pytest.raises(BadInput, match=words or None):
         simulated(**settings)
 

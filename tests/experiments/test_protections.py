@@ -11,7 +11,7 @@ import pytest
 import secagg
 from secagg.data import open_dataset
 from secagg.errors import BadInput, SessionAborted
-from secagg.experiments.sessions import LEAVING, run_session
+from secagg.experiments.session import run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.plan import NoiseFrom
@@ -67,7 +67,7 @@ def test_every_protection_opens_the_same_sum(
         found = digits(protection, **given).federated.result
         assert found.members == control.members
         assert found.aggregate_sha256 == control.aggregate_sha256
-        assert found.head_sha256 == control.head_sha256
+        assert found.artifact_sha256 == control.artifact_sha256
 
 
 def test_who_reaches_one_aggregator_is_left_out() -> None:
@@ -79,7 +79,7 @@ def test_who_reaches_one_aggregator_is_left_out() -> None:
     setup = promised(protection="shared", **EXACT, dropouts=2)
     vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
     opened = run_session(
-        setup, identities(setup), vectors.__getitem__, {1: LEAVING["shared"][0], 4: LEAVING["shared"][1]}
+        setup, identities(setup), vectors.__getitem__, dict(zip((1, 4), setup.protection.leaving, strict=True))
     )
     assert opened.members == (2, 3, 5)
     assert set(opened.total.tolist()) == {10}
@@ -100,7 +100,9 @@ def test_too_few_uploads_abort(protection: str) -> None:
     setup = promised(4, protection=protection, **EXACT, dropouts=1)
     vectors = {member: np.full(setup.layout.length, member) for member in setup.context.clients}
     with pytest.raises(SessionAborted, match="at least"):
-        run_session(setup, identities(setup), vectors.__getitem__, dict.fromkeys((1, 2, 3), LEAVING[protection][0]))
+        run_session(
+            setup, identities(setup), vectors.__getitem__, dict.fromkeys((1, 2, 3), setup.protection.leaving[0])
+        )
     most = 2 if protection == "shared" else 1
     with pytest.raises(BadInput, match=f"4 clients tolerate at most {most} dropouts"):
         digits(protection, clients=4, dropouts=3)

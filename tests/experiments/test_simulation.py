@@ -45,7 +45,7 @@ def test_split_does_not_change_one_bit() -> None:
         simulated(clients=9, partition="dirichlet:0.1", seed=4),
         simulated(clients=6, partition="shards:1", colluders=1),
     ]
-    assert len({run.federated.result.head_sha256 for run in runs}) == 1
+    assert len({run.federated.result.artifact_sha256 for run in runs}) == 1
     assert len({run.federated.result.aggregate_sha256 for run in runs}) == 1
 
 
@@ -72,7 +72,7 @@ def test_survivors_rows_alone_give_the_same_sum() -> None:
 
 def test_too_many_dropouts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no session could survive is refused before one begins, with what it could."""
-    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     for clients in (None, 10):
         most = 4 if clients else 2
         with pytest.raises(BadInput, match=f"{clients or 5} clients tolerate at most {most} dropouts"):

@@ -7,21 +7,20 @@ has a supervisor: whoever is killed is started again, and so is whoever exits wi
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
 
 from secagg.errors import BadInput, TranscriptInvalid
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection import protection_named
-from tests.parties.processes import SECONDS, SERVER, Processes, enrolled
+from tests.parties.processes import FORKS, SECONDS, SERVER, Processes, enrolled, run_command
 
 NAMES = ("a", "b", "c", "d")
 JOIN_SECONDS, STEP_SECONDS = 20, 16
@@ -70,9 +69,8 @@ def outages_of(generator: np.random.Generator, parties: tuple[str, ...]) -> list
     return sorted(found, key=lambda each: each.at)
 
 
-def run_command(words: list[str], said: Path) -> None:
+def run_limited(words: list[str], said: Path) -> None:
     """A party's whole process, with the transport's limits in seconds."""
-    from secagg.cli.main import main
     from secagg.parties import setup, staging
     from secagg.transport import client, limits, server
 
@@ -83,11 +81,7 @@ def run_command(words: list[str], said: Path) -> None:
     server.SILENT_SECONDS = 1.0
     scaled = {"grpc.keepalive_time_ms": 1_000, "grpc.keepalive_timeout_ms": 2_000}
     limits.KEEPALIVE[:] = [(name, scaled.get(name, value)) for name, value in limits.KEEPALIVE]
-    file = os.open(said, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    sys.argv = ["secagg", *words]
-    main()
+    run_command(words, said)
 
 
 class Supervised:
@@ -99,11 +93,9 @@ class Supervised:
         self.codes: dict[str, int] = {}
         self.gone: set[str] = set()
         self._outages = outages
-        self._running: dict[str, multiprocessing.process.BaseProcess] = {}
+        self._running: dict[str, BaseProcess] = {}
         self._starts: dict[str, float] = {}
         self._wakes: dict[str, float] = {}
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["secagg.cli.main"])
 
     def run(self) -> bool:
         """Carry the session to its end; return whether everybody had ended in time."""
@@ -139,7 +131,7 @@ class Supervised:
         if "--wait" in words:
             words[words.index("--wait") + 1] = str(PATIENCE)
         said = self.cast.folder / party / "said.txt"
-        process = self._context.Process(target=run_command, args=(words, said), daemon=True)
+        process = FORKS.Process(target=run_limited, args=(words, said), daemon=True)
         process.start()
         self._running[party] = process
         if party == SERVER and self.cast.address.endswith(":0"):

@@ -18,6 +18,7 @@ from secagg.errors import NotNow, SecaggError, ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
 from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties.consent import policy_accepting
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -58,7 +59,7 @@ class Cast:
 
     def policy(self, member: int) -> Policy:
         """What a member accepts: this plan."""
-        return Policy.accepting(self.setup.plan, self.setup.roster.name(member))
+        return policy_accepting(self.setup.plan, self.setup.roster.name(member))
 
     def transcripts(self, member: int, stages: tuple[SessionSetup, ...]) -> list[Path]:
         """A party's transcripts of some sessions."""

@@ -14,8 +14,8 @@ from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords
 from secagg.parties.explanation import explain
+from secagg.parties.links import verify_transcript
 from secagg.parties.result import check_outcome
-from secagg.parties.verification import verify_transcript
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation
 from secagg.wire import decode, encode
@@ -82,8 +82,8 @@ def test_plan_says_what_is_summed(finished: tuple[Cast, Played]) -> None:
     """All sums in order, and that the gate is for each domain."""
     rows = dict(explain(finished[0].setup))
     assert rows["what is summed"] == (
-        "census 3×2: 6 integers, then slot_counts 3×2×2, slot_sums 3×2×2×4: 60 integers, "
-        "then 2 times slot_counts 3×2×2, slot_sums 3×2×2×4: 60 integers"
+        "census 3×2: 6 integers, then counts 3×2×2, class sums 3×2×2×4: 60 integers, "
+        "then 2 times counts 3×2×2, class sums 3×2×2×4: 60 integers, over the same records"
     )
     assert rows["class gate"].startswith("classes, domain by domain, of which fewer than 3 clients have a record")
 
@@ -103,11 +103,11 @@ def test_centres_that_do_not_follow_are_refused(finished: tuple[Cast, Played]) -
         outcome = outcome_of(cast_, stage)
         check_outcome(stage, outcome)
         check_outcome(stage, moved(outcome, 1))
-        with pytest.raises(ProtocolViolation, match="server: the centres it broadcasts do not follow"):
+        with pytest.raises(ProtocolViolation, match="party 0: the centres it broadcasts do not follow"):
             check_outcome(stage, moved(outcome, 2))
         with pytest.raises(MalformedMessage):
             check_outcome(stage, replace(outcome, broadcast=outcome.broadcast[:-1]))
-        with pytest.raises(ProtocolViolation, match="server: announces a head after a sum that gives none"):
+        with pytest.raises(ProtocolViolation, match="party 0: announces a head after a sum that gives none"):
             check_outcome(stage, replace(outcome, head=b"a head"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg.federation import session_folder
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.policy import Policy
 from secagg.transcript import FILE_NAME, Journal, peek, read_transcript
 from tests.federation.rounds import Cast, Play

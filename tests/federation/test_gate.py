@@ -19,9 +19,9 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords, conclude
 from secagg.parties.explanation import explain
+from secagg.parties.links import verify_transcript
 from secagg.parties.reference import pooled_result
-from secagg.parties.result import HEAD_FILE, NO_HEAD, check_outcome
-from secagg.parties.verification import verify_transcript
+from secagg.parties.result import HEAD_FILE, NO_ARTIFACT, check_outcome
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation
@@ -82,11 +82,11 @@ def test_census_opens_the_plan(finished: tuple[Cast, Played]) -> None:
     first = played.stages[0]
     assert opened(cast_, first).tolist() == held(cast_)
     outcome = outcome_of(cast_, first)
-    assert (outcome.head, outcome.head_sha256) == (b"", NO_HEAD)
+    assert (outcome.head, outcome.head_sha256) == (b"", NO_ARTIFACT)
     assert outcome.broadcast == encode(KeptClasses((0, 1)))
     assert not (cast_.transcripts(0, (first,))[0].parent / HEAD_FILE).exists()
     with pytest.raises(BadInput, match="this sum gives no head"):
-        conclude(first, EVERYONE, opened(cast_, first)).require_head()
+        conclude(first, EVERYONE, opened(cast_, first)).require_artifact()
 
 
 def test_class_of_one_member_leaves_no_trace(finished: tuple[Cast, Played]) -> None:
@@ -106,10 +106,10 @@ def test_class_of_one_member_leaves_no_trace(finished: tuple[Cast, Played]) -> N
 def test_reference_needs_no_gate(finished: tuple[Cast, Played]) -> None:
     """With all records in one place the class is there: nobody is to be protected from the pool."""
     cast_, _ = finished
-    pooled = pooled_result(cast_.setup, LocalRecords.pooled(list(cast_.records.values())))
-    ungated = pooled_result(promised(4, refine=1, **EXACT), LocalRecords.pooled(list(cast_.records.values())))
-    assert pooled.require_head().present.all()
-    assert pooled.head_sha256 == ungated.head_sha256
+    pooled = pooled_result(cast_.setup, cast_.records)
+    ungated = pooled_result(promised(4, refine=1, **EXACT), cast_.records)
+    assert pooled.require_artifact().present.all()
+    assert pooled.artifact_sha256 == ungated.artifact_sha256
 
 
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
@@ -163,7 +163,7 @@ def other_classes(*kept: int) -> Callable[[Outcome], Outcome]:
     return lambda outcome: replace(outcome, broadcast=encode(KeptClasses(kept)))
 
 
-FOLLOWS = "server: the classes that it keeps do not follow from the census"
+FOLLOWS = "party 0: the classes that it keeps do not follow from the census"
 
 
 @pytest.mark.parametrize(
@@ -175,12 +175,12 @@ FOLLOWS = "server: the classes that it keeps do not follow from the census"
         (other_classes(0, 1, 9), FOLLOWS),
         (lambda outcome: replace(outcome, broadcast=outcome.broadcast[:-1]), "KeptClasses"),
         (lambda outcome: replace(outcome, broadcast=b"\x0a\x01\x00"), "KeptClasses"),
-        (lambda outcome: replace(outcome, broadcast=b""), "server: the plan says otherwise about how many rounds"),
-        (lambda outcome: replace(outcome, release=b""), "server: the plan says otherwise about how many rounds"),
-        (lambda outcome: replace(outcome, head=b"a head"), "server: announces a head after a sum that gives none"),
-        (lambda outcome: replace(outcome, head_sha256=b"\x01" * 32), "server: announces a head after a sum that"),
+        (lambda outcome: replace(outcome, broadcast=b""), "party 0: the plan says otherwise about how many rounds"),
+        (lambda outcome: replace(outcome, release=b""), "party 0: the plan says otherwise about how many rounds"),
+        (lambda outcome: replace(outcome, head=b"a head"), "party 0: announces a head after a sum that gives none"),
+        (lambda outcome: replace(outcome, head_sha256=b"\x01" * 32), "party 0: announces a head after a sum that"),
         (lambda outcome: told_census(outcome, 4, 4, 4), FOLLOWS),
-        (lambda outcome: told_census(outcome, 4, 1, 1), "server: the released sum leads nowhere: 1 of 3 classes"),
+        (lambda outcome: told_census(outcome, 4, 1, 1), "party 0: the released sum leads nowhere: 1 of 3 classes"),
     ],
 )
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
@@ -207,10 +207,10 @@ def test_head_is_missed_where_there_must_be_one(finished: tuple[Cast, Played]) -
     for stage in played.stages[1:]:
         outcome = outcome_of(cast_, stage)
         check_outcome(stage, outcome)
-        with pytest.raises(ProtocolViolation, match="server: the plan says otherwise about who gets the head"):
-            check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_HEAD))
-        with pytest.raises(ProtocolViolation, match="server: the head is not the one that the outcome names"):
-            check_outcome(stage, replace(outcome, head_sha256=NO_HEAD))
+        with pytest.raises(ProtocolViolation, match="party 0: the plan says otherwise about who gets the head"):
+            check_outcome(stage, replace(outcome, head=b"", head_sha256=NO_ARTIFACT))
+        with pytest.raises(ProtocolViolation, match="party 0: the head is not the one that the outcome names"):
+            check_outcome(stage, replace(outcome, head_sha256=NO_ARTIFACT))
 
 
 async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Pat
     played = await Play(cast_, tamper=lying(other_classes(0, 1, 2), 1, 1)).run()
     refusal = played.clients.pop(1)
     assert isinstance(refusal, SessionAborted)
-    assert f"leaves: {FOLLOWS}" in refusal.reason
+    assert FOLLOWS.replace("party 0", "leaves: server") in refusal.reason
     assert {outcome.members for _, outcome in played.clients.values()} == {(2, 3, 4)}
 
 
@@ -300,8 +300,8 @@ def test_explanation_states_the_gate() -> None:
     """One row says who is left out and why; under noise also how surely, from the census's σ."""
     rows = dict(explain(promised(4, class_gate=1, dropouts=1, refine=2, **EXACT)))
     assert rows["what is summed"] == (
-        "census 3: 3 integers, then counts 3, class_sums 3×4, second_moment 10: 25 integers, then "
-        "2 rounds of refinement over the same records"
+        "census 3: 3 integers, then counts 3, class sums 3×4, second moment 10: 25 integers, then "
+        "2 times update 3×5: 15 integers, over the same records"
     )
     assert "fewer than 3 clients" in rows["class gate"]
     counted = "1 honest, 1 that may vanish, 1 that may collude"

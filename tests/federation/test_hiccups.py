@@ -15,7 +15,7 @@ from secagg.roster import SERVER_INDEX
 from secagg.transport import Link, client, serve
 from secagg.wire import rpc
 from threat_models.active.consortium import Consortium
-from threat_models.active.stage import Everyone, play, silent, take_plan
+from threat_models.active.stage import Everyone, ignore, play, take_plan
 
 PATIENCE = 60.0
 
@@ -29,7 +29,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def listening(stack: AsyncExitStack, consortium: Consortium, state: Path) -> tuple[FederationServer, str]:
     """A server of the consortium's plan, and where it listens."""
     identity = consortium.credentials(SERVER_INDEX).identity
-    server = FederationServer(consortium.setup, identity, state, silent)
+    server = FederationServer(consortium.setup, identity, state, ignore)
     stack.callback(server.close)
     endpoint, address = await serve(consortium.credentials(SERVER_INDEX), server, "127.0.0.1:0")
     stack.push_async_callback(endpoint.stop, None)

@@ -10,8 +10,9 @@ import pytest
 
 import secagg.parties.server
 from secagg.errors import TranscriptInvalid
+from secagg.parties.links import verified_together
 from secagg.parties.result import conclude, open_sum
-from secagg.parties.verification import NOTHING_BROUGHT, Verified, verified_together
+from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import encode
@@ -103,9 +104,7 @@ def truthful(deceived: tuple[Cast, Played], folder: Path, **changes: object) -> 
     setup, body = played.stages[0], peek(records[at].content)
     result = conclude(setup, EVERYONE, np.array(held(cast_), dtype=np.int64))
     told = payload_of(body, Outcome)
-    true = replace(
-        told, aggregate_sha256=result.aggregate_sha256, release=result.release, broadcast=result.next_broadcast
-    )
+    true = replace(told, aggregate_sha256=result.aggregate_sha256, release=result.release, broadcast=result.broadcast)
     (home / FILE_NAME).unlink()
     journal = Journal(home / FILE_NAME)
     for record in records[:at]:
@@ -125,7 +124,9 @@ def test_census_told_twice_is_found(deceived: tuple[Cast, Played], tmp_path: Pat
     assert refusal.record == 2
     assert told.outcome is not None
     _, played = deceived
-    sums = (told.outcome.aggregate_sha256.hex(), played.stages[1].openings[0].aggregate_sha256.hex())
+    opening = played.stages[1].opening
+    assert opening is not None
+    sums = (told.outcome.aggregate_sha256.hex(), opening.aggregate_sha256.hex())
     assert all(part in str(refusal) for part in (*sums, str(first), str(second)))
     for member in EVERYONE:  # what the members were told is held against it as well
         _, other = verified_together([first, paths(deceived, member)[1]], NOTHING_BROUGHT)

@@ -14,7 +14,8 @@ from secagg.federation import open_ledger, recover_ledger, session_folder
 from secagg.federation.recovery import release_of
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.parties import SessionSetup, begin_transcript
-from secagg.policy import Budget, Policy, data_set
+from secagg.parties.consent import policy_accepting
+from secagg.policy import Budget, data_set
 from secagg.privacy import Adjacency
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import Journal, Record
@@ -35,7 +36,7 @@ def session(**choices: object) -> SessionSetup:
 
 def charge(state: Path, setup: SessionSetup, data_name: str = "mine", *, reaches_disk: bool = True) -> Entry:
     """What a client writes until its first byte leaves; `reaches_disk`: the transcript has the row's head."""
-    with_budget = Policy.accepting(setup.plan, data_name)
+    with_budget = policy_accepting(setup.plan, data_name)
     journal = Journal(session_folder(state, setup) / TRANSCRIPT)
     journal.append("salt", bytes(32))
     begin_transcript(journal, setup)
@@ -133,7 +134,7 @@ def test_plan_that_is_not_read_any_more_counts_in_full(tmp_path: Path) -> None:
     setup = session(**NOISY)
     journal = Journal(session_folder(tmp_path, setup) / TRANSCRIPT)
     journal.append("plan", encode(replace(setup.plan, purpose="other")) + b"\x00")
-    journal.append("policy", Policy.accepting(setup.plan, "old").to_toml().encode())
+    journal.append("policy", policy_accepting(setup.plan, "old").to_toml().encode())
     journal.append("ledger", bytes(32))
     journal.close()
     with pytest.raises(BadInput, match="there is no ledger"):
@@ -149,7 +150,7 @@ def test_one_data_set_under_two_spellings_is_charged_once(tmp_path: Path) -> Non
     journal = Journal(session_folder(tmp_path, setup) / TRANSCRIPT)
     begin_transcript(journal, setup)
     for number, name in enumerate(("heart", "./heart")):
-        policy = Policy.accepting(setup.plan, "NAME").to_toml().replace("NAME", name)
+        policy = policy_accepting(setup.plan, "NAME").to_toml().replace("NAME", name)
         journal.append("policy", policy.encode())
         journal.append("ledger", bytes([number]) * 32)
     journal.close()
@@ -177,7 +178,7 @@ def test_session_that_never_charged_is_no_loss(tmp_path: Path) -> None:
     setup = session()
     journal = Journal(session_folder(tmp_path, setup) / TRANSCRIPT)
     begin_transcript(journal, setup)
-    journal.append("policy", Policy.accepting(setup.plan, "mine").to_toml().encode())
+    journal.append("policy", policy_accepting(setup.plan, "mine").to_toml().encode())
     journal.close()
     (tmp_path / "0123456789abcdef").mkdir()
     (tmp_path / "0123456789abcdef" / TRANSCRIPT).touch()

@@ -13,6 +13,7 @@ import pytest
 
 from methods.refinement import RefinementBroadcast
 from secagg.errors import (
+    BadInput,
     MalformedMessage,
     PlanRefused,
     ProtocolViolation,
@@ -22,10 +23,12 @@ from secagg.errors import (
 )
 from secagg.federation import FederationServer
 from secagg.head import parse_safetensors, to_safetensors
-from secagg.parties import LocalRecords, SessionSetup, conclude
+from secagg.parties import SessionSetup, conclude, note_plan
+from secagg.parties.links import verified_together, verify_transcript
 from secagg.parties.reference import pooled_result
 from secagg.parties.result import check_outcome
-from secagg.parties.verification import verify_transcript
+from secagg.parties.rounds import following_setup
+from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.privacy import Unit
 from secagg.protection.messages import Outcome, RoundOpening
 from secagg.statistics import Normalisation
@@ -33,6 +36,7 @@ from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_f
 from secagg.wire import decode, encode
 from tests.federation.rounds import Cast, Gone, Play, Played, opened
 from tests.parties.promised import cast, check_noise, exact
+from tests.threat_models.recorded import read_session
 
 EVERYONE = (1, 2, 3, 4)
 
@@ -60,7 +64,7 @@ def test_everyone_ends_with_the_same_head(finished: tuple[Cast, Played]) -> None
     result = conclude(last, EVERYONE, opened(cast_, last))
     for setup, outcome in played.clients.values():
         assert setup.context == last.context
-        assert (outcome.members, outcome.head_sha256) == (EVERYONE, result.head_sha256)
+        assert (outcome.members, outcome.head_sha256) == (EVERYONE, result.artifact_sha256)
         assert outcome.broadcast == b""
 
 
@@ -78,9 +82,9 @@ def test_sessions_follow_from_each_other(finished: tuple[Cast, Played]) -> None:
     cast_, played = finished
     for stage, after in zip(played.stages, played.stages[1:], strict=False):
         result = conclude(stage, EVERYONE, opened(cast_, stage))
-        opening = RoundOpening(result.aggregate_sha256, result.next_broadcast)
-        assert after.openings[-1] == opening
-        assert stage.following(opening).context == after.context
+        following = following_setup(stage, result)
+        assert following is not None
+        assert (following.opening, following.context) == (after.opening, after.context)
     assert len({stage.context.plan for stage in played.stages}) == 3
 
 
@@ -152,8 +156,8 @@ async def test_rounds_without_noise_give_the_pooled_head(tmp_path: Path) -> None
     played = await Play(cast_).run()
     for stage in played.stages:
         assert np.array_equal(opened(cast_, stage), sum(exact(stage, cast_.records[member]) for member in EVERYONE))
-    pooled = pooled_result(cast_.setup, LocalRecords.pooled(list(cast_.records.values())))
-    assert played.clients[1][1].head_sha256 == pooled.head_sha256
+    pooled = pooled_result(cast_.setup, cast_.records)
+    assert played.clients[1][1].head_sha256 == pooled.artifact_sha256
 
 
 async def test_silos_and_no_protection(tmp_path: Path) -> None:
@@ -240,15 +244,15 @@ def no_broadcast(outcome: Outcome) -> Outcome:
 @pytest.mark.parametrize(
     ("number", "change", "words"),
     [
-        (0, other_weights, "server: the weights it broadcasts do not follow from the released sums"),
-        (1, other_weights, "server: the weights it broadcasts do not follow from the released sums"),
-        (0, other_release, "server: the released sum is not the one that the outcome names"),
-        (1, lambda outcome: renamed_sum(outcome, outcome.release[:-8]), "server: the released sum has another length"),
-        (1, lambda outcome: renamed_sum(outcome, bytes(len(outcome.release))), "server: the head does not follow"),
-        (0, no_release, "server: the plan says otherwise about how many rounds"),
-        (1, no_broadcast, "server: the plan says otherwise about how many rounds"),
-        (2, lambda outcome: replace(outcome, broadcast=b"more"), "server: the plan says otherwise about how many"),
-        (2, lambda outcome: replace(outcome, head=b""), "server: the plan says otherwise about who gets the head"),
+        (0, other_weights, "party 0: the weights it broadcasts do not follow from the released sums"),
+        (1, other_weights, "party 0: the weights it broadcasts do not follow from the released sums"),
+        (0, other_release, "party 0: the released sum is not the one that the outcome names"),
+        (1, lambda outcome: renamed_sum(outcome, outcome.release[:-8]), "party 0: the released sum has another length"),
+        (1, lambda outcome: renamed_sum(outcome, bytes(len(outcome.release))), "party 0: the head does not follow"),
+        (0, no_release, "party 0: the plan says otherwise about how many rounds"),
+        (1, no_broadcast, "party 0: the plan says otherwise about how many rounds"),
+        (2, lambda outcome: replace(outcome, broadcast=b"more"), "party 0: the plan says otherwise about how many"),
+        (2, lambda outcome: replace(outcome, head=b""), "party 0: the plan says otherwise about who gets the head"),
         (1, lambda outcome: replace(outcome, broadcast=b"\xff"), "RefinementBroadcast"),
     ],
 )
@@ -289,13 +293,13 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
         vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
         vector[:3] += 5 * cast_.setup.layout.blocks[0].multiplier
         result = conclude(cast_.setup, outcome.members, vector)
-        head = to_safetensors(result.head, parse_safetensors(outcome.head)[1])
+        head = to_safetensors(result.artifact, parse_safetensors(outcome.head)[1])
         return Outcome(
             outcome.members,
             result.aggregate_sha256,
-            result.head_sha256,
+            result.artifact_sha256,
             head,
-            result.next_broadcast,
+            result.broadcast,
             vector.astype("<i8").tobytes(),
         )
 
@@ -324,7 +328,7 @@ async def test_server_is_killed_between_and_in_rounds(tmp_path: Path, points: li
     assert played.restarts == len(points)
     assert {outcome.members for _, outcome in played.clients.values()} == {EVERYONE}
     heads = {outcome.head_sha256 for _, outcome in played.clients.values()}
-    assert heads == {conclude(played.stages[-1], EVERYONE, opened(cast_, played.stages[-1])).head_sha256}
+    assert heads == {conclude(played.stages[-1], EVERYONE, opened(cast_, played.stages[-1])).artifact_sha256}
     for stage in played.stages:
         noise = opened(cast_, stage) - sum(exact(stage, cast_.records[member]) for member in EVERYONE)
         check_noise(stage, noise, 4)
@@ -380,42 +384,109 @@ def other_broadcast(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("member", [0, 2])
 @pytest.mark.parametrize(
-    ("change", "at"),
+    ("change", "is_found_there"),
     [
-        (changed_opening(aggregate_sha256=bytes(32)), 4),
-        (changed_opening(broadcast=b"\x00"), 3),
-        (other_broadcast, 4),
-        (lambda content: content[:-1], 3),
-        (lambda content: b"", 3),
+        (changed_opening(aggregate_sha256=bytes(32)), False),
+        (changed_opening(previous=bytes(32)), False),
+        (changed_opening(number=2), True),
+        (changed_opening(number=4), True),
+        (changed_opening(broadcast=b"\x00"), True),
+        (other_broadcast, False),
+        (lambda content: content[:-1], True),
+        (lambda content: b"", True),
     ],
-    ids=["other sum", "no broadcast", "other weights", "truncated", "empty"],
+    ids=["other sum", "other history", "earlier", "beyond the plan", "no broadcast", "other weights", "short", "empty"],
 )
 def test_changed_round_record_is_found(
-    over: tuple[Cast, Played], member: int, change: Callable[[bytes], bytes], at: int
+    over: tuple[Cast, Played], member: int, change: Callable[[bytes], bytes], is_found_there: bool
 ) -> None:
     """A changed round record is found there, or at the first frame, which is then of another session."""
     cast_, played = over
     path = cast_.transcripts(member, played.stages)[2]
-    rewritten(path, lambda kind, index, content: change(content) if (kind, index) == ("round", 3) else content)
+    kinds = [record.kind for record in read_transcript(path)]
+    place = kinds.index("round")
+    rewritten(path, lambda kind, _, content: change(content) if kind == "round" else content)
     with pytest.raises(TranscriptInvalid) as refusal:
         verify_transcript(path)
-    kinds = [record.kind for record in read_transcript(path)]
-    assert refusal.value.record == (
-        at if at == 3 else next(i for i, kind in enumerate(kinds) if kind in ("sent", "received"))
-    )
+    frame = next(index for index, kind in enumerate(kinds) if kind in ("sent", "received"))
+    assert refusal.value.record == (place if is_found_there else frame)
 
 
 @pytest.mark.parametrize("member", [0, 2])
-def test_missing_or_exchanged_round_record_is_found(over: tuple[Cast, Played], member: int) -> None:
-    """A transcript of the third session without one of its round records, or with them exchanged, does not verify."""
+def test_missing_or_other_round_record_is_found(over: tuple[Cast, Played], member: int) -> None:
+    """A transcript of the third session without its round record, or with more or other ones, does not verify."""
     cast_, played = over
+    second, third = (read_transcript(path) for path in cast_.transcripts(member, played.stages)[1:])
     path = cast_.transcripts(member, played.stages)[2]
-    records = read_transcript(path)
-    for order in ([0, 1, 3], [0, 1, 2], [0, 1, 3, 2], [0, 1]):
-        path.unlink(missing_ok=True)
+    place = next(record.index for record in third if record.kind == "round")
+    before, own, after = third[:place], third[place], third[place + 1 :]
+    other = second[place]
+    assert other.kind == "round"
+    for middle in ([], [other], [own, other], [other, own]):
+        path.unlink()
         journal = Journal(path)
-        for record in [*(records[index] for index in order), *records[4:]]:
+        for record in [*before, *middle, *after]:
             journal.append(record.kind, record.content)  # type: ignore[arg-type]
         journal.close()
         with pytest.raises(TranscriptInvalid):
             verify_transcript(path)
+
+
+def test_transcripts_of_later_rounds_do_not_grow(tmp_path: Path) -> None:
+    """What a round's transcript begins with is as long in the ninth round as in the third: one opening."""
+    played = asyncio.run(Play(Cast.of(tmp_path, refine=8)).run())
+    cast_ = Cast.of(tmp_path, refine=8)
+    assert len(played.stages) == 9
+    for member in (0, *EVERYONE):
+        sizes = []
+        for path in cast_.transcripts(member, played.stages):
+            records = read_transcript(path)
+            assert [record.kind for record in records].count("round") == (len(sizes) > 0)
+            sizes.append(path.stat().st_size)
+        assert max(sizes[2:-1]) - min(sizes[2:-1]) < 200, sizes
+
+
+def moved(transcript: Path, state: Path, cast_: Cast) -> Path:
+    """A session's folder, alone in another state folder in which the plan is noted as agreed on."""
+    state.mkdir(parents=True)
+    note_plan(state, cast_.setup.plan)
+    return Path(shutil.copytree(transcript.parent, state / "session")) / transcript.name
+
+
+def test_round_alone_proves_its_sum_and_not_where_it_leads(finished: tuple[Cast, Played], tmp_path: Path) -> None:
+    """A third round away from the folders of those before it is consistent, and says what could not be computed."""
+    cast_, played = finished
+    for member in (0, 2):
+        path = cast_.transcripts(member, played.stages)[2]
+        whole = verify_transcript(path)
+        away = moved(path, tmp_path / str(member), cast_)
+        alone = verify_transcript(away)
+        without = "round 3 of 3 stands without the transcript of round 2"
+        assert whole["verdict"] == f"consistent, but {without}"
+        said = "what its sum leads to needs the broadcasts of all rounds before"
+        assert alone["verdict"] == f"consistent, but {said}; {without}"
+        assert alone["aggregate_sha256"] == whole["aggregate_sha256"]
+        if member == 0:
+            assert (whole["head_recomputed_here"], alone["head_recomputed_here"]) == ("the same bits", "no")
+        with pytest.raises(BadInput, match="round 3 sums follows from the rounds before"):
+            read_session(away)
+
+
+def test_openings_are_found_among_the_given_transcripts(finished: tuple[Cast, Played], tmp_path: Path) -> None:
+    """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
+    cast_, played = finished
+    away = [moved(path, tmp_path / path.parent.name, cast_) for path in cast_.transcripts(0, played.stages)]
+    found = verified_together(away, NOTHING_BROUGHT)
+    assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
+    for missing in (0, 1):
+        *_, last = verified_together([path for path in away if path != away[missing]], NOTHING_BROUGHT)
+        assert isinstance(last, Verified)
+        assert ("stands without" in last.verdict) == ("needs the broadcasts" in last.verdict) == (missing == 1)
+
+
+def test_false_opening_beside_a_transcript_is_not_taken(over: tuple[Cast, Played]) -> None:
+    """Where the folder of the second round holds another opening, the third does without: nothing false is used."""
+    cast_, played = over
+    _, second, third = cast_.transcripts(0, played.stages)
+    rewritten(second, lambda kind, _, content: other_broadcast(content) if kind == "round" else content)
+    assert "needs the broadcasts of all rounds before" in verify_transcript(third)["verdict"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.plan import NoiseFrom
 from tests.federation.rounds import Cast, Gone, Play, Played, opened
 from tests.parties.promised import WIDE, check_noise, exact

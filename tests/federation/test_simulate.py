@@ -13,7 +13,6 @@ import secagg
 from secagg.data import partition
 from secagg.errors import BadInput
 from secagg.head import head_digest
-from secagg.parties import LocalRecords
 from secagg.parties.reference import pooled_result
 from secagg.plan import NoiseFrom
 from secagg.privacy import Unit
@@ -93,7 +92,7 @@ def test_reference_has_no_noise_and_no_partition(refine: int) -> None:
     ):
         shuffled = records.take(generator.permutation(60))
         parts = [shuffled.take(rows) for rows in np.array_split(np.arange(60), generator.integers(1, 9))]
-        heads.add(pooled_result(setup, LocalRecords.pooled(parts)).head_sha256)
+        heads.add(pooled_result(setup, dict(enumerate(parts))).artifact_sha256)
     assert len(heads) == 1
 
 
@@ -144,7 +143,7 @@ def test_rounds_run_to_the_end() -> None:
     """A refined plan has all its sums, the last of them a gradient, and one promise for all."""
     run = simulated(**{**PROMISE, "epsilon": 8.0}, refine=3, **HELD_OUT)
     setup = run.federated.setup
-    assert (len(setup.openings), setup.is_last) == (3, True)
+    assert (setup.number, setup.is_last) == (4, True)
     assert list(run.federated.result.blocks) == ["gradient"]
     assert "over all 4 sums together" in run.promise
 

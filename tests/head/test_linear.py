@@ -13,7 +13,6 @@ from scipy.stats import binomtest
 from secagg.errors import BadInput
 from secagg.head import (
     LinearHead,
-    evaluate,
     head_digest,
     load_safetensors,
     predict,
@@ -93,7 +92,7 @@ def test_recentring_is_finite_and_fits(matrix, centre):
 
 def test_evaluation_counts():
     """Accuracy is correct ÷ total, inside its interval."""
-    result = evaluate(HEAD, np.array([[1.0, 0, 0]] * 8), np.array([0] * 6 + [1] * 2))
+    result = HEAD.evaluate(np.array([[1.0, 0, 0]] * 8), np.array([0] * 6 + [1] * 2))
     assert (result.correct, result.total, result.accuracy) == (6, 8, 0.75)
     assert result.interval[0] < 0.75 < result.interval[1]
 
@@ -102,7 +101,7 @@ def test_evaluation_counts():
 def test_nothing_to_evaluate_is_refused(features, labels):
     """No records, or another number of labels, is refused."""
     with pytest.raises(BadInput):
-        evaluate(HEAD, np.zeros(features), np.zeros(labels, np.int64))
+        HEAD.evaluate(np.zeros(features), np.zeros(labels, np.int64))
 
 
 @given(st.integers(1, 500).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))))

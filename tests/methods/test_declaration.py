@@ -13,14 +13,16 @@ import secagg
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
 from methods.fedcgs import FedCGS
-from methods.method import Examples, Sum
+from methods.method import SumSpec
 from methods.prototypes import Prototypes
+from methods.round import Contribution, Examples, Local
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.statistics import Grid, Normalisation
 from tests.cli.command import Command, command
 from tests.experiments.test_simulation import FEATURES, LABELS
+from tests.methods.steps import contribute
 
 GRIDS = (Grid(1.0, 1024, normalisation=Normalisation.CENTRED_UNIT), Grid(8.0), Grid(1.0, 1 << 26))
 Blocks = dict[str, Integers]
@@ -32,17 +34,17 @@ class Faulty(Prototypes):
 
     name: ClassVar[str] = "faulty"
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """What prototypes declare."""
         (kind,) = super().sums(dimension, classes, levels)
         return (declared(kind, levels),)
 
-    def contribute(self, examples: Examples, classes: int, levels: int) -> Blocks:
+    def contribute(self, local: Local) -> Contribution:
         """What prototypes contribute."""
-        return contributed(super().contribute(examples, classes, levels), examples)
+        return Contribution(contributed(dict(super().contribute(local).blocks), local.examples))
 
 
-def declared(kind: Sum, levels: int) -> Sum:
+def declared(kind: SumSpec, levels: int) -> SumSpec:
     """Replaced by a test."""
     return kind
 
@@ -177,24 +179,26 @@ def test_a_fault_may_pass_over_single_records(monkeypatch: pytest.MonkeyPatch) -
         """Each different record counts once."""
         rows = np.column_stack([examples.records, examples.labels])
         first = np.unique(rows, axis=0, return_index=True)[1]
-        return Prototypes().contribute(examples.take(first), len(blocks["counts"]), 1024)
+        return contribute(Prototypes(), examples.take(first), len(blocks["counts"]), 1024)
 
     monkeypatch.setitem(globals(), "contributed", once)
     with pytest.raises(BadInput, match="counts of 96 records is not the sum"):
         check_declaration(Faulty(), 64, 10, GRIDS[0])
 
 
-def bounded(kind: Sum, name: str, bound: int) -> Sum:
+def bounded(kind: SumSpec, name: str, bound: int) -> SumSpec:
     """The same with another bound of a block."""
     return replace(kind, blocks=tuple(replace(b, bound=bound) if b.name == name else b for b in kind.blocks))
 
 
-def sensed(kind: Sum, *names: str, factor: float = 0.1, adjacencies: tuple[Adjacency, ...] = tuple(Adjacency)) -> Sum:
+def sensed(
+    kind: SumSpec, *names: str, factor: float = 0.1, adjacencies: tuple[Adjacency, ...] = tuple(Adjacency)
+) -> SumSpec:
     """The same with lengths of some blocks declared too small, for some adjacencies."""
-    blocks = kind.sensitivity[Adjacency.ADD_REMOVE].blocks
+    blocks = kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks
     less = tuple(replace(block, l2=factor * block.l2) if block.name in names else block for block in blocks)
     changed = {each: BlockwiseSensitivity(Unit.RECORD, each, less) for each in adjacencies}
-    return replace(kind, sensitivity={**kind.sensitivity, **changed})
+    return replace(kind, sensitivities=tuple(changed.get(each.adjacency, each) for each in kind.sensitivities))
 
 
 @dataclass(frozen=True)
@@ -221,9 +225,9 @@ class Together:
             "moves class_sums by the length 2048, declared 1228.8 .replace-one",
         ),
         (
-            lambda kind, _: replace(kind, sensitivity={
-                Adjacency.ADD_REMOVE: Together(kind.sensitivity[Adjacency.ADD_REMOVE].blocks)
-            }),
+            lambda kind, _: replace(
+                kind, sensitivities=(Together(kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks),)
+            ),
             "moves all blocks together, .* length 1.41421, declared 1 .add-remove",
         ),
         (lambda kind, _: replace(kind, blocks=kind.blocks[::-1]), "sensitivity for add-remove is of"),
@@ -231,7 +235,7 @@ class Together:
     ids=["bound off by one", "sums", "counts", "replace-one", "together", "order of blocks"],
 )  # fmt: skip
 def test_declaration_below_what_is_contributed(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[Sum, int], Sum], words: str
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[SumSpec, int], SumSpec], words: str
 ) -> None:
     """A bound or a sensitivity that a record reaches beyond is refused with declared and found, per adjacency."""
     monkeypatch.setitem(globals(), "declared", fault)
@@ -245,7 +249,7 @@ def test_triangle_counts_twice_beside_its_diagonal() -> None:
     class Plain(FedCGS):
         """FedCGS whose second moment is declared a little shorter than R²."""
 
-        def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
             """The triangle's length without the doubled entries."""
             return (sensed(super().sums(dimension, classes, levels)[0], "second_moment", factor=0.99),)
 
@@ -260,7 +264,9 @@ def test_later_sums_are_tried_too(monkeypatch: pytest.MonkeyPatch, rounds: int) 
 
     whole = RefinementRound.contribute
     monkeypatch.setattr(
-        RefinementRound, "contribute", lambda *given: {name: 2 * block for name, block in whole(*given).items()}
+        RefinementRound,
+        "contribute",
+        lambda *given: Contribution({name: 2 * block for name, block in whole(*given).blocks.items()}),
     )
     with pytest.raises(BadInput, match="gradient"):
         check_declaration(method_named("fedcgs", {"refine": rounds}), 8, 3, GRIDS[0])
@@ -272,7 +278,7 @@ def test_every_planned_round_must_come() -> None:
     class Promising(Prototypes):
         """Two kinds of sums, and no round after the first."""
 
-        def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+        def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
             """Prototypes' sum twice."""
             return super().sums(dimension, classes, levels) * 2
 
@@ -288,7 +294,7 @@ def test_no_plan_and_no_session_with_a_broken_method(
     monkeypatch.setitem(METHODS, Faulty.name, Faulty)  # type: ignore[arg-type]
     assert secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise).federated is not None
     monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "class_sums": 3 * b["class_sums"]})
-    monkeypatch.setattr("secagg.experiments.simulation._run", None)
+    monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     with pytest.raises(BadInput, match="method faulty breaks its declaration: one record adds"):
         secagg.simulate(FEATURES, LABELS, method="faulty", protection="none", **promise)
 

@@ -9,7 +9,7 @@ import pytest
 from methods.baselines import DpSgd
 from secagg.data import open_dataset
 from secagg.errors import BadInput
-from secagg.head import evaluate, head_digest
+from secagg.head import head_digest
 from secagg.privacy import Adjacency
 from tests.architecture.test_imports import loaded_by
 
@@ -46,11 +46,11 @@ def test_separable_records_are_learnt():
     records, labels = clusters()
     for epsilon in (8.0, math.inf):
         head, _ = trained(epsilon=epsilon)
-        assert evaluate(head, records, labels).accuracy == 1
+        assert head.evaluate(records, labels).accuracy == 1
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
-@pytest.mark.parametrize("epsilon", [0.3, 7.0])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
 def test_spent_epsilon_is_the_accountants(epsilon):
     """What is reported is what opacus' accountant gives for the steps taken: at most the target, and within 2 %."""
     _, spent = trained(epsilon=epsilon)
@@ -208,4 +208,4 @@ def test_baseline_is_a_strong_one(data_folder, epsilon, tuned):
     centred = [part.inputs - part.inputs.mean(axis=1, keepdims=True) for part in (data.train, data.test)]
     train, test = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in centred)
     head, _ = trained(DpSgd(), data=(train, data.train.labels), classes=10, epsilon=epsilon)
-    assert 100 * evaluate(head, test, data.test.labels).accuracy >= tuned - 0.7
+    assert 100 * head.evaluate(test, data.test.labels).accuracy >= tuned - 0.7

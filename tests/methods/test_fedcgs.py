@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from methods import METHODS, method_named
-from methods.method import Examples
+from methods.round import Examples
 from secagg.data import load_schema, open_dataset, partition
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, open_backbone, radius_of
-from secagg.head import evaluate, head_digest
+from secagg.head import head_digest
 from secagg.statistics import Grid, quantise
+from tests.methods.steps import artifact_of, contribute, failures_of
 
 
 def federation(data, backbone, parts, expand=None, **parameters):
@@ -25,13 +26,13 @@ def federation(data, backbone, parts, expand=None, **parameters):
     labels, classes = data.train.labels, len(data.classes)
     layout = Layout(method.sums(features.dimension, classes, grid.levels)[0].blocks)
     flat = sum(
-        layout.flatten(method.contribute(Examples.of(records[part], labels[part]), classes, grid.levels))
+        layout.flatten(contribute(method, Examples.of(records[part], labels[part]), classes, grid.levels))
         for part in parts(data)
     )
     aggregate = layout.split(flat)
-    assert method.implausibilities(aggregate, grid) == []
-    head = method.head(aggregate, grid, None)
-    return 100 * evaluate(head, test, data.test.labels).accuracy, head_digest(head)
+    assert failures_of(method, aggregate, grid) == []
+    head = artifact_of(method, aggregate, grid, None)
+    return 100 * head.evaluate(test, data.test.labels).accuracy, head_digest(head)
 
 
 def pooled(data):
@@ -85,14 +86,16 @@ def test_blocks_are_what_is_contributed():
     assert Layout(only.blocks).length == 136_458
     blocks = method.sums(2, 3, 5)[0].blocks
     for record in ([5, 0], [0, -5], [3, 4], [-3, 4]):
-        one = method.contribute(Examples.of(np.array([record]), np.array([1])), 3, 5)
+        one = contribute(method, Examples.of(np.array([record]), np.array([1])), 3, 5)
         assert Layout(blocks).flatten(one).shape == (12,)
         assert all(np.abs(one[block.name]).max() <= block.bound for block in blocks)
 
 
 def test_empty_client_contributes_zeros():
     """A client without records adds nothing."""
-    blocks = method_named("fedcgs").contribute(Examples.of(np.zeros((0, 4), np.int64), np.zeros(0, np.int64)), 3, 2**16)
+    blocks = contribute(
+        method_named("fedcgs"), Examples.of(np.zeros((0, 4), np.int64), np.zeros(0, np.int64)), 3, 2**16
+    )
     assert [block.shape for block in blocks.values()] == [(3,), (3, 4), (10,)]
     assert not any(block.any() for block in blocks.values())
 
@@ -141,9 +144,9 @@ def test_personalise_adds_the_class_means(centre):
     grid = Grid(2.0, 1 << 16, centre)
     examples = Examples.of(quantise(features, grid), labels)
     plain, carrying = (method_named("fedcgs", {"personalise": value}) for value in (0, 1))
-    blocks = carrying.contribute(examples, 3, grid.levels)
+    blocks = contribute(carrying, examples, 3, grid.levels)
     assert plain.sums(3, 3, grid.levels) == carrying.sums(3, 3, grid.levels)
-    without, head = (method.head(blocks, grid, None) for method in (plain, carrying))
+    without, head = (artifact_of(method, blocks, grid, None) for method in (plain, carrying))
     assert head_digest(replace(head, means=None)) == head_digest(without)
     assert without.means is None
     expected = [features[labels == 0].mean(axis=0), features[labels == 1].mean(axis=0), np.zeros(3)]

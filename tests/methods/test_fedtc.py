@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from methods import METHODS, method_named
 from methods.fedtc import CENTRE_LENGTH, FedTC, SlotRound, nearest, prototypes
-from methods.method import Examples
+from methods.round import Examples
 from methods.slots import read_centres, slot_of, told_centres
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -19,6 +19,7 @@ from secagg.head import Adapter, head_digest, predict
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
+from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.parties.promised import check_promise, promised
 
 GENERATOR = np.random.default_rng(21)
@@ -42,12 +43,12 @@ def examples(grid=GRID, rows=slice(None)):
 
 def summed(method=METHOD, grid=GRID, rows=slice(None)):
     """The method's first sum over them."""
-    return method.contribute(examples(grid, rows), CLASSES, grid.levels)
+    return contribute(method, examples(grid, rows), CLASSES, grid.levels)
 
 
 def second_round(method=STRICT, noise=None):
     """The round behind a threshold."""
-    following = method.following(summed(method), GRID, noise)
+    following = next_of(method, summed(method), GRID, noise)
     assert isinstance(following, SlotRound)
     return following
 
@@ -132,9 +133,11 @@ def test_extreme_records_stay_within_the_bounds(method, record):
     kinds = method.sums(2, CLASSES, 7)
     rounds = [method] if len(kinds) == 1 else [method, SlotRound(4, 1, 0.0, 0.6, np.zeros(6, dtype=np.int64))]
     for kind, round_ in zip(kinds, rounds, strict=True):
-        moved = round_.contribute(one, CLASSES, 7)
+        moved = contribute(round_, one, CLASSES, 7)
         assert Layout(kind.blocks).flatten(moved).any()
-        for block, stated in zip(kind.blocks, kind.sensitivity[Adjacency.ADD_REMOVE].blocks, strict=True):
+        for block, stated in zip(
+            kind.blocks, kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks, strict=True
+        ):
             assert (block.name, block.size) == (stated.name, stated.size)
             assert np.abs(moved[block.name]).max() <= block.bound
             assert np.linalg.norm(moved[block.name]) <= stated.l2
@@ -209,11 +212,11 @@ def test_threshold_looks_at_one_record_alone(threshold):
     centres = round_.centres.reshape(CLASSES, DIMENSION)[LABELS].astype(float)
     records = examples().records.astype(float)
     cosines = (records * centres).sum(axis=1) / np.linalg.norm(records, axis=1) / np.linalg.norm(centres, axis=1)
-    blocks = round_.contribute(examples(), CLASSES, GRID.levels)
+    blocks = contribute(round_, examples(), CLASSES, GRID.levels)
     clear = np.abs(cosines - threshold) > 1e-9
     assert clear.all()
     assert blocks["slot_counts"].sum() == (cosines >= threshold).sum()
-    alone = sum(round_.contribute(examples(rows=[row]), CLASSES, GRID.levels)["slot_sums"] for row in range(120))
+    alone = sum(contribute(round_, examples(rows=[row]), CLASSES, GRID.levels)["slot_sums"] for row in range(120))
     assert np.array_equal(alone, blocks["slot_sums"])
 
 
@@ -221,24 +224,24 @@ def test_centres_are_the_directions_of_the_opened_sums():
     """The centres are the class sums at one length, to half a unit, and a class without a sum filters nothing."""
     opened = summed(STRICT)
     opened["class_sums"][1] = 0
-    round_ = STRICT.following(opened, GRID, None)
+    round_ = next_of(STRICT, opened, GRID, None)
     assert isinstance(round_, SlotRound)
     lengths = np.linalg.norm(opened["class_sums"].astype(float), axis=1)
     expected = opened["class_sums"] * (CENTRE_LENGTH / np.maximum(lengths, 1))[:, None]
     assert np.abs(round_.centres - expected).max() <= 0.5
-    assert round_.contribute(examples(), CLASSES, GRID.levels)["slot_counts"][1].sum() == (LABELS == 1).sum()
+    assert contribute(round_, examples(), CLASSES, GRID.levels)["slot_counts"][1].sum() == (LABELS == 1).sum()
 
 
 def test_broadcast_opens_the_same_round():
     """What a client reads from the broadcast is the server's round: the same sum, the same check."""
     own = second_round()
-    told = STRICT.announced(own.broadcast(), GRID)
-    own.check(told)
-    mine, its = (each.contribute(examples(), CLASSES, GRID.levels) for each in (own, told))
+    told = STRICT.decode_broadcast(own.broadcast(), GRID)
+    own.require_equal(told)
+    mine, its = (contribute(each, examples(), CLASSES, GRID.levels) for each in (own, told))
     assert all(np.array_equal(mine[name], its[name]) for name in mine)
-    assert own.following(mine, GRID, None) is None
-    with pytest.raises(ProtocolViolation, match="server"):
-        own.announced(own.broadcast(), GRID)
+    assert next_of(own, mine, GRID, None) is None
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        own.decode_broadcast(own.broadcast(), GRID)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,7 @@ def test_broadcast_opens_the_same_round():
 def test_malformed_broadcast_is_refused(broadcast):
     """What is no message, opens another round or has a centre beyond its length opens no round."""
     with pytest.raises(MalformedMessage):
-        STRICT.announced(broadcast, GRID)
+        STRICT.decode_broadcast(broadcast, GRID)
 
 
 @pytest.mark.parametrize("change", ["moved", "fewer", "more", "none", "another kind"])
@@ -258,7 +261,7 @@ def test_contradicting_centres_are_the_servers_breach(change):
     own = second_round()
     entries = own.centres.ravel().copy()
     close = entries + GENERATOR.integers(-1, 2, entries.shape)
-    own.check(replace(own, centres=close))
+    own.require_equal(replace(own, centres=close))
     entries[7] += 2
     told = {
         "moved": replace(own, centres=entries),
@@ -267,29 +270,29 @@ def test_contradicting_centres_are_the_servers_breach(change):
         "none": replace(own, centres=None),
         "another kind": METHOD,
     }[change]
-    with pytest.raises(ProtocolViolation, match="server: the centres"):
-        own.check(told)
+    with pytest.raises(ProtocolViolation, match="party 0: the centres"):
+        own.require_equal(told)
 
 
 def test_centres_of_another_shape_are_summed_with_by_nobody():
     """A client whose records have another dimension than the told centres blames the server."""
-    with pytest.raises(ProtocolViolation, match="server: broadcasts centres of 17"):
-        replace(second_round(), centres=np.ones(17, dtype=np.int64)).contribute(examples(), CLASSES, GRID.levels)
+    with pytest.raises(ProtocolViolation, match="party 0: broadcasts centres of 17"):
+        contribute(replace(second_round(), centres=np.ones(17, dtype=np.int64)), examples(), CLASSES, GRID.levels)
 
 
 def test_without_threshold_there_is_one_round():
     """Nothing follows, nothing is broadcast, and what the server announces is its breach."""
-    assert METHOD.following(summed(), GRID, None) is None
+    assert next_of(METHOD, summed(), GRID, None) is None
     assert METHOD.broadcast() == b""
-    with pytest.raises(ProtocolViolation, match="server"):
-        METHOD.announced(told_centres(1, np.ones(18, dtype=np.int64)), GRID)
-    with pytest.raises(ProtocolViolation, match="server"):
-        METHOD.check(METHOD)
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        METHOD.decode_broadcast(told_centres(1, np.ones(18, dtype=np.int64)), GRID)
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        METHOD.require_equal(METHOD)
 
 
 def test_before_a_threshold_there_is_no_head():
     """The first of two sums gives centres and no head; their broadcast holds what the opened noise left of them."""
-    assert STRICT.head(summed(STRICT), GRID, None) is None
+    assert artifact_of(STRICT, summed(STRICT), GRID, None) is None
     assert len(read_centres(second_round().broadcast(), 1, CENTRE_LENGTH)) == CLASSES * DIMENSION
 
 
@@ -341,12 +344,12 @@ def test_class_of_small_slots_keeps_its_mean(row, weight):
     assert labels.tolist() == [0] * 4 + [2] * 4 + [1]
     assert weights[-1] == weight
     assert rows[-1] == pytest.approx(opened["slot_sums"][1].sum(axis=0) / GRID.unit(DIMENSION) / weight)
-    assert METHOD.head(opened, GRID, silence(counts=5.0)).present.all()
+    assert artifact_of(METHOD, opened, GRID, silence(counts=5.0)).present.all()
 
 
 def test_adapter_comes_first():
     """The head is a linear layer of C classes behind two stacked layers of Table 5's widths on the features."""
-    head = METHOD.head(summed(), GRID, None)
+    head = artifact_of(METHOD, summed(), GRID, None)
     assert isinstance(head.before, Adapter)
     assert head.before.kind == "stacked"
     assert [weight.shape for weight, _ in head.before.layers] == [(1024, DIMENSION), (512, 1024)]
@@ -355,7 +358,7 @@ def test_adapter_comes_first():
 
 def test_head_learns_and_repeats():
     """Three epochs tell the classes of the training records apart, and two runs give the same bits."""
-    one, other = (FedTC(slots=4, epochs=20).head(summed(), GRID, None) for _ in range(2))
+    one, other = (artifact_of(FedTC(slots=4, epochs=20), summed(), GRID, None) for _ in range(2))
     assert head_digest(one) == head_digest(other)
     assert (predict(one, inputs_of(FEATURES, GRID)) == LABELS).mean() > 0.85
 
@@ -363,19 +366,19 @@ def test_head_learns_and_repeats():
 def test_absent_class_is_never_predicted():
     """A class without records is marked absent; an empty sum gives no head."""
     kept = np.flatnonzero(LABELS != 1)
-    head = METHOD.head(summed(rows=kept), GRID, None)
+    head = artifact_of(METHOD, summed(rows=kept), GRID, None)
     assert head.present.tolist() == [True, False, True]
     assert 1 not in predict(head, GENERATOR.normal(size=(500, DIMENSION)))
     with pytest.raises(BadInput, match="holds no record"):
-        METHOD.head(summed(rows=slice(0, 0)), GRID, None)
+        artifact_of(METHOD, summed(rows=slice(0, 0)), GRID, None)
 
 
 @pytest.mark.parametrize("method", [METHOD, STRICT], ids=["plain", "threshold"])
 def test_honest_sums_raise_no_doubt(method):
     """Honest sums are plausible on every grid, also with classes absent."""
     for grid in GRIDS.values():
-        assert method.implausibilities(summed(method, grid), grid) == []
-        assert method.implausibilities(summed(method, grid, slice(0, 3)), grid) == []
+        assert failures_of(method, summed(method, grid), grid) == []
+        assert failures_of(method, summed(method, grid, slice(0, 3)), grid) == []
 
 
 def test_false_sums_are_named():
@@ -385,7 +388,7 @@ def test_false_sums_are_named():
     aggregate["slot_sums"][1, 2] = 0
     aggregate["slot_sums"][2, 3] = 0
     aggregate["slot_sums"][2, 3, 0] = (aggregate["slot_counts"][2, 3] + 1) * GRID.levels
-    said = METHOD.implausibilities(aggregate, GRID)
-    assert said[0] == "slot 2 of class 1 has the count -1"
-    assert said[1].startswith("slot 3 of class 2 sums to length")
+    said = failures_of(METHOD, aggregate, GRID)
+    assert said[0] == "class 1, part 2, has -1 records"
+    assert said[1].startswith("class 2, part 3, sums to length")
     assert len(said) == 2

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from methods import METHODS, method_named
 from methods.gate import CENSUS_SHARE, Gated, GatedRound, KeptClasses
-from methods.method import Examples, Round
 from methods.refinement import RefinementRound
+from methods.round import Examples, Round
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import LinearHead, predict
-from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit, of_silo
+from secagg.privacy import Adjacency, CensusSensitivity, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import encode
+from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 
 GRID = Grid(1.0, 1 << 10, 0.0, Normalisation.CENTRED_UNIT)
 CLASSES, DIMENSION = 5, 6
@@ -41,7 +42,7 @@ def gated(name: str = "fedcgs", threshold: int = 3, **parameters: object) -> Gat
 def after(gate: Gated, kept: tuple[int, ...]) -> GatedRound:
     """The round that follows a census in which exactly these classes pass."""
     census = np.array([gate.threshold - (j not in kept) for j in range(CLASSES)])
-    following = gate.following({"census": census}, GRID, None)
+    following = next_of(gate, {"census": census}, GRID, None)
     assert isinstance(following, GatedRound)
     return following
 
@@ -59,10 +60,10 @@ def play(round_: Round, seed: int | None) -> list[LinearHead]:
     """The head after every sum over all records; with noise where there is a seed."""
     heads, following, noise = [], round_, None if seed is None else NOISE
     while following is not None:
-        blocks = following.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
+        blocks = contribute(following, Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         aggregate = blocks if seed is None else with_noise(blocks, seed)
-        heads.append(following.head(aggregate, GRID, noise))
-        following = following.following(aggregate, GRID, noise)
+        heads.append(artifact_of(following, aggregate, GRID, noise))
+        following = next_of(following, aggregate, GRID, noise)
     return heads
 
 
@@ -87,7 +88,7 @@ def test_what_is_no_threshold_is_refused(threshold: object) -> None:
 def test_census_counts_clients_not_records(clients: list[list[int]]) -> None:
     """Over any clients, some of them empty, the sum is the number of those with a record of the class."""
     parts = [
-        gated().contribute(Examples.of(np.ones((len(own), 2), np.int64), np.array(own, np.int64)), CLASSES, 4)
+        contribute(gated(), Examples.of(np.ones((len(own), 2), np.int64), np.array(own, np.int64)), CLASSES, 4)
         for own in clients
     ]
     assert all(part["census"].dtype == np.int64 and part["census"].shape == (CLASSES,) for part in parts)
@@ -118,23 +119,21 @@ def test_stated_bounds_are_reached() -> None:
 
 def _census(labels: list[int]) -> np.ndarray:
     records = np.ones((len(labels), 2), np.int64)
-    return gated().contribute(Examples.of(records, np.array(labels, np.int64)), CLASSES, 4)["census"]
+    return contribute(gated(), Examples.of(records, np.array(labels, np.int64)), CLASSES, 4)["census"]
 
 
 def _bound(unit: Unit, adjacency: Adjacency) -> float:
     """The squared sensitivity of the method's census."""
-    sensitivity = gated().sums(DIMENSION, CLASSES, 64)[0].sensitivity[adjacency]
-    return (sensitivity if unit is Unit.RECORD else of_silo(sensitivity, 1000)).squared({"census": 1.0})
+    return gated().sums(DIMENSION, CLASSES, 64)[0].sensitivity(unit, adjacency, 1000).squared({"census": 1.0})
 
 
 def test_silo_is_bounded_whatever_its_records() -> None:
     """A client with a million records moves the census as far as one with as many as there are classes."""
-    census = CensusSensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 9)
-    silo = of_silo(census, 1_000_000)
-    assert silo == of_silo(census, 1) == replace(census, unit=Unit.SILO)
-    assert [block.l2 for block in silo.blocks] == [3.0]
-    with pytest.raises(BadInput, match="a silo of 0 records"):
-        of_silo(census, 0)
+    census = gated().sums(DIMENSION, 9, 64)[0]
+    for records in (1, 1_000_000):
+        silo = census.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, records)
+        assert silo == CensusSensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 9)
+        assert [block.l2 for block in silo.blocks] == [3.0]
 
 
 @pytest.mark.parametrize(("name", "parameters"), METHOD_SETTINGS)
@@ -153,8 +152,8 @@ def test_rows_of_classes_are_known() -> None:
     assert gated(refine=1).per_class == {"counts", "class_sums", "gradient"}
     assert gated("prototypes").per_class == {"counts", "class_sums"}
     records, labels = np.array([[3, 1], [2, 2], [5, 0]]), np.array([0, 1, 2])
-    blocks = GatedRound(method_named("fedcgs"), (0, 2), gated().per_class).contribute(
-        Examples.of(records, labels), 3, 8
+    blocks = contribute(
+        GatedRound(method_named("fedcgs"), (0, 2), gated().per_class), Examples.of(records, labels), 3, 8
     )
     assert blocks["second_moment"].tolist() == [9 + 25, 3, 1]
     assert blocks["counts"].tolist() == [1, 0, 1]
@@ -166,8 +165,8 @@ def test_gated_sum_is_the_sum_without_the_records_left_out(name: str, kept: tupl
     """Whatever is kept, the gated blocks are those of the method over the kept classes' records."""
     records, own = RECORDS[: len(labels)], np.array(labels, dtype=np.int64)
     counted = np.isin(own, kept)
-    plain = method_named(name).contribute(Examples.of(records[counted], own[counted]), CLASSES, GRID.levels)
-    found = after(gated(name), kept).contribute(Examples.of(records, own), CLASSES, GRID.levels)
+    plain = contribute(method_named(name), Examples.of(records[counted], own[counted]), CLASSES, GRID.levels)
+    found = contribute(after(gated(name), kept), Examples.of(records, own), CLASSES, GRID.levels)
     assert found.keys() == plain.keys()
     assert all(np.array_equal(found[block], plain[block]) for block in plain)
 
@@ -180,11 +179,11 @@ def test_blocks_of_every_round_fit_the_plans_layout(kept: tuple[int, ...]) -> No
     round_, left_out = after(gate, kept), [j for j in range(CLASSES) if j not in kept]
     assert round_.left_out(CLASSES) == tuple((j, 0) for j in left_out)
     for layout in layouts[1:]:
-        blocks = round_.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
+        blocks = contribute(round_, Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         layout.flatten(blocks)
         assert not any(blocks[name][left_out].any() for name in gate.per_class & set(blocks))
-        assert round_.implausibilities(blocks, GRID) == []
-        round_ = round_.following(blocks, GRID, None)
+        assert failures_of(round_, blocks, GRID) == []
+        round_ = next_of(round_, blocks, GRID, None)
 
 
 @pytest.mark.parametrize("seed", [None, 1], ids=["exact", "noise"])
@@ -212,15 +211,15 @@ def test_head_is_that_of_a_plan_of_the_kept_classes(name: str, parameters: dict[
     )
     plain: Round | None = method_named(name, parameters)
     while plain is not None:
-        blocks = round_.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
+        blocks = contribute(round_, Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
         wide = blocks if seed is None else with_noise(blocks, seed)
         narrow = {each: block[list(kept)] if each in round_.per_class else block for each, block in wide.items()}
-        head, alone = round_.head(wide, GRID, noise), plain.head(narrow, GRID, noise)
+        head, alone = artifact_of(round_, wide, GRID, noise), artifact_of(plain, narrow, GRID, noise)
         assert np.array_equal(head.weight[list(kept)], alone.weight)
         assert np.array_equal(head.bias[list(kept)], alone.bias)
-        same = plain.contribute(Examples.of(records, own), len(kept), GRID.levels)
+        same = contribute(plain, Examples.of(records, own), len(kept), GRID.levels)
         assert all(np.array_equal(blocks[each][list(kept)], same[each]) for each in round_.per_class & set(blocks))
-        round_, plain = round_.following(wide, GRID, noise), plain.following(narrow, GRID, noise)
+        round_, plain = next_of(round_, wide, GRID, noise), next_of(plain, narrow, GRID, noise)
     assert round_ is None
 
 
@@ -232,16 +231,16 @@ def test_gate_keeps_what_reaches_the_threshold(census: list[int], threshold: int
     gate = gated(threshold=threshold)
     if len(expected) < 2:
         with pytest.raises(BadInput, match=f"{len(expected)} of 5 classes are held by {threshold} clients or more"):
-            gate.following(opened, GRID, noise)
+            next_of(gate, opened, GRID, noise)
         return
-    following = gate.following(opened, GRID, noise)
+    following = next_of(gate, opened, GRID, noise)
     assert isinstance(following, GatedRound)
     assert following.kept == expected
 
 
 def test_census_gives_no_head() -> None:
     """After the census there is nothing to predict with."""
-    assert gated().head({"census": np.full(CLASSES, 9)}, GRID, None) is None
+    assert artifact_of(gated(), {"census": np.full(CLASSES, 9)}, GRID, None) is None
 
 
 @cache
@@ -251,8 +250,8 @@ def refining() -> tuple[Gated, tuple[GatedRound, ...]]:
     rounds, following = [], after(gate, (0, 2, 3))
     while following is not None:
         rounds.append(following)
-        blocks = following.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
-        following = following.following(blocks, GRID, None)
+        blocks = contribute(following, Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
+        following = next_of(following, blocks, GRID, None)
     return gate, tuple(rounds)
 
 
@@ -262,14 +261,14 @@ def test_broadcasts_open_the_same_rounds() -> None:
     assert len(rounds) == 3
     told: Round = gate
     for own in rounds:
-        told = told.announced(own.broadcast(), GRID)
-        own.check(told)
+        told = told.decode_broadcast(own.broadcast(), GRID)
+        own.require_equal(told)
         assert isinstance(told, GatedRound)
         assert told.kept == own.kept
-        one, other = (each.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels) for each in (told, own))
+        one, other = (contribute(each, Examples.of(RECORDS, LABELS), CLASSES, GRID.levels) for each in (told, own))
         assert all(
             np.array_equal(one[name], other[name])
-            for name in own.contribute(Examples.of(RECORDS, LABELS), CLASSES, 1024)
+            for name in contribute(own, Examples.of(RECORDS, LABELS), CLASSES, 1024)
         )
     assert rounds[0].broadcast() == encode(KeptClasses((0, 2, 3)))
     assert isinstance(rounds[1].round, RefinementRound)
@@ -279,8 +278,8 @@ def test_broadcasts_open_the_same_rounds() -> None:
 def test_other_classes_than_the_census_gives_are_refused(kept: tuple[int, ...]) -> None:
     """A broadcast that leaves out a class that passes, or keeps one that does not, is the server's breach."""
     gate, (first, *_) = refining()
-    with pytest.raises(ProtocolViolation, match="server: the classes that it keeps do not follow from the census"):
-        first.check(gate.announced(encode(KeptClasses(kept)), GRID))
+    with pytest.raises(ProtocolViolation, match="party 0: the classes that it keeps do not follow from the census"):
+        first.require_equal(gate.decode_broadcast(encode(KeptClasses(kept)), GRID))
 
 
 @pytest.mark.parametrize(
@@ -300,36 +299,36 @@ def test_other_classes_than_the_census_gives_are_refused(kept: tuple[int, ...]) 
 def test_malformed_broadcast_is_refused(broadcast: bytes) -> None:
     """What is not the canonical list of two or more classes in order is no opening."""
     with pytest.raises(MalformedMessage):
-        gated().announced(broadcast, GRID)
+        gated().decode_broadcast(broadcast, GRID)
 
 
 def test_rounds_cannot_be_exchanged() -> None:
     """The classes do not open a refinement round, nor weights the first sum, and no round opens a census."""
     gate, (first, second, third) = refining()
     with pytest.raises(MalformedMessage):
-        first.announced(first.broadcast(), GRID)
+        first.decode_broadcast(first.broadcast(), GRID)
     with pytest.raises(MalformedMessage):
-        gate.announced(second.broadcast(), GRID)
-    with pytest.raises(ProtocolViolation, match="server"):
-        second.check(third)
-    with pytest.raises(ProtocolViolation, match="server"):
-        first.check(gate)
-    with pytest.raises(ProtocolViolation, match="server: announces the first round"):
-        gate.check(first)
+        gate.decode_broadcast(second.broadcast(), GRID)
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        second.require_equal(third)
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        first.require_equal(gate)
+    with pytest.raises(ProtocolViolation, match="party 0: announces the first round"):
+        gate.require_equal(first)
     assert gate.broadcast() == b""
     with pytest.raises(ProtocolViolation, match="a round that the plan does not have"):
-        after(gated(), (0, 1)).announced(b"more", GRID)
+        after(gated(), (0, 1)).decode_broadcast(b"more", GRID)
 
 
 def test_classes_beyond_the_plans_give_no_sum() -> None:
     """A kept class that the plan does not have is refused wherever it would be used, though it was never checked."""
-    told = gated().announced(encode(KeptClasses((0, 1, CLASSES))), GRID)
-    blocks = method_named("fedcgs").contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
+    told = gated().decode_broadcast(encode(KeptClasses((0, 1, CLASSES))), GRID)
+    blocks = contribute(method_named("fedcgs"), Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
     for use in (
-        lambda: told.contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels),
-        lambda: told.head(blocks, GRID, None),
-        lambda: told.following(blocks, GRID, None),
-        lambda: told.implausibilities(blocks, GRID),
+        lambda: contribute(told, Examples.of(RECORDS, LABELS), CLASSES, GRID.levels),
+        lambda: artifact_of(told, blocks, GRID, None),
+        lambda: next_of(told, blocks, GRID, None),
+        lambda: failures_of(told, blocks, GRID),
     ):
         with pytest.raises(BadInput, match=f"the gate keeps class {CLASSES} of {CLASSES}"):
             use()
@@ -338,16 +337,16 @@ def test_classes_beyond_the_plans_give_no_sum() -> None:
 def test_what_no_honest_sum_shows_is_said() -> None:
     """A census below zero, and a sum with records of a class left out, are reported; honest ones are not."""
     gate, (first, second, _) = refining()
-    assert gate.implausibilities({"census": np.array([0, 1, 2, 3, 4])}, GRID) == []
-    assert gate.implausibilities({"census": np.array([0, -1, 2, 3, -4])}, GRID) == [
+    assert failures_of(gate, {"census": np.array([0, 1, 2, 3, 4])}, GRID) == []
+    assert failures_of(gate, {"census": np.array([0, -1, 2, 3, -4])}, GRID) == [
         "class 1 is held by -1 clients",
         "class 4 is held by -4 clients",
     ]
-    ungated = method_named("fedcgs").contribute(Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
-    said = first.implausibilities(ungated, GRID)
+    ungated = contribute(method_named("fedcgs"), Examples.of(RECORDS, LABELS), CLASSES, GRID.levels)
+    said = failures_of(first, ungated, GRID)
     assert [line for line in said if "left out" in line] == [
         f"class {j} was left out, but its sum is not 0" for j in (1, 4)
     ]
-    assert second.implausibilities({"gradient": np.eye(CLASSES, DIMENSION + 1, dtype=np.int64)}, GRID) == [
+    assert failures_of(second, {"gradient": np.eye(CLASSES, DIMENSION + 1, dtype=np.int64)}, GRID) == [
         f"class {j} was left out, but its sum is not 0" for j in (1, 4)
     ]

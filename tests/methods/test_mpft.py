@@ -16,8 +16,8 @@ from sklearn.cluster import KMeans
 
 from methods import METHODS, method_named
 from methods.gate import Gated, GatedRound, KeptClasses
-from methods.method import Examples, Round
 from methods.mpft import MPFT, Clustering
+from methods.round import Examples, Round
 from methods.slots import Centres, slot_of
 from secagg.data import open_dataset
 from secagg.encoding.layout import Integers, Layout
@@ -26,9 +26,10 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.head import predict
 from secagg.head.residual import LOGIT_SCALE
-from secagg.privacy import Adjacency, OpenedNoise
+from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from secagg.wire import decode, encode
+from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.parties.promised import promised
 
 GRID = Grid(1.0, 1 << 10, 0.0, Normalisation.CENTRED_UNIT)
@@ -58,16 +59,16 @@ def clustering(slots: int = 3, rounds: int = 3) -> MPFT:
 
 def contributed(round_: Round, rows: Any = slice(None)) -> dict[str, Integers]:
     """The blocks over some of the records."""
-    return round_.contribute(EXAMPLES.take(rows), CLASSES, GRID.levels)
+    return contribute(round_, EXAMPLES.take(rows), CLASSES, GRID.levels)
 
 
 def rounds_of(method: MPFT) -> list[Clustering]:
     """Every round after the first, over exact sums of all records."""
-    found, round_ = [], method.following(contributed(method), GRID, None)
+    found, round_ = [], next_of(method, contributed(method), GRID, None)
     while round_ is not None:
         assert isinstance(round_, Clustering)
         found.append(round_)
-        round_ = round_.following(contributed(round_), GRID, None)
+        round_ = next_of(round_, contributed(round_), GRID, None)
     return found
 
 
@@ -166,7 +167,7 @@ def test_no_record_moves_more_than_stated(levels: int, number: int) -> None:
     centres = np.random.default_rng(5).integers(-levels // 3, levels // 3, size)
     round_ = method if number == 0 else Clustering(method, 1, centres)
     records, weights = extreme(levels), {"slot_counts": 1.0, "slot_sums": 1.0}
-    parts = [round_.contribute(records.take([row]), CLASSES, levels) for row in range(len(records))]
+    parts = [contribute(round_, records.take([row]), CLASSES, levels) for row in range(len(records))]
     largest = dict.fromkeys(Adjacency, 0.0)
     for one in parts:
         counts, sums = (one[name].astype(np.float64) for name in weights)
@@ -177,8 +178,8 @@ def test_no_record_moves_more_than_stated(levels: int, number: int) -> None:
             moved = sum(((one[name] - other[name]).astype(np.float64) ** 2).sum() for name in weights)
             largest[Adjacency.REPLACE_ONE] = max(largest[Adjacency.REPLACE_ONE], moved)
     for adjacency, found in largest.items():
-        assert found <= kind.sensitivity[adjacency].squared(weights)
-    assert largest[Adjacency.ADD_REMOVE] == kind.sensitivity[Adjacency.ADD_REMOVE].squared(weights)
+        assert found <= kind.sensitivity(Unit.RECORD, adjacency, 1).squared(weights)
+    assert largest[Adjacency.ADD_REMOVE] == kind.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).squared(weights)
     assert largest[Adjacency.REPLACE_ONE] >= 2 * (1 + levels**2)
 
 
@@ -196,7 +197,7 @@ def test_nearest_centre_is_taken_exactly() -> None:
         distances = [
             sum((q - c) ** 2 for q, c in zip(record, centre, strict=True)) for centre in centres[place].tolist()
         ]
-        counts = round_.contribute(own, CLASSES, levels)["slot_counts"]
+        counts = contribute(round_, own, CLASSES, levels)["slot_counts"]
         assert np.argwhere(counts).tolist() == [[*place, distances.index(min(distances))]]
 
 
@@ -222,9 +223,9 @@ def test_clustering_draws_prototypes_nearer() -> None:
 
 def test_head_comes_after_the_last_sum() -> None:
     """A mean gives its head at once, clustering after its last round; the middle rounds give none."""
-    assert mpft().head(contributed(mpft()), GRID, None) is not None
+    assert artifact_of(mpft(), contributed(mpft()), GRID, None) is not None
     method = clustering()
-    heads = [round_.head(contributed(round_), GRID, None) for round_ in (method, *rounds_of(method))]
+    heads = [artifact_of(round_, contributed(round_), GRID, None) for round_ in (method, *rounds_of(method))]
     assert [head is not None for head in heads] == [False, False, False, True]
 
 
@@ -234,7 +235,7 @@ def test_head_comes_after_the_last_sum() -> None:
 def test_frozen_weights_are_class_means(grid: Grid) -> None:
     """Under every normalisation the linear layer holds 100 times the directions of the class means of its inputs."""
     examples = Examples(quantise(FEATURES, grid), LABELS, ORIGINS)
-    head = mpft(slots=3).head(mpft(slots=3).contribute(examples, CLASSES, grid.levels), grid, None)
+    head = artifact_of(mpft(slots=3), contribute(mpft(slots=3), examples, CLASSES, grid.levels), grid, None)
     assert head is not None
     inputs = inputs_of(FEATURES, grid)
     means = np.array([inputs[label == LABELS].mean(axis=0) for label in range(CLASSES)])
@@ -246,7 +247,7 @@ def test_frozen_weights_are_class_means(grid: Grid) -> None:
 def test_head_learns_and_repeats() -> None:
     """The head knows its classes in every domain, and two trainings give the same bits."""
     method = mpft(slots=4, epochs=60)
-    one, two = (method.head(contributed(method), GRID, None) for _ in range(2))
+    one, two = (artifact_of(method, contributed(method), GRID, None) for _ in range(2))
     assert one is not None
     assert two is not None
     assert all(a.tobytes() == b.tobytes() for a, b in zip(one.arrays, two.arrays, strict=True))
@@ -257,11 +258,11 @@ def test_head_learns_and_repeats() -> None:
 def test_class_without_records_is_absent() -> None:
     """A class that nobody has is never predicted; a sum without records gives no head, and says so."""
     kept = LABELS != 2
-    head = mpft().head(contributed(mpft(), kept), GRID, None)
+    head = artifact_of(mpft(), contributed(mpft(), kept), GRID, None)
     assert head is not None
     assert head.present.tolist() == [True, True, False, True]
     with pytest.raises(BadInput, match="the sum gives no prototype"):
-        mpft().head(contributed(mpft(), slice(0)), GRID, None)
+        artifact_of(mpft(), contributed(mpft(), slice(0)), GRID, None)
 
 
 def test_noise_gives_a_head_and_centres_stay() -> None:
@@ -269,15 +270,15 @@ def test_noise_gives_a_head_and_centres_stay() -> None:
     method = clustering(rounds=2)
     blocks = contributed(method)
     blocks["slot_counts"][1, 2] = [6, 7, -3]  # σ is 2: below 1 + 3σ nothing is divided by
-    first = method.following(blocks, GRID, NOISE)
+    first = next_of(method, blocks, GRID, NOISE)
     assert isinstance(first, Clustering)
     centres = first.centres.reshape(CLASSES, DOMAINS, 3, DIMENSION)
     assert centres[1, 2].any(axis=1).tolist() == [False, True, False]
     assert np.linalg.norm(centres.astype(float), axis=-1).max() <= GRID.levels + DIMENSION
-    second = first.following(blocks, GRID, NOISE)
+    second = next_of(first, blocks, GRID, NOISE)
     assert isinstance(second, Clustering)
     assert np.array_equal(second.centres.reshape(centres.shape)[1, 2, 0], centres[1, 2, 0])
-    head = second.head({name: 0 * block for name, block in blocks.items()}, GRID, NOISE)
+    head = artifact_of(second, {name: 0 * block for name, block in blocks.items()}, GRID, NOISE)
     assert head is not None
     assert head.present.all()
 
@@ -287,8 +288,8 @@ def test_multiplier_of_counts_is_taken_out() -> None:
     method = clustering()
     blocks = contributed(method)
     finer = {**blocks, "slot_counts": 8 * blocks["slot_counts"]}
-    one = method.following(blocks, GRID, {**NOISE, "slot_counts": OpenedNoise(2.0)})
-    two = method.following(finer, GRID, {**NOISE, "slot_counts": OpenedNoise(16.0, 8)})
+    one = next_of(method, blocks, GRID, {**NOISE, "slot_counts": OpenedNoise(2.0)})
+    two = next_of(method, finer, GRID, {**NOISE, "slot_counts": OpenedNoise(16.0, 8)})
     assert isinstance(one, Clustering)
     assert isinstance(two, Clustering)
     assert np.array_equal(one.centres, two.centres)
@@ -299,10 +300,10 @@ def test_what_no_honest_sum_shows_is_said() -> None:
     method = clustering(rounds=1)
     for round_ in (method, *rounds_of(method)):
         blocks = contributed(round_)
-        assert round_.implausibilities(blocks, GRID) == []
+        assert failures_of(round_, blocks, GRID) == []
         blocks["slot_counts"][3, 1, 0] = -1
-        assert [line.split(" has")[0].split(" sums")[0] for line in round_.implausibilities(blocks, GRID)] == [
-            "class 3, domain 1, slot 0"
+        assert [line.split(" has")[0].split(" sums")[0] for line in failures_of(round_, blocks, GRID)] == [
+            "class 3, part 1/0,"
         ] * 2
 
 
@@ -311,14 +312,14 @@ def test_broadcasts_open_the_same_rounds() -> None:
     method = clustering()
     told: Round = method
     for own in rounds_of(method):
-        told = told.announced(own.broadcast(), GRID)
-        own.check(told)
+        told = told.decode_broadcast(own.broadcast(), GRID)
+        own.require_equal(told)
         one, other = contributed(told), contributed(own)
         assert all(np.array_equal(one[name], other[name]) for name in one)
     with pytest.raises(ProtocolViolation, match="a round that the plan does not have"):
-        told.announced(own.broadcast(), GRID)
+        told.decode_broadcast(own.broadcast(), GRID)
     with pytest.raises(ProtocolViolation, match="a round that the plan does not have"):
-        mpft().announced(own.broadcast(), GRID)
+        mpft().decode_broadcast(own.broadcast(), GRID)
     assert method.broadcast() == b""
 
 
@@ -343,23 +344,23 @@ def test_malformed_broadcast_is_refused(place: int, damage: Any) -> None:
     first, second, _ = rounds_of(method)
     before, after = ((method, first), (first, second))[place]
     with pytest.raises(MalformedMessage):
-        before.announced(damage(after.broadcast()), GRID)
+        before.decode_broadcast(damage(after.broadcast()), GRID)
 
 
 def test_contradicting_centres_are_refused() -> None:
     """A centre may differ by a rounding and no more; other rounds, or other numbers of centres, never pass."""
     own, other, _ = rounds_of(clustering())
-    own.check(replace(own, centres=own.centres + 1))
+    own.require_equal(replace(own, centres=own.centres + 1))
     for told in (
         replace(own, centres=own.centres + 2 * (np.arange(len(own.centres)) == 7)),
         replace(own, centres=own.centres[:-DIMENSION]),
         replace(own, centres=np.zeros(0, dtype=np.int64)),
     ):
         with pytest.raises(ProtocolViolation, match="the centres it broadcasts do not follow"):
-            own.check(told)
+            own.require_equal(told)
     for wrong in (other, mpft()):
         with pytest.raises(ProtocolViolation, match="another kind of round"):
-            own.check(wrong)
+            own.require_equal(wrong)
     with pytest.raises(BadInput, match="are no centres for 4 classes"):
         contributed(replace(own, centres=own.centres[:-DIMENSION]))
 
@@ -380,7 +381,7 @@ def gated(**parameters: Any) -> Gated:
 
 def passing(gate: Gated, census: list[list[int]]) -> GatedRound:
     """The round after this census, classes in rows, domains in columns."""
-    following = gate.following({"census": np.array(census)}, GRID, None)
+    following = next_of(gate, {"census": np.array(census)}, GRID, None)
     assert isinstance(following, GatedRound)
     return following
 
@@ -398,10 +399,10 @@ def test_census_counts_clients_in_every_cell() -> None:
     assert not contributed(gate, slice(0))["census"].any()
     census = gate.sums(DIMENSION, CLASSES, GRID.levels)[0]
     assert census.blocks[0].shape == (CLASSES, DOMAINS)
-    assert census.sensitivity[Adjacency.ADD_REMOVE].squared({"census": 1.0}) == 1
-    assert census.sensitivity[Adjacency.REPLACE_ONE].squared({"census": 1.0}) == 2
-    assert gate.implausibilities({"census": np.array([[0, -1, 2]] * 2)}, GRID)[1] == (
-        "class 1 in domain 1 is held by -1 clients"
+    assert census.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).squared({"census": 1.0}) == 1
+    assert census.sensitivity(Unit.RECORD, Adjacency.REPLACE_ONE, 1).squared({"census": 1.0}) == 2
+    assert (
+        failures_of(gate, {"census": np.array([[0, -1, 2]] * 2)}, GRID)[1] == "class 1, part 1, is held by -1 clients"
     )
 
 
@@ -412,11 +413,11 @@ def test_gate_holds_for_every_cell() -> None:
     assert round_.left_out(CLASSES) == tuple(place for place in np.ndindex(CLASSES, DOMAINS) if place not in KEPT_CELLS)
     counts = contributed(round_)["slot_counts"]
     assert [tuple(place[:2]) for place in np.argwhere(counts)] == KEPT_CELLS
-    head = round_.head(contributed(round_), GRID, None)
+    head = artifact_of(round_, contributed(round_), GRID, None)
     assert head is not None
     assert head.present.tolist() == [True, True, False, True]
     with pytest.raises(BadInput, match="1 of 4 classes are held by 2 clients or more"):
-        gated().following({"census": np.array([[2, 2, 2], [1, 1, 1], [0, 0, 0], [1, 0, 1]])}, GRID, None)
+        next_of(gated(), {"census": np.array([[2, 2, 2], [1, 1, 1], [0, 0, 0], [1, 0, 1]])}, GRID, None)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"sampling": "cluster", "slots": 2, "rounds": 2}], ids=["mean", "cluster"])
@@ -424,25 +425,25 @@ def test_gated_rounds_are_those_without_the_cells_left_out(parameters: dict[str,
     """Sums, broadcasts and heads are those of the method over the kept cells' records, and noise there is dropped."""
     kept = [(label, domain) in KEPT_CELLS for label, domain in zip(LABELS, ORIGINS, strict=True)]
     round_, plain = passing(gated(**parameters), CENSUS), mpft(**parameters)
-    told: Round = gated(**parameters).announced(round_.broadcast(), GRID)
+    told: Round = gated(**parameters).decode_broadcast(round_.broadcast(), GRID)
     alone: Round | None = plain
     while alone is not None:
-        round_.check(told)
+        round_.require_equal(told)
         blocks, same = contributed(told), contributed(alone, np.array(kept))
         assert all(np.array_equal(blocks[name], same[name]) for name in same)
         blocks["slot_counts"][2] += 50  # noise where nobody adds anything
         blocks["slot_sums"][1, 1] += 999
-        assert [line for line in round_.implausibilities(blocks, GRID) if "left out" in line] == [
+        assert [line for line in failures_of(round_, blocks, GRID) if "left out" in line] == [
             "class 1 in domain 1 was left out, but its sum is not 0",
             *(f"class 2 in domain {domain} was left out, but its sum is not 0" for domain in range(DOMAINS)),
         ]
-        one, two = round_.head(blocks, GRID, None), alone.head(same, GRID, None)
+        one, two = artifact_of(round_, blocks, GRID, None), artifact_of(alone, same, GRID, None)
         assert (one is None) == (two is None)
         assert (
             one is None or two is None or all(np.array_equal(a, b) for a, b in zip(one.arrays, two.arrays, strict=True))
         )
-        round_, alone = round_.following(blocks, GRID, None), alone.following(same, GRID, None)
-        told = told.announced(round_.broadcast(), GRID) if round_ is not None else told
+        round_, alone = next_of(round_, blocks, GRID, None), next_of(alone, same, GRID, None)
+        told = told.decode_broadcast(round_.broadcast(), GRID) if round_ is not None else told
     assert round_ is None
 
 
@@ -450,9 +451,9 @@ def test_cells_of_one_class_open_nothing() -> None:
     """A broadcast that names cells of one class alone is no opening; another choice of cells is the server's breach."""
     gate, round_ = gated(), passing(gated(), CENSUS)
     with pytest.raises(MalformedMessage, match="all of one class"):
-        gate.announced(encode(KeptClasses((3, 4, 5))), GRID)
+        gate.decode_broadcast(encode(KeptClasses((3, 4, 5))), GRID)
     with pytest.raises(ProtocolViolation, match="do not follow from the census"):
-        round_.check(passing(gate, [[2, 2, 2]] * CLASSES))
+        round_.require_equal(passing(gate, [[2, 2, 2]] * CLASSES))
 
 
 def test_domains_need_a_gate() -> None:

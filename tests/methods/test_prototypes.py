@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestCentroid
 
 from methods import METHODS, method_named
-from methods.method import Examples
 from methods.prototypes import Prototypes
+from methods.round import Examples
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import predict
@@ -20,6 +20,7 @@ from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
+from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.parties.promised import check_noise, check_promise, delta_by_hand, epsilon_by_hand, promised, some_records
 
 METHOD = Prototypes()
@@ -37,7 +38,7 @@ TWO_BLOCKS = {"parameters": (), "method": "prototypes"}
 
 def summed(grid, features=FEATURES, labels=LABELS, classes=4):
     """The exact sum over records on a grid."""
-    return METHOD.contribute(Examples.of(quantise(features, grid), labels), classes, grid.levels)
+    return contribute(METHOD, Examples.of(quantise(features, grid), labels), classes, grid.levels)
 
 
 def silence(multiplier):
@@ -76,7 +77,7 @@ def test_sum_is_the_sum_of_the_records():
 
 def test_empty_client_contributes_zeros():
     """A client without records adds nothing, in blocks of the full shape."""
-    blocks = METHOD.contribute(Examples.of(np.zeros((0, 6), np.int64), np.zeros(0, np.int64)), 4, 9)
+    blocks = contribute(METHOD, Examples.of(np.zeros((0, 6), np.int64), np.zeros(0, np.int64)), 4, 9)
     assert [block.shape for block in blocks.values()] == [(4,), (4, 6)]
     assert not any(block.any() for block in blocks.values())
 
@@ -85,9 +86,9 @@ def test_empty_client_contributes_zeros():
 def test_extreme_records_stay_within_the_bounds(record):
     """Records of full length in any direction move no entry beyond its block's bound, and no block beyond its L2."""
     (only,) = METHOD.sums(2, 3, 7)
-    one = METHOD.contribute(Examples.of(np.array([record]), np.array([2])), 3, 7)
+    one = contribute(METHOD, Examples.of(np.array([record]), np.array([2])), 3, 7)
     assert Layout(only.blocks).flatten(one).shape == (3 + 3 * 2,)
-    for block, moved in zip(only.blocks, only.sensitivity[Adjacency.ADD_REMOVE].blocks, strict=True):
+    for block, moved in zip(only.blocks, only.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks, strict=True):
         assert (block.name, block.size) == (moved.name, moved.size)
         assert np.abs(one[block.name]).max() <= block.bound
         assert np.linalg.norm(one[block.name]) <= moved.l2
@@ -97,17 +98,17 @@ def test_extreme_records_stay_within_the_bounds(record):
 def test_no_neighbours_lie_further_apart_than_the_sensitivity(adjacency):
     """Over records of full length in every direction and class, no step is longer than stated; add/remove meets it."""
     (only,) = METHOD.sums(2, 2, 1000)
-    assert only.sensitivity[adjacency].unit is Unit.RECORD
-    stated = only.sensitivity[adjacency].squared({"counts": 1.0, "class_sums": 1e-6})
+    assert only.sensitivity(Unit.RECORD, adjacency, 1).unit is Unit.RECORD
+    stated = only.sensitivity(Unit.RECORD, adjacency, 1).squared({"counts": 1.0, "class_sums": 1e-6})
     angles = np.linspace(0, 2 * np.pi, 73)
     records = np.trunc(1000 * np.stack([np.cos(angles), np.sin(angles)], axis=1)).astype(np.int64)
     steps = []
     for label in range(2):
         for record in records:
-            one = METHOD.contribute(Examples.of(record[None], np.array([label])), 2, 1000)
+            one = contribute(METHOD, Examples.of(record[None], np.array([label])), 2, 1000)
             other = {"counts": np.zeros(2), "class_sums": np.zeros((2, 2))}
             if adjacency is Adjacency.REPLACE_ONE:
-                other = METHOD.contribute(Examples.of(records[:1], np.array([0])), 2, 1000)
+                other = contribute(METHOD, Examples.of(records[:1], np.array([0])), 2, 1000)
             moved = {name: (one[name] - other[name]).astype(float) for name in one}
             steps.append((moved["counts"] ** 2).sum() + 1e-6 * (moved["class_sums"] ** 2).sum())
     assert 0.49 * stated < max(steps) <= stated
@@ -120,7 +121,7 @@ def test_head_is_nearest_centroid(name):
     grid = GRIDS[name]
     fresh = np.random.default_rng(12).normal(size=(1000, 6)) + 0.5
     reference = NearestCentroid().fit(inputs_of(FEATURES, grid), LABELS)
-    head = METHOD.head(summed(grid), grid, None)
+    head = artifact_of(METHOD, summed(grid), grid, None)
     inputs = inputs_of(fresh, grid)
     found, expected = predict(head, inputs), reference.predict(inputs)
     apart = np.sort(np.linalg.norm(inputs[:, None] - reference.centroids_, axis=2), axis=1)
@@ -132,7 +133,7 @@ def test_head_is_nearest_centroid(name):
 def test_mean_is_the_mean():
     """The weights are the class means on the grid in feature units, and the bias is −½‖μ‖², to float32."""
     grid = GRIDS["none"]
-    head = METHOD.head(summed(grid), grid, None)
+    head = artifact_of(METHOD, summed(grid), grid, None)
     means = np.stack([quantise(FEATURES[label == LABELS], grid).mean(axis=0) * grid.step for label in range(4)])
     assert head.weight == pytest.approx(means, rel=1e-6)
     assert head.bias == pytest.approx(-0.5 * (means**2).sum(axis=1), rel=1e-6)
@@ -143,7 +144,7 @@ def test_absent_class_is_never_predicted(name):
     """A class without records has no weights, is marked as absent and is predicted for no record, however far."""
     grid = GRIDS[name]
     kept = LABELS != 2
-    head = METHOD.head(summed(grid, FEATURES[kept], LABELS[kept]), grid, None)
+    head = artifact_of(METHOD, summed(grid, FEATURES[kept], LABELS[kept]), grid, None)
     assert head.present.tolist() == [True, True, False, True]
     assert not head.weight[2].any()
     assert 2 not in predict(head, 1e6 * np.random.default_rng(13).normal(size=(500, 6)))
@@ -152,10 +153,10 @@ def test_absent_class_is_never_predicted(name):
 def test_single_class_is_a_head_and_no_class_is_none():
     """One class suffices; an empty sum is refused."""
     grid, kept = GRIDS["none"], LABELS == 1
-    head = METHOD.head(summed(grid, FEATURES[kept], LABELS[kept]), grid, None)
+    head = artifact_of(METHOD, summed(grid, FEATURES[kept], LABELS[kept]), grid, None)
     assert set(predict(head, FEATURES)) == {1}
     with pytest.raises(BadInput, match="holds no record"):
-        METHOD.head(summed(grid, FEATURES[:0], LABELS[:0]), grid, None)
+        artifact_of(METHOD, summed(grid, FEATURES[:0], LABELS[:0]), grid, None)
 
 
 @pytest.mark.parametrize("multiplier", [1, 300])
@@ -164,7 +165,7 @@ def test_multiplier_is_taken_out_of_the_counts(multiplier):
     grid = GRIDS["centred-unit"]
     aggregate = summed(grid)
     scaled = {**aggregate, "counts": multiplier * aggregate["counts"]}
-    exact, noisy = METHOD.head(aggregate, grid, None), METHOD.head(scaled, grid, silence(multiplier))
+    exact, noisy = artifact_of(METHOD, aggregate, grid, None), artifact_of(METHOD, scaled, grid, silence(multiplier))
     assert np.array_equal(exact.weight, noisy.weight)
     assert np.array_equal(exact.bias, noisy.bias)
 
@@ -176,7 +177,7 @@ def test_noisy_count_below_one_lengthens_no_mean(count):
     aggregate = summed(grid)
     counts = 300 * aggregate["counts"]
     counts[3] = count
-    head = METHOD.head({**aggregate, "counts": counts}, grid, silence(300))
+    head = artifact_of(METHOD, {**aggregate, "counts": counts}, grid, silence(300))
     assert head.present.all()
     assert head.weight[3] == pytest.approx(aggregate["class_sums"][3] / grid.unit(6), rel=1e-6)
 
@@ -184,8 +185,8 @@ def test_noisy_count_below_one_lengthens_no_mean(count):
 def test_nothing_is_implausible_about_honest_sums():
     """Honest sums raise no doubt, on any grid and with classes absent."""
     for grid in GRIDS.values():
-        assert METHOD.implausibilities(summed(grid), grid) == []
-        assert METHOD.implausibilities(summed(grid, FEATURES[:3], LABELS[:3]), grid) == []
+        assert failures_of(METHOD, summed(grid), grid) == []
+        assert failures_of(METHOD, summed(grid, FEATURES[:3], LABELS[:3]), grid) == []
 
 
 def test_false_sums_are_named():
@@ -196,21 +197,21 @@ def test_false_sums_are_named():
     aggregate["class_sums"][1] = 0
     aggregate["class_sums"][3] = 0
     aggregate["class_sums"][3, 0] = (aggregate["counts"][3] + 1) * grid.levels
-    said = METHOD.implausibilities(aggregate, grid)
+    said = failures_of(METHOD, aggregate, grid)
     assert len(said) == 2
-    assert said[0] == "class 1 has the count -1"
+    assert said[0] == "class 1 has -1 records"
     assert said[1].startswith("class 3 sums to length")
 
 
 def test_there_is_one_round():
     """Nothing follows the sum, nothing is broadcast, and an announced or told round is the server's breach."""
     grid = GRIDS["none"]
-    assert METHOD.following(summed(grid), grid, None) is None
+    assert next_of(METHOD, summed(grid), grid, None) is None
     assert METHOD.broadcast() == b""
-    with pytest.raises(ProtocolViolation, match="server"):
-        METHOD.announced(b"\x01", grid)
-    with pytest.raises(ProtocolViolation, match="server"):
-        METHOD.check(METHOD)
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        METHOD.decode_broadcast(b"\x01", grid)
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        METHOD.require_equal(METHOD)
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -250,6 +251,6 @@ def test_noise_is_that_of_the_plan():
     noise = np.zeros(setup.layout.length, dtype=np.int64)
     for number in range(5):
         records = some_records(setup, 5 + number, seed=number)
-        tensors = METHOD.contribute(Examples.of(records.integers, records.labels), 3, setup.plan.levels)
-        noise += contribution_of(setup, records, OperatingSystem()) - setup.layout.flatten(tensors)
+        tensors = contribute(METHOD, Examples.of(records.integers, records.labels), 3, setup.plan.levels)
+        noise += contribution_of(setup, records, OperatingSystem()).vector - setup.layout.flatten(tensors)
     check_noise(setup, noise, 5)

@@ -1,4 +1,4 @@
-"""The method that README.md shows: one file and one line, and nothing else."""
+"""The methods that README.md shows: one file and one line each, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,33 +17,40 @@ import pytest
 import methods
 from methods.baselines import BASELINES
 from secagg.data import open_dataset
+from tests.methods.readme import readme_blocks
 
 PACKAGE = Path(methods.__file__).parent
-NAME = "naive_bayes.py"
+NAMES = ("naive_bayes.py", "averaging.py")
 NOISE = ("--expand", "256", "--epsilon", "4", "--delta", "1e-5", "--adjacency", "add-remove")
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with the README's file and its line in the registry."""
+    """A copy of the package with the README's files and their lines in the registry."""
     folder = tmp_path_factory.mktemp("readme")
     copy = folder / "methods"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file, line = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    (copy / NAME).write_text(file, encoding="utf-8")
-    imported, entry = line.splitlines()
+    parts = readme_blocks()
     registry = copy / "__init__.py"
-    text = registry.read_text(encoding="utf-8")
-    text = text.replace("from methods.prototypes", f"{imported}\nfrom methods.prototypes", 1)
-    registry.write_text(text.replace("    Prototypes.name", f"{entry}\n    Prototypes.name", 1), encoding="utf-8")
+    for name, file, line in zip(NAMES, parts[::2], parts[1::2], strict=True):
+        (copy / name).write_text(file, encoding="utf-8")
+        imported, entry = line.splitlines()
+        text = registry.read_text(encoding="utf-8")
+        text = text.replace("from methods.prototypes", f"{imported}\nfrom methods.prototypes", 1)
+        registry.write_text(text.replace("    Prototypes.name", f"{entry}\n    Prototypes.name", 1), encoding="utf-8")
     return folder
 
 
-def simulated(folder: Path, *arguments: str) -> dict[str, object]:
-    """What `secagg simulate --method naive-bayes` says, in a process that sees the copy."""
-    command = [sys.executable, "-P", "-m", "secagg", "simulate", "--method", "naive-bayes", *arguments, "--json", "-"]
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`secagg` with these arguments in a process that sees the copy."""
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{PACKAGE.parent}"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-P", "-m", "secagg", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def simulated(folder: Path, *arguments: str, method: str = "naive-bayes") -> dict[str, object]:
+    """What `secagg simulate --method …` says."""
+    done = run(folder, "simulate", "--method", method, *arguments, "--json", "-")
     assert done.returncode == 0, done.stderr
     content: dict[str, object] = json.loads(done.stdout)
     return content
@@ -65,15 +72,15 @@ def test_tables_list_every_method_and_every_baseline():
 
 
 def test_a_method_is_one_file_and_one_line(installed: Path):
-    """Beside the new file, the copy differs from the package in the registry alone: by its line and its import."""
+    """Beside the new files, the copy differs from the package in the registry alone: by their lines and imports."""
     compared = filecmp.dircmp(PACKAGE, installed / "methods", ignore=["__pycache__"])
-    assert (compared.left_only, compared.right_only) == ([], [NAME])
+    assert (compared.left_only, compared.right_only) == ([], sorted(NAMES))
     assert compared.diff_files == ["__init__.py"]
     assert all(not each.diff_files and not each.left_only for each in compared.subdirs.values())
     before, after = (
         (each / "__init__.py").read_text(encoding="utf-8").splitlines() for each in (PACKAGE, installed / "methods")
     )
-    assert len(after) == len(before) + 2
+    assert len(after) == len(before) + 2 * len(NAMES)
     assert [line for line in after if line in before] == before
 
 
@@ -89,6 +96,26 @@ def test_it_runs_with_noise(installed: Path):
     run = simulated(installed, *NOISE, "--parameters", "floor=0.01")
     assert "epsilon 4" in str(run["promise"]).lower().replace("ε", "epsilon")
     assert float(str(run["accuracy"])) > 0.3
+
+
+def test_averaging_gives_the_same_bits_under_every_protection(installed: Path):
+    """Three rounds of averaging end with one sum and head under masks and in the clear, well above chance."""
+    runs = [simulated(installed, "--protection", each, method="averaging") for each in ("none", "masked")]
+    assert len({(run["aggregate_sha256"], run["head_sha256"]) for run in runs}) == 1
+    assert float(str(runs[0]["accuracy"])) > 0.75
+
+
+def test_averaging_hides_a_client(installed: Path):
+    """At a finite epsilon the plan's promise is about a client, and its three sums are composed."""
+    given = ("--epsilon", "8", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "silo")
+    promise = str(simulated(installed, *given, method="averaging")["promise"])
+    assert "client" in promise
+    assert "3" in promise
+
+
+def test_averaging_is_checked(installed: Path):
+    """`methods check` holds an update to the length that it declares."""
+    assert run(installed, "methods", "check", "averaging").returncode == 0
 
 
 def independent() -> float:

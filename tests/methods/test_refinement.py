@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import method_named
-from methods.method import Examples
 from methods.refinement import (
     GRADIENT_LEVELS,
     MAX_ROUNDS,
@@ -19,12 +18,14 @@ from methods.refinement import (
     gradient_sum,
     release_noise,
 )
+from methods.round import Examples
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import refinement as rule
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, quantise
 from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS
 from secagg.wire import decode, encode
+from tests.methods.steps import contribute, next_of
 
 GRID = Grid(1.0, 1 << 10, 0.0, Normalisation.CENTRED_UNIT)
 CLASSES, DIMENSION, ROUNDS = 3, 5, 4
@@ -46,7 +47,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def first_round() -> RefinementRound:
     """The round after a noisy release."""
-    following = METHOD.following(METHOD.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, OPENED)
+    following = next_of(METHOD, contribute(METHOD, Examples.of(*data()), CLASSES, GRID.levels), GRID, OPENED)
     assert isinstance(following, RefinementRound)
     return following
 
@@ -55,7 +56,7 @@ def first_round() -> RefinementRound:
 def second_round() -> RefinementRound:
     """The round after that."""
     round_ = first_round()
-    following = round_.following(round_.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, OPENED)
+    following = next_of(round_, contribute(round_, Examples.of(*data()), CLASSES, GRID.levels), GRID, OPENED)
     assert isinstance(following, RefinementRound)
     return following
 
@@ -73,15 +74,15 @@ def same(one: RefinementRound, other: RefinementRound) -> bool:
 
 def test_broadcast_opens_the_same_round():
     """What a client reads from the broadcasts is the server's round, bit for bit, and it contributes the same."""
-    one = METHOD.announced(first_round().broadcast(), GRID)
-    two = one.announced(second_round().broadcast(), GRID)
+    one = METHOD.decode_broadcast(first_round().broadcast(), GRID)
+    two = one.decode_broadcast(second_round().broadcast(), GRID)
     assert isinstance(one, RefinementRound)
     assert isinstance(two, RefinementRound)
     assert same(one, first_round())
     assert same(two, second_round())
     for told, own in ((one, first_round()), (two, second_round())):
-        own.check(told)
-        gradients = [each.contribute(Examples.of(*data()), CLASSES, GRID.levels)["gradient"] for each in (told, own)]
+        own.require_equal(told)
+        gradients = [contribute(each, Examples.of(*data()), CLASSES, GRID.levels)["gradient"] for each in (told, own)]
         assert np.array_equal(*gradients)
 
 
@@ -99,14 +100,14 @@ def test_rounds_end():
     gradient = {"gradient": np.zeros((CLASSES, DIMENSION + 1), dtype=np.int64)}
     while round_ is not None:
         numbers.append(round_.number)
-        round_ = round_.following(gradient, GRID, OPENED)
+        round_ = next_of(round_, gradient, GRID, OPENED)
     assert numbers == [1, 2, 3, 4]
     assert (
-        method_named("fedcgs").following(METHOD.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, None)
+        next_of(method_named("fedcgs"), contribute(METHOD, Examples.of(*data()), CLASSES, GRID.levels), GRID, None)
         is None
     )
-    with pytest.raises(ProtocolViolation, match="server: announces a round that the plan does not have"):
-        method_named("fedcgs").announced(first_round().broadcast(), GRID)
+    with pytest.raises(ProtocolViolation, match="party 0: announces a round that the plan does not have"):
+        method_named("fedcgs").decode_broadcast(first_round().broadcast(), GRID)
 
 
 def told(round_: RefinementRound, **changes: object) -> bytes:
@@ -143,7 +144,7 @@ def integers(*shape: int) -> bytes:
 def test_malformed_opening_is_refused(changes):
     """Wrong numbers, shapes, lengths, and a whitening that would not be exact do not open the first round."""
     with pytest.raises(MalformedMessage, match="RefinementBroadcast"):
-        METHOD.announced(told(first_round(), **changes), GRID)
+        METHOD.decode_broadcast(told(first_round(), **changes), GRID)
 
 
 @pytest.mark.parametrize("place", [1, 2])
@@ -164,7 +165,7 @@ def test_damaged_broadcast_is_refused(place, damage):
     """Truncated, lengthened and made-up bytes are no broadcast, in any round."""
     before, after = {1: (METHOD, first_round()), 2: (first_round(), second_round())}[place]
     with pytest.raises(MalformedMessage):
-        before.announced(damage(after.broadcast()), GRID)
+        before.decode_broadcast(damage(after.broadcast()), GRID)
 
 
 @pytest.mark.parametrize(
@@ -203,15 +204,15 @@ def test_broadcast_out_of_bounds_is_refused(field, value):
 )
 def test_later_round_changes_only_weights(changes):
     """After the first round the server may announce neither another number, geometry, shape nor total."""
-    with pytest.raises(ProtocolViolation, match="server"):
-        first_round().announced(told(second_round(), **changes), GRID)
+    with pytest.raises(ProtocolViolation, match="party 0: "):
+        first_round().decode_broadcast(told(second_round(), **changes), GRID)
 
 
 def test_no_round_after_the_last():
     """The last round announces nothing further."""
     last = replace(second_round(), number=ROUNDS)
     with pytest.raises(ProtocolViolation, match="announces round 5 after round 4"):
-        last.announced(told(second_round(), number=ROUNDS + 1), GRID)
+        last.decode_broadcast(told(second_round(), number=ROUNDS + 1), GRID)
 
 
 def moved(round_: RefinementRound, what: str, by: int) -> RefinementRound:
@@ -237,35 +238,35 @@ def largest(round_: RefinementRound, what: str) -> int:
 def test_rounding_is_accepted_and_nothing_beyond(what, sign):
     """One unit of difference, as processors have, is accepted; two parts in a thousand of the largest are not."""
     own = first_round()
-    own.check(moved(own, what, sign))
+    own.require_equal(moved(own, what, sign))
     far = max(4, round(2e-3 * largest(own, what)))
-    with pytest.raises(ProtocolViolation, match=r"server: the .* do not follow from the released sums"):
-        own.check(moved(own, what, sign * far))
+    with pytest.raises(ProtocolViolation, match=r"party 0: the .* do not follow from the released sums"):
+        own.require_equal(moved(own, what, sign * far))
 
 
 def test_other_total_is_refused():
     """The number of records that the server tells must be the sums' own, to one part in a thousand."""
     own = first_round()
-    own.check(replace(own, place=replace(own.place, total=own.place.total * (1 + 1e-9))))
-    with pytest.raises(ProtocolViolation, match="server: the number of records"):
-        own.check(replace(own, place=replace(own.place, total=own.place.total * 1.01)))
+    own.require_equal(replace(own, place=replace(own.place, total=own.place.total * (1 + 1e-9))))
+    with pytest.raises(ProtocolViolation, match="party 0: the number of records"):
+        own.require_equal(replace(own, place=replace(own.place, total=own.place.total * 1.01)))
 
 
 def test_other_kind_of_round_is_refused():
     """Another round's number, another shape and the first round itself are not what a client expects."""
     with pytest.raises(ProtocolViolation, match="another kind of round"):
-        first_round().check(second_round())
+        first_round().require_equal(second_round())
     with pytest.raises(ProtocolViolation, match="another kind of round"):
-        first_round().check(METHOD)
+        first_round().require_equal(METHOD)
     with pytest.raises(ProtocolViolation, match="weights"):
-        first_round().check(replace(first_round(), weights=first_round().weights[:2]))
+        first_round().require_equal(replace(first_round(), weights=first_round().weights[:2]))
     with pytest.raises(ProtocolViolation, match="the plan opens"):
-        METHOD.check(first_round())
+        METHOD.require_equal(first_round())
 
 
 def gradient(round_: RefinementRound, records: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The gradient of some records."""
-    found = round_.contribute(Examples.of(records, labels), CLASSES, GRID.levels)["gradient"]
+    found = contribute(round_, Examples.of(records, labels), CLASSES, GRID.levels)["gradient"]
     assert found.dtype == np.int64
     return found
 
@@ -314,10 +315,10 @@ def test_bound_is_reached():
     round_ = replace(first_round(), weights=np.zeros((2, DIMENSION + 1), dtype=np.int64))
     record = data()[0][:1]
     one, other = (
-        round_.contribute(Examples.of(record, np.array([label])), 2, GRID.levels)["gradient"] for label in (0, 1)
+        contribute(round_, Examples.of(record, np.array([label])), 2, GRID.levels)["gradient"] for label in (0, 1)
     )
     for adjacency, found in ((Adjacency.ADD_REMOVE, one), (Adjacency.REPLACE_ONE, one - other)):
-        sensitivity = sums.sensitivity[adjacency]
+        sensitivity = sums.sensitivity(Unit.RECORD, adjacency, 1)
         bound = math.sqrt(sensitivity.squared({"gradient": 1.0}))
         assert (sensitivity.unit, sensitivity.adjacency) == (Unit.RECORD, adjacency)
         assert 0.998 * bound <= math.sqrt(squares(found)) <= bound
@@ -357,7 +358,7 @@ def test_noise_of_the_counts_keeps_its_multiplier():
 @pytest.mark.parametrize("noise", [None, OPENED])
 def test_step_lowers_the_loss(noise):
     """From weights of zero, a round's step fits the records better, with and without noise known."""
-    following = METHOD.following(METHOD.contribute(Examples.of(*data()), CLASSES, GRID.levels), GRID, noise)
+    following = next_of(METHOD, contribute(METHOD, Examples.of(*data()), CLASSES, GRID.levels), GRID, noise)
     assert isinstance(following, RefinementRound)
     following = replace(following, weights=np.zeros_like(following.weights))
     records, labels = data()
@@ -367,6 +368,6 @@ def test_step_lowers_the_loss(noise):
         scores = mapped @ (round_.weights / 2.0**16).T
         return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(labels)), labels]))
 
-    after = following.following({"gradient": gradient(following, records, labels)}, GRID, noise)
+    after = next_of(following, {"gradient": gradient(following, records, labels)}, GRID, noise)
     assert isinstance(after, RefinementRound)
     assert loss(after) < loss(following)

@@ -9,8 +9,8 @@ from scipy import stats
 from methods import method_named
 from methods.fedtc import SlotRound
 from methods.gate import GatedRound
-from methods.method import Examples
 from methods.mpft import MPFT, Clustering
+from methods.round import Examples
 from methods.slots import (
     MAX_CENTRE_BYTES,
     MOST_SLOTS,
@@ -25,6 +25,7 @@ from methods.slots import (
 from secagg.errors import BadInput, MalformedMessage
 from secagg.privacy import Adjacency, Unit
 from secagg.wire import encode
+from tests.methods.steps import contribute
 
 FALSE_FAILURE = 1e-9
 """With which a test of evenness would fail for slots that are drawn at random."""
@@ -205,13 +206,13 @@ def test_places_are_those_of_the_sum(kind):
     examples = Examples(
         generator.integers(-1000, 1000, (200, 6)), generator.integers(0, 4, 200), generator.integers(0, 2, 200)
     )
-    places = round_.places(examples, 4)
+    places = round_.cells(examples, 4)
     inside = places >= 0
     assert inside.all() == (kind in ("slots", "domains", "clusters"))
     assert inside.any()
     cells = (examples.labels * parts + places)[inside]
     counts, sums = cell_sums(examples.records[inside], cells, 4 * parts)
-    blocks = round_.contribute(examples, 4, 1 << 16)
+    blocks = contribute(round_, examples, 4, 1 << 16)
     assert np.array_equal(blocks["slot_counts"].ravel(), counts)
     assert np.array_equal(blocks["slot_sums"].reshape(-1, 6), sums)
 
@@ -220,4 +221,4 @@ def test_undivided_classes_are_one_cell_each():
     """A method without slots has every record in the one cell of its class, as has a sum before a threshold."""
     examples = Examples.of(np.ones((3, 2), dtype=np.int64), np.array([0, 1, 1]))
     for method in (method_named("fedcgs"), method_named("prototypes"), method_named("fedtc", {"threshold": 0.5})):
-        assert method.places(examples, 2).tolist() == [0, 0, 0]
+        assert method.cells(examples, 2).tolist() == [0, 0, 0]

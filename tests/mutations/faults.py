@@ -29,9 +29,10 @@ from secagg.protection.masking.messages import Endorsement
 from secagg.protection.seam import Transition
 from secagg.protection.sharing import agreeing
 from secagg.protection.sharing import binding as sharing
+from secagg.randomness import SeededRandomness
 from secagg.statistics import moments
 from secagg.transcript import Journal, frames, open_frame, peek
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode
 from tests.mutations.harnesses import (
     FLAGGED,
@@ -107,7 +108,7 @@ def one_missing(patch: pytest.MonkeyPatch) -> None:
 
 def same_seed(segments: Sequence[Any], source: Any) -> Any:
     """Everybody's noise from one seed."""
-    return discrete_gaussian(segments, SeededRandomness(b"the same everywhere"))
+    return discrete_gaussian(segments, SeededRandomness(b"the same everywhere", TOKEN))
 
 
 def small_second_moment(patch: pytest.MonkeyPatch) -> None:
@@ -340,7 +341,7 @@ POLICY = [
         probe("second session"),
     ),
     Fault("policy", "earlier uploads not looked up", always(Ledger, "has_uploaded", False), probe("replayed session")),
-    Fault("policy", "class gate skipped", always(GatedRound, "check", None), probe("false gate")),
-    Fault("policy", "broadcast not recomputed", always(RefinementRound, "check", None), probe("false weights")),
+    Fault("policy", "class gate skipped", always(GatedRound, "require_equal", None), probe("false gate")),
+    Fault("policy", "broadcast not recomputed", always(RefinementRound, "require_equal", None), probe("false weights")),
 ]
 FAULTS = (*(replace(each, transcript=NOISY_TRANSCRIPTS) for each in PRIVACY), *MASKING, *TRANSPORT, *POLICY)

@@ -13,20 +13,20 @@ from typing import Any
 from secagg.errors import SecaggError, TranscriptInvalid
 from secagg.federation import session_folder
 from secagg.parties import contribution
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.encryption.parameters import for_capacity
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME
 from tests.parties.promised import check_record_is_bounded, honest, promised
 from tests.protection.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
+from tests.threat_models.recorded import read_session
 from threat_models.active import PROBES, run_probe
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, play
 from threat_models.adversary import adversary_named
-from threat_models.attacks.splits import told
-from threat_models.attacks.uploads import MASKED_UPLOADS
-from threat_models.estimation import audit_release, planned_release, second_opinion, worst_canary
-from threat_models.evidence import read_session
+from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
+from threat_models.attacks.protocol.split_of_sum import guess_splits
+from threat_models.estimation import audit_release, draw_release, second_opinion, worst_canary
 from threat_models.evidence.splits import SplitSessions
 from threat_models.findings import Verdict
 from threat_models.session import Encoding
@@ -96,7 +96,7 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
     def score(folder: Path) -> int:
         claim = promised(**choices).claim
         assert claim is not None
-        release = planned_release(worst_canary(claim.releases, spread), contribution.discrete_gaussian)
+        release = draw_release(worst_canary(claim.releases, spread), contribution.discrete_gaussian)
         bound = audit_release(claim, releases=RELEASES, spread=spread, release=release, level=FALSE_ALARM)
         return FLAGGED if bound.refuted else PASSED
 
@@ -106,7 +106,7 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
 
 def splits(folder: Path) -> int:
     """Two splits of one sum as a key holder sees them whose key leaves no noise."""
-    found = told([SplitSessions(for_capacity(1000, 5), 128).series(Encoding.CLIENT, 4)])["key without noise"]
+    found = guess_splits([SplitSessions(for_capacity(1000, 5), 128).series(Encoding.CLIENT, 4)])["key without noise"]
     return FLAGGED if found.differing else PASSED
 
 

@@ -19,9 +19,9 @@ from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, di
 from secagg.privacy.rdp import RdpCurve, shares_mu
 from secagg.protection.masking import binding, client_opening, client_upload, server
 from secagg.protection.masking.quorum import derive_thresholds
-from secagg.randomness import OperatingSystem
+from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.statistics import moments, quantise
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.mutations.faults import untried
 from tests.parties.promised import (
     BAD_ROWS,
@@ -126,11 +126,11 @@ def test_plan_that_counts_on_a_share_that_may_be_missing():
 def test_one_seed_on_all_members():
     """Shares from the same seed add up to n² times the variance of one, and are the same shares."""
     setup = promised(dimension=WIDE)
-    same = [SeededRandomness(b"the same everywhere") for _ in range(5)]
+    same = [SeededRandomness(b"the same everywhere", TOKEN) for _ in range(5)]
     total = noise_of(setup, same)
     assert reported(check_noise, setup, total, 5)
     check_noise(setup, total, 25)
-    assert reported(check_shares_differ, setup, [SeededRandomness(b"the same everywhere") for _ in range(2)])
+    assert reported(check_shares_differ, setup, [SeededRandomness(b"the same everywhere", TOKEN) for _ in range(2)])
 
 
 def test_clip_after_the_sum(monkeypatch):

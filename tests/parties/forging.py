@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from secagg.errors import TranscriptInvalid
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.transcript import Journal, peek, read_transcript, sign_frame
 from secagg.transcript.chain import Kind
 from tests.parties.stage import Stage

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import numpy as np
 from secagg.encoding import Integers
 from secagg.errors import SecaggError
 from secagg.parties import SessionSetup, contribution_of, read_records
+from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan, write_plan
-from secagg.policy import Policy
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
@@ -30,6 +31,45 @@ from secagg.transport.enrolment import create_authority, create_request, issue
 SERVER = "server"
 SECONDS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
 PATIENCE = 90.0
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["secagg.cli.federation", "secagg.cli.second", __name__])
+"""Parties are forked from a process that has loaded their commands, and so are there at once."""
+
+
+def run_command(words: list[str], said: Path) -> None:
+    """A party's whole process: the command line, both streams in a file, under a mask that forbids nothing."""
+    from secagg.cli.main import main
+
+    os.umask(0)
+    file = os.open(said, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.argv = ["secagg", *words]
+    main()
+
+
+@dataclass(frozen=True)
+class Party:
+    """A party's process."""
+
+    process: BaseProcess
+
+    @classmethod
+    def start(cls, words: list[str], said: Path) -> Party:
+        """Start `secagg` with these words; what it says goes to a file."""
+        process = FORKS.Process(target=run_command, args=(words, said), daemon=True)
+        process.start()
+        return cls(process)
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """The exit code, or None where it still runs after so many seconds."""
+        self.process.join(seconds)
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        """SIGKILL, where it still runs, and wait until it is gone."""
+        self.process.kill()
+        self.process.join()
 
 
 @dataclass
@@ -40,7 +80,7 @@ class Processes:
     names: tuple[str, ...]
     roster: Roster
     plan: Plan
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: dict[str, Party] = field(default_factory=dict)
     address: str = "127.0.0.1:0"
     aggregators: dict[str, str] = field(default_factory=dict)
 
@@ -71,10 +111,7 @@ class Processes:
 
     def start(self, name: str, *more: str) -> None:
         """Start a member's process, or start it again; `more` are options."""
-        with (self.folder / name / "said.txt").open("ab") as said:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, "-m", "secagg", *self.command(name, *more)], stdout=said, stderr=said, umask=0
-            )
+        self.running[name] = Party.start(self.command(name, *more), self.folder / name / "said.txt")
         role = self.roster.role(self.roster.index(name))
         if name == SERVER and self.address.endswith(":0"):
             self.address = self.listens(name)
@@ -92,8 +129,7 @@ class Processes:
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
-        self.running[name].send_signal(signal.SIGKILL)
-        self.running[name].wait()
+        self.running[name].kill()
 
     def has(self, name: str, kind: str, step: str) -> bool:
         """Whether a transcript holds a record of this kind: a frame of the step, or the step's name itself."""
@@ -115,8 +151,8 @@ class Processes:
 
     def finish(self) -> None:
         """Wait until every process has ended well."""
-        for name, process in self.running.items():
-            assert process.wait(PATIENCE) == 0, f"{name} failed\n{self.said()}"
+        for name, party in self.running.items():
+            assert party.wait(PATIENCE) == 0, f"{name} failed\n{self.said()}"
 
     def said(self) -> str:
         """What all processes said."""
@@ -127,7 +163,7 @@ class Processes:
         setup = SessionSetup.of(self.plan, self.roster)
         names = self.names if names is None else names
         records = [read_records(setup, str(self.folder / name / "records.npz")) for name in names]
-        return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()) for each in records], axis=0))
+        return np.asarray(np.sum([contribution_of(setup, each, OperatingSystem()).vector for each in records], axis=0))
 
     def opened(self) -> Integers:
         """The sum that the server opened."""
@@ -151,10 +187,8 @@ def processes(folder: Path, dimension: int = 40, protection: str = "masked", **c
     try:
         yield cast
     finally:
-        for process in cast.running.values():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+        for party in cast.running.values():
+            party.kill()
 
 
 def enrolled(folder: Path, names: tuple[str, ...], dimension: int, protection: str, **choices: Any) -> Processes:
@@ -173,5 +207,5 @@ def enrolled(folder: Path, names: tuple[str, ...], dimension: int, protection: s
         generator = np.random.default_rng(number)
         features = generator.uniform(-0.9, 0.9, size=(30, dimension)) / np.sqrt(dimension)
         np.savez(folder / name / "records.npz", features=features, labels=np.arange(30) % 2)
-        (folder / name / "policy.toml").write_text(Policy.accepting(plan, name).to_toml())
+        (folder / name / "policy.toml").write_text(policy_accepting(plan, name).to_toml())
     return Processes(folder, names, roster, plan)

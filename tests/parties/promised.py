@@ -23,7 +23,7 @@ from secagg.data import Origin, Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SecaggError, SessionAborted
-from secagg.experiments.in_memory import InMemorySession
+from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, contribution_of, read_records
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import NoiseFrom, Plan
@@ -31,9 +31,9 @@ from secagg.privacy import Adjacency, PrivacyClaim
 from secagg.privacy.rdp import ORDERS
 from secagg.protection import protection_named
 from secagg.protection.masking.messages import Survivors
-from secagg.randomness import OperatingSystem, RandomSource
-from secagg.roster import Member, Roster
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import OperatingSystem, RandomSource, SeededRandomness
+from secagg.roster import SERVER_INDEX, Member, Roster
+from secagg.unsafe_for_tests import TOKEN
 from tests.protection.rehearsal import Rehearsal, identity
 
 FALSE_FAILURE = 1e-9
@@ -45,12 +45,10 @@ WIDE = 128
 
 def cast(clients: int = 5, protection: str = "masked") -> tuple[Roster, tuple[SigningKey, ...]]:
     """A roster and its members' keys, the same in every test; index 0 is the server's, two aggregators are last."""
-    role = protection_named(protection).second_role
-    seconds = {"": 0, "aggregator": 2, "key-holder": 1}[role]
-    keys = tuple(identity(member) for member in range(clients + 1 + seconds))
-    members = [Member("server", "server", keys[0].public)]
-    members += [Member(f"client-{number}", "client", keys[number].public) for number in range(1, clients + 1)]
-    members += [Member(f"{role}-{place}", role, keys[clients + place].public) for place in range(1, seconds + 1)]
+    roles = {"server": "server"} | {f"client-{number}": "client" for number in range(1, clients + 1)}
+    roles |= protection_named(protection).second_roles
+    keys = tuple(identity(member) for member in range(len(roles)))
+    members = [Member(*each, key.public) for each, key in zip(roles.items(), keys, strict=True)]
     return Roster.of("promised", members), keys
 
 
@@ -81,7 +79,7 @@ def local(setup: SessionSetup, features: np.ndarray, labels: np.ndarray) -> Loca
 
 def exact(setup: SessionSetup, records: LocalRecords) -> Integers:
     """The flat vector without noise, multipliers included."""
-    tensors = setup.round.contribute(records.examples, len(setup.plan.classes), setup.plan.levels)
+    tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
     return setup.layout.flatten(tensors)
 
 
@@ -192,7 +190,7 @@ def noise_of(setup: SessionSetup, sources: Sequence[RandomSource]) -> np.ndarray
     total = np.zeros(setup.layout.length, dtype=np.int64)
     for number, source in enumerate(sources):
         records = some_records(setup, 5 + number, seed=number)
-        total += contribution_of(setup, records, source) - exact(setup, records)
+        total += contribution_of(setup, records, source).vector - exact(setup, records)
     return total
 
 
@@ -237,7 +235,7 @@ def check_bad_record_is_silent(setup: SessionSetup, folder: Path, value: float, 
         own[4, -1], classes[4] = value, label
         np.savez(folder / f"{name}.npz", features=own[rows], labels=classes[rows])
         records = read_records(setup, str(folder / f"{name}.npz"))
-        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise")))
+        vectors.append(contribution_of(setup, records, SeededRandomness(b"the same noise", TOKEN)).vector)
     assert vectors[0].tobytes() == vectors[1].tobytes()
 
 
@@ -284,14 +282,11 @@ def check_small_sum_is_refused(setup: SessionSetup, leaving: Mapping[int, str]) 
     """With so many gone that fewer remain than the noise is calibrated for, no sum comes about."""
     _, keys = cast(len(setup.roster.clients))
     vectors = {
-        member: contribution_of(setup, some_records(setup), OperatingSystem()) for member in setup.context.clients
+        member: contribution_of(setup, some_records(setup), OperatingSystem()).vector
+        for member in setup.context.clients
     }
-    own = {member: keys[member] for member in vectors}
-    session = InMemorySession(
-        setup.context, setup.protection, own, vectors.__getitem__, OperatingSystem(), dict(leaving)
-    )
     try:
-        members = session.run().members
+        members = run_session(setup, dict(enumerate(keys)), vectors.__getitem__, leaving).members
     except SessionAborted:
         return
     raise AssertionError(f"the sum of {len(members)} was opened")
@@ -304,7 +299,7 @@ def check_small_set_is_not_signed(setup: SessionSetup) -> None:
     try:
         session.show(members[0], Survivors(members))
     except ProtocolViolation as error:
-        if error.culprit == "server":
+        if error.culprit == SERVER_INDEX:
             return
     raise AssertionError(f"signed for {len(members)} survivors")
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from methods.method import Examples
+from methods.round import Examples, Local
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.parties import SessionSetup
@@ -17,6 +17,7 @@ from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX, Member, Roster
+from secagg.statistics import Grid
 from secagg.transcript import FILE_NAME, Journal
 from secagg.transcript.chain import Kind
 
@@ -145,5 +146,7 @@ def _staged(folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices:
     for member in roster.clients:
         records = generator.integers(-400, 400, size=(20, 3))
         labels = np.arange(20) % 2
-        vectors[member] = setup.layout.flatten(setup.method.contribute(Examples.of(records, labels), 2, 1000))
+        vectors[member] = setup.layout.flatten(
+            setup.method.contribute(Local(Examples.of(records, labels), 2, Grid(1.0, 1000))).blocks
+        )
     return Stage(folder, setup, keys, vectors)

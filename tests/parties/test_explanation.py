@@ -126,7 +126,7 @@ def test_rounds_are_part_of_the_promise():
     """With refinement one promise covers all sums, and the rounds are said where the sum is."""
     rows = explained(refine=3, epsilon=8.0)
     assert "over all 4 sums together" in rows["promise"]
-    assert "then 3 rounds of refinement over the same records" in rows["what is summed"]
+    assert "then 3 times update 3×5: 15 integers, over the same records" in rows["what is summed"]
     assert "gradient: σ" in rows["noise of one party"]
     assert "together" not in explained()["promise"]
 

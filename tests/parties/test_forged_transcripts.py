@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, TranscriptInvalid
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.parties.vouching import Trust
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.protection.sharing.binding import sign_manifest

@@ -98,7 +98,7 @@ async def test_second_different_frame_is_refused(finished: tuple[Stage, ServerSe
     before = stage.transcript(0).read_bytes()
     body = peek(frames_of(stage, 2)[step])
     other = sign_frame(stage.keys[2], replace(body, head=bytes([1]) * 32))
-    assert "client-2: sent a second, different" in await refuses(server, 2, other)
+    assert "party 2: sent a second, different" in await refuses(server, 2, other)
     assert stage.transcript(0).read_bytes() == before
 
 
@@ -146,7 +146,7 @@ async def test_frame_that_is_not_what_it_claims_is_refused(fresh: Any, change: d
 async def test_frame_in_another_members_name_is_refused(fresh: Any) -> None:
     """What a member's certificate brings must be signed by that very member."""
     stage, server = fresh
-    assert "client-1" in await refuses(server, 1, signed(stage, 2, Abort("x")))
+    assert "party 1: " in await refuses(server, 1, signed(stage, 2, Abort("x")))
     body = make_body(stage.setup.context.plan, 2, 0, bytes(32), NOT_SEEN, Abort("x"))
     assert "another member's name" in await refuses(server, 1, sign_frame(stage.keys[1], body))
 
@@ -175,7 +175,7 @@ async def test_wrong_upload_bytes_are_refused(tmp_path: Path, wrong: str) -> Non
                 true = next(iter(self.uploaded[2, 0] or {b""}))
                 bytes_sent = {"short": true[:-1], "long": true + b"0", "other": true[::-1], "empty": b""}[wrong]
                 assert self.server is not None
-                with pytest.raises(ProtocolViolation, match="client-2: sends") as refusal:
+                with pytest.raises(ProtocolViolation, match="party 2: sends") as refusal:
                     await self.server.upload(2, next(iter(frames)), parts_of(bytes_sent))
                 refusals.append(str(refusal.value))
                 assert [path.name for path in (stage.home(0) / "uploads").glob("2*")] == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import ServerAway, SessionAborted
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Outcome
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
@@ -40,9 +40,10 @@ class LyingWire(Wire):
 class Lied(Federation):
     """A federation in which one client hears lies."""
 
-    def __init__(self, stage: Stage, lie: Callable[[bytes], bytes]) -> None:
+    def __init__(self, stage: Stage, lie: Callable[[bytes], bytes], patience: float = Wire.patience) -> None:
         super().__init__(stage)
         self._lie = lie
+        self._patience = patience
 
     async def client(self, member: int, leaves: str | None = None) -> Outcome:
         """One client, behind the lying connection when it is ME."""
@@ -51,7 +52,9 @@ class Lied(Federation):
         journal = Journal(self.stage.transcript(member))
         try:
             session = self.new_client(member, journal)  # type: ignore[arg-type]
-            return await session.run(LyingWire(self, member, self._lie))
+            wire = LyingWire(self, member, self._lie)
+            wire.patience = self._patience
+            return await session.run(wire)
         finally:
             journal.close()
 
@@ -103,7 +106,7 @@ async def outlasts(stage: Stage, lie: Callable[[bytes], bytes]) -> None:
             heard.append(said)
         return said
 
-    federation = Lied(stage, first(2, tell))
+    federation = Lied(stage, first(2, tell), patience=5.0)
     ending = await federation.run()
     assert len(heard) >= 2
     assert ending.server.members == (1, 2, 3, 4)

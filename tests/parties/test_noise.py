@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from secagg.errors import BadRecord
-from secagg.experiments.in_memory import InMemorySession
+from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, conclude, contribution_of
+from secagg.parties.rounds import following_setup
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit, discrete_gaussian
-from secagg.protection.messages import RoundOpening
-from secagg.randomness import OperatingSystem
+from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.statistics import Normalisation
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.parties.promised import (
     BAD_ROWS,
     WIDE,
@@ -43,12 +43,12 @@ def test_contribution_is_the_exact_sum_plus_the_drawn_noise(refine):
     setup = promised(refine=refine, clients=40, dimension=8, epsilon=8.0, colluders=0, dropouts=0)
     records = some_records(setup)
     assert setup.calibration is not None
-    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share"))
+    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
     q, labels = records.integers, records.labels
     counts = np.bincount(labels, minlength=3)
     sums = np.stack([q[labels == label].sum(axis=0) for label in range(3)])
     flat = [setup.plan.noises[0].multiplier * counts, sums.reshape(-1), (q.T @ q)[np.triu_indices(8)]]
-    vector = contribution_of(setup, records, SeededRandomness(b"share"))
+    vector = contribution_of(setup, records, SeededRandomness(b"share", TOKEN)).vector
     assert (vector - noise).tolist() == np.concatenate(flat).tolist() == exact(setup, records).tolist()
     assert setup.plan.noises[0].multiplier > 1
 
@@ -59,7 +59,7 @@ def test_no_share_where_the_plan_asks_for_none(noise):
     none = {"epsilon": math.inf, "delta": None, "adjacency": None, "normalisation": Normalisation.UNIT}
     setup = promised(noise=noise) if noise else promised(**none)
     records = some_records(setup)
-    assert np.array_equal(contribution_of(setup, records, None), exact(setup, records))  # type: ignore[arg-type]
+    assert np.array_equal(contribution_of(setup, records, None).vector, exact(setup, records))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -75,7 +75,7 @@ def test_noise_of_a_round_has_the_planned_variance():
     setup = promised(dimension=WIDE, classes=40, refine=1, epsilon=4.0)
     records = some_records(setup, 400)
     result = conclude(setup, setup.context.clients, exact(setup, records))
-    following = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
+    following = following_setup(setup, result)
     assert [block.name for block in following.layout.blocks] == ["gradient"]
     check_noise(following, noise_of(following, FRESH), 5)
 
@@ -84,12 +84,9 @@ def test_noise_survives_protection_and_opening():
     """Opened through masks and ring, with one member gone, the noise is four shares' and the rest is the exact sum."""
     setup = promised(dimension=WIDE, epsilon=8.0)
     records = {member: some_records(setup, 10, seed=member) for member in setup.context.clients}
-    vectors = {member: contribution_of(setup, own, OperatingSystem()) for member, own in records.items()}
-    keys = {member: cast()[1][member] for member in records}
-    session = InMemorySession(
-        setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem(), {2: "UploadHeader"}
-    )
-    opened = session.run()
+    vectors = {member: contribution_of(setup, own, OperatingSystem()).vector for member, own in records.items()}
+    keys = dict(enumerate(cast()[1]))
+    opened = run_session(setup, keys, vectors.__getitem__, {2: "UploadHeader"})
     assert opened.members == (1, 3, 4, 5)
     check_noise(setup, opened.total - sum(exact(setup, records[member]) for member in opened.members), 4)
 
@@ -135,8 +132,8 @@ def test_member_whose_records_are_all_bad_sends_only_noise():
     setup = promised()
     records = local(setup, np.full((5, 4), np.nan), np.zeros(5))
     assert setup.calibration is not None
-    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share"))
-    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share")), noise)
+    noise = discrete_gaussian(setup.calibration.segments, SeededRandomness(b"share", TOKEN))
+    assert np.array_equal(contribution_of(setup, records, SeededRandomness(b"share", TOKEN)).vector, noise)
 
 
 def test_bad_records_are_refused_without_noise():
@@ -156,5 +153,5 @@ def test_bad_label_counts_for_nothing_whatever_the_integers():
     other[7] = setup.plan.levels
     one, two = LocalRecords(records.integers, marked, records.domains), replace(records, integers=other, labels=marked)
     assert np.array_equal(exact(setup, one), exact(setup, two))
-    noises = [contribution_of(setup, each, SeededRandomness(b"s")) for each in (one, two)]
+    noises = [contribution_of(setup, each, SeededRandomness(b"s", TOKEN)).vector for each in (one, two)]
     assert np.array_equal(*noises)

@@ -8,10 +8,10 @@ import pytest
 
 from secagg.errors import BadInput, CapacityExceeded, PlanRefused
 from secagg.parties import SessionSetup
+from secagg.parties.consent import policy_accepting
 from secagg.parties.explanation import explain
 from secagg.parties.promise import Noisers
 from secagg.plan import NoiseFrom
-from secagg.policy import Policy
 from secagg.privacy import Mechanism
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.parameters import for_capacity
@@ -83,7 +83,7 @@ def test_policy_is_asked_about_the_bytes_that_leave():
     plans = [promised(protection=name, dimension=400, **EXACT) for name in ("masked", "encrypted")]
     for setup, refused in zip(plans, (False, True), strict=True):
         policy = replace(
-            Policy.accepting(setup.plan, "own"), protections=tuple(PROTECTIONS), max_upload_mib=1, minimum_cohort=1
+            policy_accepting(setup.plan, "own"), protections=tuple(PROTECTIONS), max_upload_mib=1, minimum_cohort=1
         )
         if refused:
             with pytest.raises(PlanRefused, match=f"max_upload_mib: {setup.upload_bytes} bytes"):

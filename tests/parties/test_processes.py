@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secagg.ledger import Ledger
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from tests.parties.processes import SERVER, Processes, processes
 from tests.parties.stage import open_to_others
 

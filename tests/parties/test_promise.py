@@ -1,5 +1,6 @@
 """The promise of a plan: made with the least noise, recomputed by everyone, refused when the noise does not keep it."""
 
+import hashlib
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from methods.refinement import RefinementRound
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.experiments.in_memory import InMemorySession
+from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, conclude, contribution_of
 from secagg.parties.promise import Noisers
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
@@ -232,12 +233,12 @@ def test_noise_far_above_the_records_comes_through_the_ring():
     """With one record each at ε = 0.02 the opened sum is the exact sum of the noisy vectors, in whole numbers."""
     setup = promised(max_records=1, epsilon=0.02)
     vectors = {
-        member: contribution_of(setup, some_records(setup, 1), OperatingSystem()) for member in setup.context.clients
+        member: contribution_of(setup, some_records(setup, 1), OperatingSystem()).vector
+        for member in setup.context.clients
     }
-    keys = dict(zip(vectors, cast()[1][1:], strict=True))
-    session = InMemorySession(setup.context, setup.protection, keys, vectors.__getitem__, OperatingSystem())
+    opened = run_session(setup, dict(enumerate(cast()[1])), vectors.__getitem__, {})
     columns = zip(*(vector.tolist() for vector in vectors.values()), strict=True)
-    assert session.run().total.tolist() == [sum(column) for column in columns]
+    assert opened.total.tolist() == [sum(column) for column in columns]
     assert max(np.abs(vector).max() for vector in vectors.values()) > setup.layout.bound
 
 
@@ -261,7 +262,7 @@ def test_multipliers_of_the_plan_are_those_of_the_layout(refine):
 def next_opening(setup: SessionSetup, total: np.ndarray) -> RoundOpening:
     """What follows from an opened sum of everybody."""
     result = conclude(setup, setup.context.clients, total)
-    return RoundOpening(result.aggregate_sha256, result.next_broadcast)
+    return RoundOpening(setup.number + 1, setup.context.plan, result.aggregate_sha256, result.broadcast)
 
 
 def stages(setup: SessionSetup) -> list[SessionSetup]:
@@ -282,8 +283,8 @@ def test_rounds_are_counted(epsilon, refine):
     found = stages(setup)
     assert len(found) == setup.rounds == refine + 1
     assert [stage.is_last for stage in found] == [*[False] * refine, True]
-    for number, stage in enumerate(found):
-        assert (stage.plan, stage.roster, stage.claim, len(stage.openings)) == (
+    for number, stage in enumerate(found, start=1):
+        assert (stage.plan, stage.roster, stage.claim, stage.number) == (
             setup.plan,
             setup.roster,
             setup.claim,
@@ -298,9 +299,10 @@ def test_a_round_is_bound_to_sum_and_broadcast():
     records = [some_records(setup, 30, seed=seed) for seed in (1, 2)]
     openings = [next_opening(setup, exact(setup, each)) for each in records]
     one, other = openings
-    mixed = [RoundOpening(one.aggregate_sha256, other.broadcast), RoundOpening(other.aggregate_sha256, one.broadcast)]
+    mixed = [replace(one, broadcast=other.broadcast), replace(one, aggregate_sha256=other.aggregate_sha256)]
     following = [setup.following(each) for each in (*openings, *mixed)]
-    elsewhere = promised(refine=2, epsilon=8.0).following(one)
+    other_plan = promised(refine=2, epsilon=8.0)
+    elsewhere = other_plan.following(replace(one, previous=other_plan.context.plan))
     third = following[0].following(next_opening(following[0], exact(following[0], records[0])))
     contexts = [stage.context for stage in (setup, *following, elsewhere, third)]
     assert len({context.plan for context in contexts}) == len({context.session for context in contexts}) == 7
@@ -311,13 +313,50 @@ def test_nothing_follows_the_last_round():
     """A broadcast after the last session, or in a plan without rounds, is the server's breach."""
     setup = promised(refine=1, epsilon=8.0)
     first, last = stages(setup)
-    opening = last.openings[0]
-    later = replace(opening, broadcast=replace_number(last.round, 2))
-    for stage, each in ((last, later), (last, opening), (promised(), opening)):
-        with pytest.raises(ProtocolViolation, match="server"):
+    opening, one_sum = last.opening, promised()
+    assert opening is not None
+    next_number = replace(opening, number=3, previous=last.context.plan)
+    later = replace(next_number, broadcast=replace_number(last.round, 2))
+    only = replace(opening, previous=one_sum.context.plan)
+    for stage, each in ((last, later), (last, next_number), (one_sum, only)):
+        with pytest.raises(ProtocolViolation, match="party 0: announces"):
             stage.following(each)
+    with pytest.raises(ProtocolViolation, match="the plan does not have"):
+        first.later(later)
     with pytest.raises(MalformedMessage):
         first.following(replace(opening, broadcast=b"\x00"))
+
+
+def test_a_round_of_another_history_does_not_follow():
+    """An opening that skips a round, or names another session as the one before, is the server's breach."""
+    first, second, _ = stages(promised(refine=2, epsilon=8.0))
+    assert second.opening is not None
+    for stage, changes in ((first, {"number": 3}), (first, {"previous": bytes(32)}), (second, {})):
+        with pytest.raises(ProtocolViolation, match="party 0: opens round"):
+            stage.following(replace(second.opening, **changes))
+
+
+def test_context_of_a_round_is_the_documented_digest():
+    """A later session's context is SHA-256 over its number, the context before, sum and broadcast, each with length."""
+    first, second, third = stages(promised(refine=2, epsilon=8.0))
+    for before, stage in ((first, second), (second, third)):
+        opening = stage.opening
+        assert opening is not None
+        parts = (b"secagg/v1/round", opening.number.to_bytes(4, "big"), before.context.plan)
+        parts += (opening.aggregate_sha256, opening.broadcast)
+        joined = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        assert stage.context.plan == opening.context == hashlib.sha256(joined).digest()
+    assert first.context.plan == first.plan.digest
+
+
+def test_without_its_history_all_but_the_sum_of_a_round_is_known():
+    """Plan and last opening give a session with the same digests, layout and noise; what is summed is refused."""
+    first, _, last = stages(promised(refine=2, epsilon=8.0))
+    assert last.opening is not None
+    alone = first.later(last.opening)
+    assert alone == replace(last, known_round=None)
+    with pytest.raises(BadInput, match="what round 3 sums follows from the rounds before it"):
+        alone.round  # noqa: B018
 
 
 def replace_number(round_: Any, number: int) -> bytes:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from secagg.errors import BadInput, TranscriptInvalid
+from secagg.parties.links import verify_transcript
 from secagg.parties.purging import purge, session_folders
-from secagg.parties.verification import verify_transcript
 from secagg.transcript import Journal
 from tests.parties.federation import Federation
 from tests.parties.forging import invalid, position, rewrite
 from tests.parties.stage import Stage, make_stage
 from tests.parties.test_verification import changed_outcome
-from threat_models.evidence import read_session
+from tests.threat_models.recorded import read_session
 
 UNPROVEN = "the sum was not computed again"
 

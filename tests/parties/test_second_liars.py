@@ -9,7 +9,7 @@ import pytest
 
 from secagg.errors import ServerAway, SessionAborted
 from secagg.parties import AggregatorWork, ServerSession
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.encryption import binding as encryption
 from secagg.protection.encryption.messages import SumRequest
 from secagg.protection.messages import Outcome
@@ -196,7 +196,9 @@ async def test_key_holder_asked_for_another_sum_names_the_server(tmp_path: Path)
 
     def change(body: FrameBody) -> FrameBody:
         request = payload_of(body, SumRequest)
-        return replace(body, payload=encode(replace(request, packed=request.packed[:-1] + b"\1")))
+        return replace(
+            body, payload=encode(replace(request, packed=bytes([request.packed[0] ^ 1]) + request.packed[1:]))
+        )
 
     federation = Telling(stage, HOLDER, "SumRequest", change)
     ending = await federation.run()

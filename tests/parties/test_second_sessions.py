@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import SessionAborted
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.messages import Outcome
 from tests.parties.federation import Ending, Federation, Left
 from tests.parties.stage import Stage, make_stage

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.encryption.messages import OpenedSum, SumRequest
 from secagg.protection.messages import Outcome
 from secagg.transcript import payload_of, peek, read_transcript, sign_frame

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import SessionAborted, TranscriptInvalid
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.messages import Abort, Outcome
 from secagg.transcript import peek, read_transcript
 from tests.parties.federation import Federation, Left

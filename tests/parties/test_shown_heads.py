@@ -27,7 +27,7 @@ def concluded(folder: Path, **choices: object) -> tuple[Stage, Outcome, LinearHe
     """A session of three clients, its outcome, and the head in it."""
     stage = make_stage(folder, **choices)
     result = conclude(stage.setup, MEMBERS, stage.total(MEMBERS))
-    return stage, write_result(stage.setup, result, folder), result.require_head()
+    return stage, write_result(stage.setup, result, folder), result.require_artifact()
 
 
 @pytest.mark.parametrize("personalise", [0, 1])
@@ -45,7 +45,7 @@ def test_head_has_the_plans_shape(tmp_path: Path, classes: int, features: int) -
     """A head for other classes or features is refused, although the outcome names it."""
     stage, outcome, _ = concluded(tmp_path)
     other = LinearHead(np.zeros((classes, features), np.float32), np.zeros(classes, np.float32))
-    with pytest.raises(ProtocolViolation, match="other classes or features"):
+    with pytest.raises(ProtocolViolation, match=f"is for {classes} classes and {features} features"):
         check_outcome(stage.setup, shown(outcome, other))
 
 
@@ -66,5 +66,5 @@ def test_tensors_of_any_shape_are_refused_in_words(
     stage, outcome, head = concluded(tmp_path)
     tensors = {"weight": head.weight, "bias": head.bias, **dict.fromkeys(names, np.ones(shape, np.float32))}
     lie = replace(outcome, head=save(tensors, metadata=parse_safetensors(outcome.head)[1]))
-    with pytest.raises(ProtocolViolation, match="the head is none"):
+    with pytest.raises(ProtocolViolation, match="the head is not the plan's"):
         check_outcome(stage.setup, lie)

@@ -163,7 +163,7 @@ async def test_more_than_the_announced_bytes_are_refused_at_once(places: Staging
 @pytest.mark.parametrize("content", [CONTENT[:-1], CONTENT[::-1], b""], ids=["short", "other", "empty"])
 async def test_other_bytes_are_refused(places: Staging, content: bytes) -> None:
     """Bytes that are fewer or others than the announced ones are their sender's fault."""
-    with pytest.raises(ProtocolViolation, match="client-1"):
+    with pytest.raises(ProtocolViolation, match="party 1: "):
         await receive(places, 1, whole(content))
     assert left_behind(places) == []
 

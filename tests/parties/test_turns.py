@@ -12,7 +12,7 @@ import pytest
 
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.parties import ServerSession
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.messages import Abort
 from secagg.transcript import make_body, peek, read_transcript, sign_frame
 from tests.parties.federation import Federation, Left, Wire
@@ -139,7 +139,7 @@ async def test_refused_message_leaves_no_trace(held: tuple[Stage, Held]) -> None
     true_take = server._take
 
     def refuse(*message: Any) -> None:
-        raise ProtocolViolation("client-1", "did not sign it")
+        raise ProtocolViolation(1, "did not sign it")
 
     server._take = refuse
     with pytest.raises(ProtocolViolation, match="did not sign it"):

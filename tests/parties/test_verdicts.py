@@ -11,7 +11,7 @@ import pytest
 
 from secagg.errors import COUNTS, TranscriptInvalid
 from secagg.parties import note_plan
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.parties.vouching import Trust
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.key_holder import HeldKey

@@ -10,7 +10,7 @@ import pytest
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Abort, Acknowledgement, Outcome
 from secagg.randomness import OperatingSystem

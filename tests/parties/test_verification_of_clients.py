@@ -2,7 +2,7 @@
 
 import pytest
 
-from secagg.parties.verification import verify_transcript
+from secagg.parties.links import verify_transcript
 from secagg.transcript import peek, sign_frame
 from tests.parties.forging import Entry, invalid, position, rewrite
 from tests.parties.stage import Stage

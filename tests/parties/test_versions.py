@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from secagg.errors import BadInput, TranscriptInvalid
+from secagg.parties.links import verify_transcript
 from secagg.parties.transcripts import setup_of
-from secagg.parties.verification import verify_transcript
 from secagg.plan import PLAN_VERSION
 from secagg.transcript import FILE_NAME, Journal, read_transcript
 from secagg.wire import encode

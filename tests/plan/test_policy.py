@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods import METHODS
-from methods.method import Parameters, Sum
+from methods.method import Parameters, SumSpec
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput, PlanRefused
 from secagg.parties import SessionSetup
@@ -196,7 +196,7 @@ class Stepping(Prototypes):
         """`steps`."""
         return {"steps": self.steps}
 
-    def sums(self, dimension: int, classes: int, levels: int) -> tuple[Sum, ...]:
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """The same sum, `steps` times."""
         (once,) = super().sums(dimension, classes, levels)
         return (replace(once, times=self.steps),)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from secagg.errors import BadInput, MalformedMessage
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.plan import Plan
 from secagg.roster import NO_TLS_KEY, Member, Roster, check_name, read_roster, write_roster
 from secagg.wire import decode, to_json
@@ -177,3 +177,10 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     for wrong in (tmp_path / "none", tmp_path, tmp_path / "binary"):
         with pytest.raises(BadInput, match=str(wrong)):
             read_roster(wrong)
+
+
+def test_culprit_is_named_as_the_roster_calls_it() -> None:
+    """A violation tells the place in the roster, and once named the name there; a stranger stays a number."""
+    named = [str(ROSTER.name_culprit(ProtocolViolation(index, "lies"))) for index in (0, 2, 99)]
+    assert named == ["server: lies", "client-2: lies", "party 99: lies"]
+    assert str(ROSTER.name_culprit(BadInput("full"))) == "full"

@@ -10,7 +10,8 @@ from mpmath import mpf
 
 from secagg.errors import BadInput
 from secagg.privacy.paper_noise import FedTCNoise, MPFTNoise, paper_noise
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.privacy.vectors import gaussian_delta
 
 DELTA = 1e-5
@@ -20,7 +21,7 @@ DRAWN = 400_000
 
 def drawn(noise, seed=None):
     """Noise on zeros, which no shrinkage changes, from the operating system or a seed."""
-    return noise.apply(np.zeros((100, DRAWN // 100)), seed and SeededRandomness(seed)).ravel()
+    return noise.apply(np.zeros((100, DRAWN // 100)), seed and SeededRandomness(seed, TOKEN)).ravel()
 
 
 def test_published_gaussian_noise_is_about_epsilon_56():

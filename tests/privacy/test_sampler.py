@@ -12,8 +12,8 @@ from scipy import stats
 from secagg.errors import BadInput
 from secagg.privacy import discrete_gaussian, exact_uniform, rounded_gaussian, sampler
 from secagg.privacy.exact_uniform import ExactUniform, exponential
-from secagg.randomness import OperatingSystem
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import OperatingSystem, SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.vectors.files import load
 
 FALSE_FAILURE = 1e-6
@@ -24,7 +24,7 @@ LARGE = [1e3, 1e6, 1e9, 1e12]
 
 def seeded(name: str) -> SeededRandomness:
     """The stream of a test."""
-    return SeededRandomness(f"privacy noise: {name}".encode())
+    return SeededRandomness(f"privacy noise: {name}".encode(), TOKEN)
 
 
 class Scripted:
@@ -43,7 +43,7 @@ class Scripted:
 @pytest.mark.parametrize("case", load("privacy_noise")["cases"], ids=lambda case: f"{case['law']} {case['sigma']}")
 def test_draws_are_those_of_the_reference(case):
     """The same bytes give what a slow reference made with 60 digits."""
-    source = SeededRandomness(case["seed"].encode())
+    source = SeededRandomness(case["seed"].encode(), TOKEN)
     assert LAWS[case["law"]]([(Fraction(case["sigma"]), len(case["draws"]))], source).tolist() == case["draws"]
 
 

@@ -1,22 +1,19 @@
 """One session of state machines, a step at a time, so that a test can put its hand between any two of them.
 
-Every message passes through its bytes, as between processes. A `Rehearsal` is honest by itself: tests replace what
-a party says before it is delivered.
+A `Rehearsal` is honest by itself: tests replace what a party says before it is delivered.
 """
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
+from secagg.experiments.session import InMemorySession
 from secagg.protection import LocalParty, SessionContext, protection_named
-from secagg.protection.seam import ReadyState, ServerState
-from secagg.unsafe_for_tests import SeededRandomness
-from secagg.wire import decode, encode
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 
 SENT = ("KeyAdvertisement", "Dealing", "UploadHeader", "Endorsement", "Opening")
 SHOWN = ("Directory", "Inbox", "Survivors", "Quorum")
@@ -26,7 +23,7 @@ LENGTH = 6
 @functools.cache
 def identity(member: int) -> SigningKey:
     """The identity key of a member, the same in every session."""
-    return SigningKey.generate(SeededRandomness(b"identity %d" % member))
+    return SigningKey.generate(SeededRandomness(b"identity %d" % member, TOKEN))
 
 
 def context_for(
@@ -57,7 +54,7 @@ def context_for(
 
 def party(member: int, seed: bytes = b"") -> LocalParty:
     """A client with its own reproducible secrets."""
-    return LocalParty(member, identity(member), SeededRandomness(b"party %d " % member + seed))
+    return LocalParty(member, identity(member), SeededRandomness(b"party %d " % member + seed, TOKEN))
 
 
 def vectors_for(context: SessionContext, seed: int = 0) -> dict[int, np.ndarray]:
@@ -73,63 +70,14 @@ def vectors_for(context: SessionContext, seed: int = 0) -> dict[int, np.ndarray]
     return vectors
 
 
-@dataclass
-class Rehearsal:
-    """The parties of one session and what lies between them."""
+class Rehearsal(InMemorySession):
+    """A session of clients with reproducible secrets and vectors, in which everybody has taken the first step."""
 
-    context: SessionContext
-    protection: str = "masked"
-    seed: bytes = b""
-    states: dict[int, Any] = field(default_factory=dict)
-    outbox: dict[int, Any] = field(default_factory=dict)  # what each client has said and the server has not yet heard
-    inbox: dict[int, Any] = field(default_factory=dict)  # what the server has said and the client has not yet heard
-    uploads: dict[int, bytes] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.vectors = vectors_for(self.context)
-        self.parties = {member: party(member, self.seed) for member in self.context.clients}
-        chosen = protection_named(self.protection)
-        self.server: Any = chosen.begin_server(self.context)
-        for member, me in self.parties.items():
-            self._take(member, chosen.client.begin(self.context, me))
-
-    def _take(self, member: int, transition: Any) -> None:
-        if isinstance(transition.state, ReadyState):
-            residues = self.context.ring.encode(self.vectors[member])
-            transition = transition.state.protect(self.context, self.parties[member], residues)
-        self.states[member] = transition.state
-        if transition.vector is not None:
-            self.uploads[member] = transition.vector
-        if transition.outgoing is not None:
-            self.outbox[member] = transition.outgoing
-
-    def deliver(self, member: int, message: Any) -> None:
-        """A client's message reaches the server."""
-        self.server.accept(member, decode(self.server.awaits, encode(message)))
-
-    def show(self, member: int, message: Any) -> None:
-        """The server's message reaches a client, whose answer goes to the outbox."""
-        state = self.states[member]
-        self._take(member, state.advance(self.context, self.parties[member], decode(state.awaits, encode(message))))
-
-    def hear(self, *without: int) -> None:
-        """The server takes everything in the outbox from those that it expects."""
-        said, self.outbox = self.outbox, {}
-        for member, message in sorted(said.items()):
-            if member in self.server.expected and member not in without:
-                self.deliver(member, message)
-
-    def close(self) -> None:
-        """The server ends its step; its messages lie in the inbox."""
-        self.server, messages = self.server.close()
-        self.inbox = dict(messages)
-
-    def answer(self, *without: int) -> None:
-        """Every client takes what is in its inbox."""
-        shown, self.inbox = self.inbox, {}
-        for member, message in sorted(shown.items()):
-            if member in self.states and member not in without:
-                self.show(member, message)
+    def __init__(self, context: SessionContext, protection: str = "masked", seed: bytes = b"") -> None:
+        self.vectors = vectors_for(context)
+        parties = {member: party(member, seed) for member in context.clients}
+        super().__init__(context, protection_named(protection), parties, self.vectors.__getitem__)
+        self.begin()
 
     def until_said(self, name: str) -> "Rehearsal":
         """Play honestly until the clients' messages of this class lie in the outbox."""
@@ -146,32 +94,11 @@ class Rehearsal:
         self.close()
         return self
 
-    def leave(self, member: int) -> None:
-        """A client vanishes."""
-        self.states.pop(member, None)
-        self.outbox.pop(member, None)
-        self.inbox.pop(member, None)
-
     def finish(self, leaves: Mapping[int, str] | None = None) -> tuple[tuple[int, ...], list[int]]:
         """Play on to the end; return the members of the sum and the sum."""
-        leaves = leaves or {}
-        while isinstance(self.server, ServerState):
-            for member, step in leaves.items():
-                if self.server.awaits.__name__ == step:
-                    self.leave(member)
-            self.hear()
-            self.close()
-            self.answer()
-        return self.server.members, self.opened()
-
-    def opened(self) -> list[int]:
-        """The unmasked sum of the uploads that the server holds of the members."""
-        ring, length = self.context.ring, self.context.length
-        total = np.zeros(length, dtype=ring.word)
-        for member in self.server.members:
-            total += ring.unpack(self.uploads[member], length)
-        opened: list[int] = self.server.open(self.context, total).tolist()
-        return opened
+        self.leaves = dict(leaves or {})
+        self.play()
+        return self.server.members, self.opened().tolist()
 
     def expected(self, members: tuple[int, ...]) -> list[int]:
         """The sum of the members' vectors in Python integers."""

@@ -15,13 +15,13 @@ from tests.protection.rehearsal import SENT, Rehearsal, context_for, identity
 
 ALONE = tuple(name for name, protection in PROTECTIONS.items() if not protection.second_role)
 TOGETHER = tuple(name for name in PROTECTIONS if name not in ALONE)
-SECONDS = {"shared": 2, "encrypted": 1}
 
 
 def together(name: str, clients: int = 5, **facts: Any) -> SessionContext:
     """The context of a session with the second parties that the protection needs."""
     session = replace(context_for(clients, **facts), largest=1000, server=identity(0).public)
-    seconds = {index: identity(index).public for index in range(clients + 1, clients + 1 + SECONDS[name])}
+    places = range(clients + 1, clients + 1 + protection_named(name).fewest_seconds)
+    seconds = {index: identity(index).public for index in places}
     names = {0: "server", **session.names, **{index: f"second-{index}" for index in seconds}}
     return protection_named(name).context(replace(session, seconds=seconds, names=names))
 

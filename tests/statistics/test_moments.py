@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.encoding import Block, Kind
 from secagg.errors import BadInput, CapacityExceeded
-from secagg.statistics import Grid, accumulate, full_matrix, implausibilities, moments
+from secagg.statistics import Grid, accumulate, full_matrix, moments, sanity_failures
 
 CLASSES = 4
 
@@ -105,11 +106,19 @@ def test_full_matrix_is_symmetric():
     assert full_matrix(np.array([1, 2, 3, 4, 5, 6]), 3).tolist() == [[1, 2, 3], [2, 4, 5], [3, 5, 6]]
 
 
+LAYOUT = (
+    Block("counts", (CLASSES,), 1, Kind.COUNTS),
+    Block("class_sums", (CLASSES, 3), 100, Kind.CLASS_SUMS),
+    Block("second_moment", (6,), 10_000, Kind.SECOND_MOMENT),
+)
+
+
 @given(record_sets())
 def test_honest_sum_is_plausible(sample):
     """No honest sum gives a complaint, extreme records and empty classes included."""
     records, labels, levels = sample
-    assert implausibilities(accumulate(records, labels, CLASSES, levels), Grid(1.0, levels)) == []
+    blocks = accumulate(records, labels, CLASSES, levels)
+    assert sanity_failures(LAYOUT, blocks, Grid(1.0, levels)) == []
 
 
 @pytest.mark.parametrize(
@@ -129,7 +138,7 @@ def test_lie_is_noticed(block, index, value, words):
     records = generator.integers(-50, 51, (40, 3))
     blocks = accumulate(records, np.arange(40) % 3, CLASSES, 100)
     blocks[block][index] = value
-    assert any(words in complaint for complaint in implausibilities(blocks, Grid(1.0, 100)))
+    assert any(words in complaint for complaint in sanity_failures(LAYOUT, blocks, Grid(1.0, 100)))
 
 
 def test_sums_that_no_memory_holds_are_refused():

@@ -14,16 +14,16 @@ from methods.baselines.baseline import ClientData
 from methods.baselines.fedtc_set import FedTCSet
 from methods.baselines.mpft_samples import MPFTRandom
 from methods.fedtc import FedTC, prototypes
-from methods.method import Examples
+from methods.round import Examples
 from methods.slots import slot_of
 from tests.threat_models.attacks.sums import plan_of, records_of
 from tests.threat_models.backbones import ResNet18
-from threat_models.attacks.inversion import inverter, score
-from threat_models.attacks.levels import CLASS, RAW
-from threat_models.attacks.likelihood import MOMENTS, fitted, total
-from threat_models.attacks.scores import Scores
+from threat_models.attacks.gaussian_likelihood import MOMENTS, fit, total
+from threat_models.attacks.membership.metrics import Scores
+from threat_models.attacks.reconstruction.granularity import CLASS, RAW
+from threat_models.attacks.reconstruction.inversion import choose_inverter, score
 from threat_models.estimation.intervals import bootstrap, clopper_pearson
-from threat_models.evidence.simulation import joined
+from threat_models.evidence.simulation import join_records
 from threat_models.report.png import png
 from threat_models.session import Knowledge, Records
 
@@ -160,7 +160,7 @@ def likelihood_ratios(fed, records, shown):
     Neyman-Pearson for a mean of so many records of one Gaussian, its mean and covariance those of other people's.
     A mean of one record is taken as of 1.001, for the ratio to be finite.
     """
-    known = fitted(total(fed.others, CLASSES, MOMENTS))
+    known = fit(total(fed.others, CLASSES, MOMENTS))
 
     def whitened(rows, labels):
         return (rows - known.means[labels]) @ known.vectors / np.sqrt(known.values)
@@ -195,13 +195,13 @@ def candidates(fed):
     members, strangers = fed.members.take(fed.pictured[0]), fed.strangers.take(fed.pictured[1])
     owners = ("somebody",) * len(members) + ("",) * len(strangers)
     rows = np.sort(np.concatenate([np.flatnonzero(members.labels == label)[:INVERTED] for label in range(CLASSES)]))
-    return Knowledge(joined(members, strangers), owners, fed.public), rows
+    return Knowledge(join_records(members, strangers), owners, fed.public), rows
 
 
 def attacked(fed, kinds, network):
     """Images of the same records from each kind of prototype, after their own features, before their class alone."""
     knowledge, rows = candidates(fed)
-    invert = inverter(replace(knowledge, backbone=network), fed.plan)
+    invert = choose_inverter(replace(knowledge, backbone=network), fed.plan)
     public, labels = knowledge.public, knowledge.candidates.labels[rows]
     means = np.stack([public.integers[public.labels == label].mean(axis=0) for label in range(CLASSES)])
     known = {RAW: knowledge.candidates.integers[rows] / fed.plan.levels}

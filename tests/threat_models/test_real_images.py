@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.threat_models.attacks.sums import plan_of, records_of, seen_by, session_of
+from tests.threat_models.attacks.audited import measured
+from tests.threat_models.attacks.sums import noisy_sum_of, plan_of, records_of, seen_by, session_of
 from tests.threat_models.backbones import ResNet18, SqueezeNet
-from threat_models.attacks.image_prior import deep_image_prior
-from threat_models.attacks.inversion import examine, inverter, score
-from threat_models.attacks.unmixing import sum_of
-from threat_models.evidence.simulation import joined
+from threat_models.attacks.reconstruction.image_prior import deep_image_prior
+from threat_models.attacks.reconstruction.inversion import choose_inverter, examine, score
+from threat_models.evidence.simulation import join_records
 from threat_models.findings import Verdict
 from threat_models.report.png import png
 from threat_models.session import Knowledge
@@ -55,26 +55,21 @@ def federation(folder, backbone, split, size, *, one_class):
     return plan, parts, Knowledge(records.take(slice(0, end)), owners, records.take(slice(end, None)), network)
 
 
-def measured(finding, name):
-    """The measure of that name."""
-    return next(each for each in finding.measures if each.name == name)
-
-
 def rate(finding, level):
     """Share of images re-identified from a level."""
-    return measured(finding, f"re-identified, {level}")
+    return measured(finding, "reidentified", level)
 
 
 def rank(finding, level):
     """Mean share of all candidates that are nearer than the true image; chance 0.5."""
-    return measured(finding, f"mean share of all candidates nearer than the true image, {level}")
+    return measured(finding, "rank.mean", level)
 
 
 def show(title, finding, folder):
     """Print all measures, and leave the picture as a PNG."""
     print(f"{title}: {finding.verdict}. {finding.sentence}")
     for each in finding.measures:
-        print(f"  {each.name}: {each.value:.3f} [{each.low:.3f}, {each.high:.3f}], baseline {each.baseline}")
+        print(f"  {each.label}: {each.value:.3f} [{each.low:.3f}, {each.high:.3f}], baseline {each.baseline}")
     picture = finding.pictures[0]
     print("  columns:", ", ".join(picture.columns))
     table = np.concatenate([np.concatenate(row, axis=1) for row in picture.rows])
@@ -105,8 +100,8 @@ def test_deep_image_prior_by_level(data_folder, tmp_path, split):
     known = np.array([owner != "client-1" for owner in everyone.owners])
     owners = tuple(owner for owner in everyone.owners if owner != "client-1")
     knowledge = replace(everyone, candidates=everyone.candidates.take(known), owners=owners)
-    invert = remembering(inverter(knowledge, plan, method="deep image prior"))
-    noise = sum_of(joined(*parts), plan, sigma=1.0)
+    invert = remembering(choose_inverter(knowledge, plan, method="deep image prior"))
+    noise = noisy_sum_of(join_records(*parts), plan, 1.0)
     masked = replace(plan, protection="masked")
     sessions = {
         "clear": session_of(plan, parts),
@@ -173,7 +168,7 @@ def test_squeezenet_shows_some_images_to_a_decoder(data_folder, split):
     plan, _, knowledge = federation(data_folder, SqueezeNet, split, 30, one_class=False)
     rows, public = np.arange(120), knowledge.public
     means = np.stack([public.integers[public.labels == label].mean(axis=0) for label in range(10)])
-    decode = inverter(knowledge, plan, method="decoder")
+    decode = choose_inverter(knowledge, plan, method="decoder")
     raw = score(decode(knowledge.candidates.integers[rows] / plan.levels), knowledge, rows)
     alone = score(decode(means[knowledge.candidates.labels[rows]] / plan.levels), knowledge, rows)
     for name, scores in (("raw", raw), ("class alone", alone)):

@@ -41,15 +41,15 @@ def test_frame_opens_to_its_body() -> None:
 @pytest.mark.parametrize(
     ("key", "change", "culprit", "words"),
     [
-        (2, {}, "a", "not signed by its identity"),
-        (0, {}, "a", "not signed by its identity"),
-        (1, {"sender": 2}, "a", "another member's name"),
-        (1, {"sender": 0}, "a", "another member's name"),
-        (1, {"plan": bytes(32)}, "a", "another session or plan"),
-        (1, {"receiver": 2}, "a", "addressed to another member"),
+        (2, {}, 1, "not signed by its identity"),
+        (0, {}, 1, "not signed by its identity"),
+        (1, {"sender": 2}, 1, "another member's name"),
+        (1, {"sender": 0}, 1, "another member's name"),
+        (1, {"plan": bytes(32)}, 1, "another session or plan"),
+        (1, {"receiver": 2}, 1, "addressed to another member"),
     ],
 )
-def test_frame_that_is_not_what_it_should_be(key: int, change: dict[str, int], culprit: str, words: str) -> None:
+def test_frame_that_is_not_what_it_should_be(key: int, change: dict[str, int], culprit: int, words: str) -> None:
     """Wrong signer, sender, session or receiver is refused and the member that brought it is named."""
     with pytest.raises(ProtocolViolation, match=words) as refusal:
         open_frame(sign_frame(KEYS[key], replace(BODY, **change)), ROSTER, PLAN, 1, 0)

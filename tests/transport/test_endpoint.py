@@ -20,12 +20,11 @@ from secagg.transport import Credentials, Link, read_credentials, serve
 from secagg.transport.limits import (
     CALLS_PER_MEMBER,
     CHUNK_BYTES,
-    MAX_FRAME_BYTES,
     MAX_MESSAGE_BYTES,
     REFUSAL_SECONDS,
     REFUSALS_AT_ONCE,
 )
-from secagg.wire import rpc
+from secagg.wire import MAX_FRAME_BYTES, rpc
 from tests.transport.consortium import SERVER, Remembering, certify, enrol
 
 PATIENCE = 0.3
@@ -132,7 +131,7 @@ async def test_nothing_due_in_time(consortium: Path, address: str, coordinator: 
 
 
 REFUSALS = [
-    ProtocolViolation("bob", "lies"),
+    ProtocolViolation(2, "lies"),
     MalformedMessage("Frame", "torn"),
     SessionAborted("too few"),
     NotNow("another plan"),
@@ -306,7 +305,7 @@ async def test_refused_messages_cost_their_sender(
     async def submit(member: int, frame: bytes) -> bytes:
         asked[0] += member == 1
         if frame == b"bad":
-            raise ProtocolViolation("alice", "did not sign it")
+            raise ProtocolViolation(1, "did not sign it")
         return b""
 
     coordinator.submit = submit  # type: ignore[method-assign]

@@ -72,7 +72,12 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("broadcast", "bytes"),
         ("release", "bytes"),
     ],
-    "RoundOpening": [("aggregate_sha256", "bytes"), ("broadcast", "bytes")],
+    "RoundOpening": [
+        ("number", "uint"),
+        ("previous", "bytes"),
+        ("aggregate_sha256", "bytes"),
+        ("broadcast", "bytes"),
+    ],
     "RefinementBroadcast": [
         ("number", "uint"),
         ("total", "double"),

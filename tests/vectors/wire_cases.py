@@ -69,6 +69,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
     outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": ""}
     last, between = {"broadcast": "", "release": ""}, {"broadcast": _hex("next"), "release": _hex("opened sum", 24)}
+    opening = {"number": 300, "previous": _hex("before"), "aggregate_sha256": _hex("sum"), "broadcast": _hex("next", 8)}
     geometry = {"weights": _hex("weights", 48), "matrix": _hex("matrix", 32), "centre": _hex("centre", 16)}
     return [
         ("Member", members[0]),
@@ -91,7 +92,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Opening", {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": []}),
         ("Outcome", outcome | last),
         ("Outcome", outcome | between),
-        ("RoundOpening", {"aggregate_sha256": _hex("sum"), "broadcast": _hex("next", 8)}),
+        ("RoundOpening", opening),
         ("RefinementBroadcast", {"number": 1, "total": 1000.25, **geometry}),
         ("RefinementBroadcast", {"number": 100, "total": 1.0, **geometry, "matrix": "", "centre": ""}),
         ("Centres", {"number": 1, "rows": _hex("centres", 24)}),

@@ -12,6 +12,7 @@ import numpy as np
 
 from secagg.data import Origin, Records
 from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties.consent import policy_accepting
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.plan import Plan
 from secagg.policy import Policy
@@ -23,7 +24,6 @@ from secagg.statistics import Normalisation
 from secagg.transport import Credentials, read_credentials
 from secagg.transport.enrolment import create_authority, create_request, issue
 
-SECONDS = {"": (), "aggregator": ("aggregator-1", "aggregator-2"), "key-holder": ("key-holder",)}
 DATA = PublicData("features", (6,), ("a", "b", "c"), None, None)
 NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "normalisation": None}
 """Choices of a plan that promises something."""
@@ -44,15 +44,14 @@ class Consortium:
     @classmethod
     def enrol(cls, folder: Path, protection: str, *, clients: int = 4, **choices: Any) -> Consortium:
         """Certificates, roster and plan; the policy accepts exactly this plan. One client may vanish, one collude."""
-        seconds = SECONDS[protection_named(protection).second_role]
         roles = {"server": "server", **{f"client-{number}": "client" for number in range(1, clients + 1)}}
-        roles |= {name: name.rstrip("-12") for name in seconds}
+        roles |= protection_named(protection).second_roles
         create_authority(folder / "authority", "probes")
         roster = issue(folder / "authority", [create_request(folder / n / "tls", n, role) for n, role in roles.items()])
         for name in roles:
             shutil.copytree(folder / "authority" / "issued" / name, folder / name / "tls", dirs_exist_ok=True)
         plan = plan_for(roster, protection=protection, **choices)
-        return cls(folder, roster, plan, Policy.accepting(plan, "records"))
+        return cls(folder, roster, plan, policy_accepting(plan, "records"))
 
     @property
     def setup(self) -> SessionSetup:

@@ -39,7 +39,9 @@ class At(Cheat):
         return self.lie(member, self._change(self, member, payload_of(body, self._message)), body)
 
 
-def at(message: type, change: Change, protection: str = "masked", cheat: type[At] = At, **choices: Any) -> Attempt:
+def change_message(
+    message: type, change: Change, protection: str = "masked", cheat: type[At] = At, **choices: Any
+) -> Attempt:
     """An attempt that changes one message of the server."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
@@ -53,11 +55,11 @@ def swapped_keys(cheat: Cheat, member: int, honest: Directory) -> Directory:
     """The server's own keys in the other members' names, signed by the server."""
     context, server = cheat.consortium.setup.context, cheat.consortium.party(SERVER_INDEX)
 
-    def swapped(entry: KeyAdvertisement) -> KeyAdvertisement:
+    def swap(entry: KeyAdvertisement) -> KeyAdvertisement:
         channel, mask = (AgreementKey.generate(OperatingSystem()).public for _ in range(2))
         return bind.sign_advertisement(context, server.identity, replace(entry, channel_key=channel, mask_key=mask))
 
-    return Directory(tuple(entry if entry.member == member else swapped(entry) for entry in honest.entries))
+    return Directory(tuple(entry if entry.member == member else swap(entry) for entry in honest.entries))
 
 
 def two_alone(cheat: Cheat, member: int, honest: Directory) -> Directory:
@@ -73,12 +75,12 @@ def others_shares(cheat: Cheat, member: int, honest: Inbox) -> Inbox:
     return replace(honest, shares=(replace(first, sealed=bytes(len(first.sealed))), *rest))
 
 
-def alone(cheat: Cheat, member: int, honest: Survivors) -> Survivors:
+def single_survivor(cheat: Cheat, member: int, honest: Survivors) -> Survivors:
     """The target's own vector as the whole sum."""
     return Survivors((member,))
 
 
-def without_one(members: tuple[int, ...], member: int) -> tuple[int, ...]:
+def drop_one(members: tuple[int, ...], member: int) -> tuple[int, ...]:
     """A smaller set that still holds `member`."""
     dropped = next(each for each in reversed(members) if each != member)
     return tuple(each for each in members if each != dropped)
@@ -91,12 +93,12 @@ def too_few(cheat: Cheat, member: int, honest: Quorum) -> Quorum:
 
 def second_set(cheat: Cheat, member: int, honest: Quorum) -> Survivors:
     """Another survivor set, to one that has signed the first."""
-    return Survivors(without_one(cheat.consortium.roster.clients, member))
+    return Survivors(drop_one(cheat.consortium.roster.clients, member))
 
 
 def other_members(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
     """A sum over other clients than those that were opened."""
-    return replace(honest, members=without_one(honest.members, member))
+    return replace(honest, members=drop_one(honest.members, member))
 
 
 class SplitView(Cheat):
@@ -141,7 +143,7 @@ class AsksAgain(Cheat):
         """The second set where the outcome is due: after the opening."""
         if step != Outcome.__name__:
             return None
-        return self.lie(member, Survivors(without_one(self.targets, member)))
+        return self.lie(member, Survivors(drop_one(self.targets, member)))
 
 
 class Forged(Cheat):
@@ -172,7 +174,7 @@ class Replayed(Forged):
         return self._old[member, body.step]
 
 
-def after_a_session(cheat: Callable[[Consortium, Mapping[tuple[int, str], bytes]], Cheat]) -> Attempt:
+def in_second_session(cheat: Callable[[Consortium, Mapping[tuple[int, str], bytes]], Cheat]) -> Attempt:
     """An attempt in a second session; the policy allows it."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
@@ -186,7 +188,7 @@ def after_a_session(cheat: Callable[[Consortium, Mapping[tuple[int, str], bytes]
     return attempt
 
 
-def attempting(cheat: Callable[[Consortium], Cheat], protection: str = "masked", **choices: Any) -> Attempt:
+def run_cheat(cheat: Callable[[Consortium], Cheat], protection: str = "masked", **choices: Any) -> Attempt:
     """An attempt of one session with this server."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
@@ -204,7 +206,7 @@ MASKED = (
         "shows every client keys of its own in the others' names",
         "session keys are signed by their owners' roster identities",
         "are not signed by it",
-        at(Directory, swapped_keys),
+        change_message(Directory, swapped_keys),
     ),
     Probe(
         "tiny directory",
@@ -212,7 +214,7 @@ MASKED = (
         "shows every client a directory of two",
         "fewer clients than must sign are no session",
         "the directory has only 2 clients",
-        at(Directory, two_alone),
+        change_message(Directory, two_alone),
     ),
     Probe(
         "invented shares",
@@ -220,7 +222,7 @@ MASKED = (
         "relays a share that its dealer never sealed",
         "every sealed share is signed by its dealer",
         "did not sign for this client",
-        at(Inbox, others_shares),
+        change_message(Inbox, others_shares),
     ),
     Probe(
         "single survivor",
@@ -228,7 +230,7 @@ MASKED = (
         "asks every client to open a sum of its own vector alone",
         "the least number of survivors follows from the plan",
         "asks to open the sum of 1 clients",
-        at(Survivors, alone),
+        change_message(Survivors, single_survivor),
     ),
     Probe(
         "two survivor sets",
@@ -236,7 +238,7 @@ MASKED = (
         "shows two halves of the clients two sets, and all of them both sets' signatures",
         "a client opens only what a quorum has signed, for its own set",
         "on another set",
-        attempting(SplitView),
+        run_cheat(SplitView),
     ),
     Probe(
         "second survivor set",
@@ -244,7 +246,7 @@ MASKED = (
         "shows another set to clients that have signed one",
         "a client signs one set of a session, ever",
         "Quorum is awaited",
-        at(Quorum, second_set),
+        change_message(Quorum, second_set),
     ),
     Probe(
         "one signature",
@@ -252,7 +254,7 @@ MASKED = (
         "shows one signature in place of a quorum",
         "openings need signatures of more than half of honest clients and colluders",
         "signatures that an opening needs",
-        at(Quorum, too_few),
+        change_message(Quorum, too_few),
     ),
     Probe(
         "both shares",
@@ -260,7 +262,7 @@ MASKED = (
         "asks clients that have opened one kind of share for the other kind",
         "after the opening every share is forgotten",
         "Outcome is awaited",
-        attempting(AsksAgain),
+        run_cheat(AsksAgain),
     ),
     Probe(
         "other members",
@@ -268,7 +270,7 @@ MASKED = (
         "announces a sum over other clients than were opened",
         "the outcome must name the set that the client opened",
         "names other clients than those that were opened",
-        at(Outcome, other_members),
+        change_message(Outcome, other_members),
     ),
     Probe(
         "replayed frames",
@@ -276,7 +278,7 @@ MASKED = (
         "tells what it told in an earlier session",
         SIGNED,
         "belongs to another session or plan",
-        after_a_session(Replayed),
+        in_second_session(Replayed),
     ),
     Probe(
         "forged header",
@@ -284,6 +286,6 @@ MASKED = (
         "writes this session's digest into a frame of an earlier one",
         SIGNED,
         "is not signed by its identity",
-        after_a_session(Forged),
+        in_second_session(Forged),
     ),
 )

@@ -26,7 +26,7 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FrameBody, payload_of, peek
 from threat_models.active.consortium import Consortium
-from threat_models.active.masked import At, at, attempting, without_one
+from threat_models.active.masked import At, change_message, drop_one, run_cheat
 from threat_models.active.probe import Probe
 from threat_models.active.stage import Cheat, play
 
@@ -114,14 +114,16 @@ class ToHolder(At):
         return self.consortium.seconds
 
 
-def declared(cheat: Cheat, uploads: Any, packed: bytes) -> SumRequest:
+def declare(cheat: Cheat, uploads: Any, packed: bytes) -> SumRequest:
     """A request that the server signed, for these bytes as the sum of these uploads."""
     unsigned = Declaration(tuple(uploads), hashlib.sha256(packed).digest(), bytes(64))
     identity = cheat.consortium.party(SERVER_INDEX).identity
     return SumRequest(encryption.sign_declaration(encrypted_context(cheat), identity, unsigned), packed)
 
 
-def summed(members: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[[Cheat, int, SumRequest], SumRequest]:
+def send_sum_of(
+    members: Callable[[tuple[int, ...]], tuple[int, ...]],
+) -> Callable[[Cheat, int, SumRequest], SumRequest]:
     """The sum of some members' ciphertexts, declared as that of all of them.
 
     The masks of the others stay on and are uniform modulo q: more noise than a sum of honest ciphertexts has.
@@ -134,7 +136,7 @@ def summed(members: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Callable[[C
         folder = session_folder(cheat.consortium.state(SERVER_INDEX), cheat.consortium.setup)
         for each in members(honest.declaration.members):
             add(total, context.uploaded(vector_path(folder, each).read_bytes()), parameters.primes)
-        return declared(cheat, honest.declaration.uploads, pack(total, parameters.entry_bytes))
+        return declare(cheat, honest.declaration.uploads, pack(total, parameters.entry_bytes))
 
     return change
 
@@ -145,12 +147,12 @@ def beyond_capacity(cheat: Cheat, member: int, honest: SumRequest) -> SumRequest
     total = context.summed(honest.packed)
     amount = np.array([2 * context.largest + 1], dtype=np.int64)
     add(total[:1, 0], scaled(parameters, amount), parameters.primes)
-    return declared(cheat, honest.declaration.uploads, pack(total, parameters.entry_bytes))
+    return declare(cheat, honest.declaration.uploads, pack(total, parameters.entry_bytes))
 
 
 def one_declared(cheat: Cheat, member: int, honest: SumRequest) -> SumRequest:
     """One upload declared as the whole set."""
-    return declared(cheat, honest.declaration.uploads[:1], honest.packed)
+    return declare(cheat, honest.declaration.uploads[:1], honest.packed)
 
 
 class OpensTwice(Cheat):
@@ -176,8 +178,8 @@ class OpensTwice(Cheat):
         if step != Outcome.__name__ or member not in self.targets or self._request is None:
             return None
         uploads = self._request.declaration.uploads
-        kept = without_one(tuple(each.member for each in uploads), 0)
-        return self.lie(member, declared(self, (u for u in uploads if u.member in kept), self._request.packed))
+        kept = drop_one(tuple(each.member for each in uploads), 0)
+        return self.lie(member, declare(self, (u for u in uploads if u.member in kept), self._request.packed))
 
 
 OPENERS = (
@@ -187,7 +189,7 @@ OPENERS = (
         "shows every client a session key of its own in an aggregator's name",
         "session keys are signed by their aggregators",
         "did not sign",
-        at(SessionKeys, own_session_key, "shared"),
+        change_message(SessionKeys, own_session_key, "shared"),
     ),
     Probe(
         "two lists",
@@ -195,7 +197,7 @@ OPENERS = (
         "shows two aggregators different lists; one of them helps",
         "every aggregator commits to its list before it sees another's",
         "shows another list than the one that",
-        at(SetLists, shorter_list, "shared", ToLastAggregator),
+        change_message(SetLists, shorter_list, "shared", ToLastAggregator),
     ),
     Probe(
         "dropped upload",
@@ -211,7 +213,7 @@ OPENERS = (
         "shows every client a key of its own in the key holder's name",
         "the published key is signed by the key holder",
         "the published key is not signed for this session",
-        at(PublishedKey, own_public_key, "encrypted"),
+        change_message(PublishedKey, own_public_key, "encrypted"),
     ),
     Probe(
         "second opening",
@@ -219,7 +221,7 @@ OPENERS = (
         "asks the key holder to open a second sum",
         "the key holder opens one sum of a session, ever",
         "Outcome is awaited",
-        attempting(OpensTwice, "encrypted"),
+        run_cheat(OpensTwice, "encrypted"),
     ),
     Probe(
         "one ciphertext",
@@ -227,7 +229,7 @@ OPENERS = (
         "passes one client's ciphertext off as the sum",
         "the other clients' masks stay on, and are no noise that honest ciphertexts have",
         "more noise than a sum of honest ciphertexts",
-        at(SumRequest, summed(lambda members: members[:1]), "encrypted", ToHolder),
+        change_message(SumRequest, send_sum_of(lambda members: members[:1]), "encrypted", ToHolder),
     ),
     Probe(
         "undeclared set",
@@ -235,7 +237,7 @@ OPENERS = (
         "adds other uploads than it declares",
         "the masks of exactly the declared set are taken off",
         "more noise than a sum of honest ciphertexts",
-        at(SumRequest, summed(lambda members: members[:-1]), "encrypted", ToHolder),
+        change_message(SumRequest, send_sum_of(lambda members: members[:-1]), "encrypted", ToHolder),
     ),
     Probe(
         "beyond capacity",
@@ -243,7 +245,7 @@ OPENERS = (
         "adds an amount of its own to the sum of ciphertexts, which no sum of the plan can hold",
         "what is opened lies within the plan's capacity",
         "an entry lies outside the plan's capacity",
-        at(SumRequest, beyond_capacity, "encrypted", ToHolder),
+        change_message(SumRequest, beyond_capacity, "encrypted", ToHolder),
     ),
     Probe(
         "one declared",
@@ -251,6 +253,6 @@ OPENERS = (
         "declares a single upload",
         "the least number of clients follows from the plan",
         "declares 1 clients; at least",
-        at(SumRequest, one_declared, "encrypted", ToHolder),
+        change_message(SumRequest, one_declared, "encrypted", ToHolder),
     ),
 )

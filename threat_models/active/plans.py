@@ -18,23 +18,23 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX, Member, Roster, write_roster
 from secagg.wire import decode, encode
 from threat_models.active.consortium import NOISY, Consortium, plan_for
-from threat_models.active.masked import at
+from threat_models.active.masked import change_message
 from threat_models.active.probe import Attempt, Probe
 from threat_models.active.stage import Cheat, Offer, offer, play
 
 
-async def offered(consortium: Consortium) -> tuple[Cheat, Mapping[int, str]]:
+async def offer_plan(consortium: Consortium) -> tuple[Cheat, Mapping[int, str]]:
     """Offer a plan, behind a real endpoint."""
     cheat = Offer(consortium)
     return cheat, await offer(cheat)
 
 
-def changed(change: Callable[[Plan], Plan], **choices: Any) -> Attempt:
+def bring_plan(change: Callable[[Plan], Plan], **choices: Any) -> Attempt:
     """The members' policies accept a plan, and the server brings another one."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
         consortium = Consortium.enrol(folder, "masked", **choices)
-        return await offered(replace(consortium, plan=change(consortium.plan)))
+        return await offer_plan(replace(consortium, plan=change(consortium.plan)))
 
     return attempt
 
@@ -49,7 +49,7 @@ def weaker_noise(plan: Plan) -> Plan:
 async def tiny_cohort(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
     """Two clients, of whom each would learn the other's vector; the policy has the default least cohort."""
     consortium = Consortium.enrol(folder, "masked", clients=2)
-    return await offered(replace(consortium, policy=replace(consortium.policy, minimum_colluders=0)))
+    return await offer_plan(replace(consortium, policy=replace(consortium.policy, minimum_colluders=0)))
 
 
 def sybils(*, slipped: bool) -> Attempt:
@@ -64,7 +64,7 @@ def sybils(*, slipped: bool) -> Attempt:
         roster = Roster.of(consortium.roster.consortium, (*consortium.roster.members, *fakes))
         for member in consortium.clients if slipped else ():
             write_roster(roster, consortium.home(member) / "tls" / "roster.json")
-        return await offered(replace(consortium, roster=roster, plan=plan_for(roster, dropouts=0)))
+        return await offer_plan(replace(consortium, roster=roster, plan=plan_for(roster, dropouts=0)))
 
     return attempt
 
@@ -73,7 +73,7 @@ async def second_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
     """Another plan about the same data, once the first has spent what the policy allows."""
     consortium = Consortium.enrol(folder, "masked", **NOISY)
     await play(Cheat(consortium))
-    return await offered(consortium.again(**NOISY))
+    return await offer_plan(consortium.again(**NOISY))
 
 
 async def replayed_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
@@ -84,7 +84,7 @@ async def replayed_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
         for session in consortium.state(member).iterdir():
             if session.is_dir():
                 shutil.rmtree(session)
-    return await offered(consortium)
+    return await offer_plan(consortium)
 
 
 def false_weights(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
@@ -108,26 +108,26 @@ PLANS = (
         "no protection",
         "asks for the vectors in clear",
         "protections",
-        changed(lambda plan: replace(plan, protection="none")),
+        bring_plan(lambda plan: replace(plan, protection="none")),
     ),
     _policy(
         "other backbone",
         "brings a plan with the digest of another backbone",
         "backbones",
-        changed(lambda plan: replace(plan, backbone_digest=bytes(32))),
+        bring_plan(lambda plan: replace(plan, backbone_digest=bytes(32))),
     ),
     _policy(
         "lowest threshold",
         "brings a plan that withstands no colluding client",
         "minimum_colluders",
-        changed(lambda plan: replace(plan, colluders=0)),
+        bring_plan(lambda plan: replace(plan, colluders=0)),
     ),
     _policy("tiny cohort", "brings a plan for two clients", "minimum_cohort", tiny_cohort),
     _policy(
         "no noise",
         "takes the noise out of the plan",
         "max_epsilon",
-        changed(lambda plan: replace(plan, epsilon=math.inf, delta=0.0, adjacency="", noise="", noises=()), **NOISY),
+        bring_plan(lambda plan: replace(plan, epsilon=math.inf, delta=0.0, adjacency="", noise="", noises=()), **NOISY),
     ),
     Probe(
         "weaker noise",
@@ -135,7 +135,7 @@ PLANS = (
         "brings a plan with a tenth less noise than its epsilon takes",
         "every client recomputes epsilon from the plan",
         "but the noise gives",
-        changed(weaker_noise, **NOISY),
+        bring_plan(weaker_noise, **NOISY),
     ),
     Probe(
         "Sybil plan",
@@ -173,7 +173,7 @@ PLANS = (
         "opens a round of refinement with weights of its own",
         "every client recomputes the broadcast from the released sum",
         "do not follow from the released sums",
-        at(Outcome, false_weights, **{**NOISY, "parameters": (("refine", 1),)}),
+        change_message(Outcome, false_weights, **{**NOISY, "parameters": (("refine", 1),)}),
     ),
     Probe(
         "false gate",
@@ -181,6 +181,6 @@ PLANS = (
         "keeps the class that one client alone holds",
         "every client recomputes the gate from the census",
         "do not follow from the census",
-        at(Outcome, false_gate, class_gate=1),
+        change_message(Outcome, false_gate, class_gate=1),
     ),
 )

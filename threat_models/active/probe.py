@@ -8,8 +8,10 @@ from pathlib import Path
 
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Cheat, Everyone, Offer, offer, play
-from threat_models.findings import Control, Finding, Measure, Verdict
+from threat_models.findings import REFUSED, SHARE, Control, Finding, Metric, Verdict
 
+REFUSED_WAYS = Metric("refused_ways", "ways to cheat that were refused", SHARE, "100 %", leads=True)
+PROBE = Metric("probe", "probe", REFUSED, "refused", each="probe")
 Attempt = Callable[[Path], Awaitable[tuple[Cheat, Mapping[int, str]]]]
 """Cheats parties in an empty folder; gives the cheat and how it ended for each that was to be deceived."""
 
@@ -85,8 +87,8 @@ async def careless_control(folder: Path) -> Control:
     return Control("no protection, offered to careless clients", expected=True, succeeded=bool(cheat.answered))
 
 
-def finding_of(results: Sequence[ProbeResult], controls: Sequence[Control]) -> Finding:
-    """All probes as one finding, named for the audit's report."""
+def make_finding(results: Sequence[ProbeResult], controls: Sequence[Control]) -> Finding:
+    """Make one finding of all probes and controls."""
     verdicts = {result.verdict for result in results}
     order = (Verdict.SUCCEEDS, Verdict.INCONCLUSIVE, Verdict.FAILS)
     verdict = next((each for each in order if each in verdicts), Verdict.INCONCLUSIVE)
@@ -98,12 +100,8 @@ def finding_of(results: Sequence[ProbeResult], controls: Sequence[Control]) -> F
         f"; not so: {', '.join(others)}" if others else ""
     )
     measures = tuple(
-        _measure(f"{each.probe.name}: {each.probe.does}. {each.sentence}", float(each.verdict is Verdict.FAILS))
+        PROBE.exact(float(each.verdict is Verdict.FAILS), of=f"{each.probe.name}: {each.probe.does}. {each.sentence}")
         for each in results
     )
-    total = _measure("ways to cheat that were refused", len(refused) / len(results) if results else 0.0)
+    total = REFUSED_WAYS.exact(len(refused) / len(results) if results else 0.0)
     return Finding("malicious_server", "", verdict, sentence, (total, *measures), controls=tuple(controls))
-
-
-def _measure(name: str, value: float) -> Measure:
-    return Measure(name, value, value, value, "none")

@@ -9,15 +9,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from secagg.protection import PROTECTIONS
 from threat_models.active.masked import MASKED
 from threat_models.active.openers import OPENERS
 from threat_models.active.plans import PLANS
-from threat_models.active.probe import ProbeResult, careless_control, finding_of, honest_control, run_probe
+from threat_models.active.probe import ProbeResult, careless_control, honest_control, make_finding, run_probe
 from threat_models.attacks.attack import Progress
 from threat_models.findings import Control, Finding
 
 PROBES = (*MASKED, *PLANS, *OPENERS)
-HONEST = ("masked", "shared", "encrypted")
+HONEST = tuple(name for name, each in PROTECTIONS.items() if each.hides_vectors)
 
 
 def run_probes(progress: Progress = lambda done, total: None) -> tuple[ProbeResult, ...]:
@@ -57,7 +58,7 @@ def run_controls() -> tuple[Control, ...]:
 
 def malicious_server(progress: Progress = lambda done, total: None) -> Finding:
     """Probes and controls as the finding that the audit's report shows; `adversary` is left empty."""
-    return finding_of(run_probes(progress), run_controls())
+    return make_finding(run_probes(progress), run_controls())
 
 
 @contextlib.contextmanager

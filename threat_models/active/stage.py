@@ -152,7 +152,7 @@ class Overheard:
         return await self._second.upload(member, frame, parts)
 
 
-def silent(text: str) -> None:
+def ignore(text: str) -> None:
     """Progress of parties that nobody watches."""
 
 
@@ -164,15 +164,15 @@ async def play(cheat: Cheat, second: Callable[..., FederationSecond] = Federatio
     consortium, addresses = cheat.consortium, {}
     setup = consortium.setup
     server = cheat.server = FederationServer(
-        setup, consortium.credentials(SERVER_INDEX).identity, consortium.state(SERVER_INDEX), silent
+        setup, consortium.credentials(SERVER_INDEX).identity, consortium.state(SERVER_INDEX), ignore
     )
     async with AsyncExitStack() as stack:
         stack.callback(server.close)
         address = await _listen(stack, consortium, SERVER_INDEX, cheat)
         work: dict[int, Coroutine[Any, Any, Any]] = {SERVER_INDEX: server.run()}
         for member in consortium.seconds:
-            party = second(setup, consortium.party(member), consortium.state(member), silent)
-            if setup.plan.protection == "shared":
+            party = second(setup, consortium.party(member), consortium.state(member), ignore)
+            if member in setup.protection.receivers(setup.context):
                 addresses[member] = await _listen(stack, consortium, member, Overheard(party, cheat))
             work[member] = _second(consortium, party, member, address)
         work |= {member: _client(consortium, member, address, addresses) for member in consortium.clients}
@@ -216,7 +216,7 @@ def take_plan(consortium: Consortium, member: int) -> FederationClient:
     ledger, state = Ledger(consortium.state(member)), consortium.state(member)
     records = consortium.records(member)
     client = FederationClient(
-        setup, consortium.party(member), consortium.policy, ledger, state, records, lambda: None, silent
+        setup, consortium.party(member), consortium.policy, ledger, state, records, lambda: None, ignore
     )
     ledger.check(client.release, consortium.policy.budget)
     return client

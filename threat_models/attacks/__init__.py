@@ -1,18 +1,19 @@
-"""Attacks, one module each. An attack is a value of `Attack`; ATTACKS is the registry."""
+"""The registry of attacks. Their sub-packages say what they are after; each attack is a value of `Attack`."""
 
 from __future__ import annotations
 
 from threat_models.attacks.attack import Attack
-from threat_models.attacks.cells import SMALL_CELLS
-from threat_models.attacks.disclosure import LABEL_COUNTS, PROPERTY_INFERENCE
-from threat_models.attacks.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
-from threat_models.attacks.inversion import INVERSION
-from threat_models.attacks.membership import MEMBERSHIP_RELEASE
-from threat_models.attacks.sizes import SIZES_AND_TIMING
-from threat_models.attacks.splits import SPLIT_OF_SUM
-from threat_models.attacks.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
-from threat_models.attacks.unmixing import UNMIXING
-from threat_models.attacks.uploads import MASKED_UPLOADS
+from threat_models.attacks.disclosure.label_counts import LABEL_COUNTS
+from threat_models.attacks.disclosure.property_inference import PROPERTY_INFERENCE
+from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
+from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
+from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
+from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
+from threat_models.attacks.protocol.sizes_and_timing import SIZES_AND_TIMING
+from threat_models.attacks.protocol.split_of_sum import SPLIT_OF_SUM
+from threat_models.attacks.reconstruction.inversion import INVERSION
+from threat_models.attacks.reconstruction.unmixing import UNMIXING
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack

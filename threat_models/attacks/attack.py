@@ -1,36 +1,40 @@
-"""What every attack says of itself."""
+"""What every attack declares: its name, what it needs, what it measures, and the function that runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from threat_models.findings import Finding
+from threat_models.findings import Finding, Metric
 from threat_models.session import Knowledge
+from threat_models.views import View
 
 Progress = Callable[[int, int], None]
-"""Told (steps done, steps in all)."""
+"""Called with (steps done, steps in all)."""
+
+Run = Callable[[tuple[View, ...], Knowledge, Progress], Finding]
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack: `run(views, knowledge, progress)` on the views of as many sessions as it needs, in order.
+    """One attack.
 
-    `needs` are what a view must have (`threat_models.views.has`), `sessions` how many sums about nearly the same data,
-    `paper` who published it; `tries_records`: it takes candidate records to try and to score by, `trusts_owners`: what
-    it finds depends on which of these took part; `limits`: on how many confidence limits its verdict and what a gate
-    may judge of it rest at most. `run` returns a Finding whose
-    `adversary` is empty (the driver fills it in), with its own positive and negative controls: the same code on an
-    unprotected copy, which must succeed, and on random data, which must not. Where a control does not hold the verdict
-    is inconclusive.
+    `name` is that of gates and of the command line, `paper` who published it. `needs` are the fields or blocks that a
+    view must have (`View.has`), `sessions` the number of sums about nearly the same data. `metrics` are all that it may
+    measure. `tries_records`: it needs candidate records; `trusts_owners`: its numbers depend on which of these took
+    part. `limits` is the largest number of confidence limits that its verdict and the gate may judge, of one view.
+
+    `run(views, knowledge, progress)` gets the views of as many sessions as it needs, in order. It returns a Finding
+    with an empty `adversary`, and with controls of its own: the same code on an unprotected copy, which must succeed,
+    and on random data, which must not. Where a control does not hold the verdict is inconclusive.
     """
 
     name: str
     title: str
     paper: str
     needs: tuple[str, ...]
-    run: Callable[[tuple[Any, ...], Knowledge, Progress], Finding]
+    run: Run
+    metrics: tuple[Metric, ...]
     sessions: int = 1
     tries_records: bool = True
     trusts_owners: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threat_models.session import SOMEBODY, Blocks, Knowledge
+from threat_models.views import View
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,20 +37,21 @@ class Target:
         return np.array([owner in self.owners for owner in knowledge.owners], dtype=np.bool_)
 
 
-def targets(view: Any, *needs: str) -> tuple[Target, ...]:
-    """What a view shows that has all the blocks in `needs`, the sums of fewest records first.
+def targets_in(view: View, *needs: str) -> tuple[Target, ...]:
+    """The sums in a view that have all the blocks in `needs`, those of fewest records first.
 
-    Where it shows every member's blocks: each of them. Where it shows some, those are the adversary's own side: the
-    release without them. Where it shows none: the release.
+    Where the view has the blocks of every member in clear: each member's, and the release. Else the release, without
+    the blocks in clear if there are some: these are the adversary's own side.
     """
-    own = {client: blocks for client, blocks in getattr(view, "contributions", {}).items() if client in view.members}
+    own = {client: blocks for client, blocks in view.in_clear.items() if client in view.members}
     is_noisy = view.noise is not None
     found = []
     if set(own) == set(view.members):
         found = [Target(f"{client}'s own", blocks, frozenset({client}), is_noisy) for client, blocks in own.items()]
-    if release := getattr(view, "release", None):
+    if "release" in view.sees:
+        release = view.release
         others = frozenset(view.members) - (set() if found else set(own))
-        left = release if found else {name: _without(name, release, own) for name in release}
+        left = release if found else {name: _subtract(name, release, own) for name in release}
         everybody = others == set(view.members)
         name = "the sum of all" if everybody else "the sum without the colluders'"
         found.append(Target(name, left, others | {SOMEBODY} if everybody else others, is_noisy))
@@ -56,7 +59,7 @@ def targets(view: Any, *needs: str) -> tuple[Target, ...]:
     return tuple(sorted(complete, key=lambda each: each.records))
 
 
-def _without(name: str, release: Blocks, own: dict[str, Blocks]) -> NDArray[Any]:
+def _subtract(name: str, release: Blocks, own: Mapping[str, Blocks]) -> NDArray[Any]:
     left: NDArray[Any] = np.array(release[name])
     for blocks in own.values():
         if name in blocks:

@@ -1,12 +1,12 @@
 """Numbers that an audit may stand on: intervals, ceilings under a claim, ε measured, recomputed and bounded."""
 
-from threat_models.estimation.canary import Canary, planned_release, worst_canary
+from threat_models.estimation.canaries import Canaries, canary_scores, draw_canaries
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 from threat_models.estimation.intervals import Interval, auc_interval, bonferroni, bootstrap, clopper_pearson, holm
-from threat_models.estimation.one_run import OneRunBound, audit_canaries, one_run
-from threat_models.estimation.planted import Canaries, canary_scores, draw_canaries
+from threat_models.estimation.one_run_audit import OneRunBound, audit_canaries, bound_epsilon
 from threat_models.estimation.recomputation import SecondOpinion, second_opinion
 from threat_models.estimation.rerelease import EpsilonBound, audit_release
+from threat_models.estimation.worst_case_canary import Canary, draw_release, worst_canary
 
 __all__ = [
     "Canaries",
@@ -21,13 +21,13 @@ __all__ = [
     "audit_release",
     "bonferroni",
     "bootstrap",
+    "bound_epsilon",
     "canary_scores",
     "ceiling",
     "clopper_pearson",
     "draw_canaries",
+    "draw_release",
     "holm",
-    "one_run",
-    "planned_release",
     "roc_ceiling",
     "second_opinion",
     "worst_canary",

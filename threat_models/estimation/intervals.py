@@ -1,7 +1,7 @@
 """Intervals with a stated level: of rates, of the area under a ROC curve, of anything resampled; and many tests.
 
 All intervals are two-sided: each end alone is wrong with probability level/2. Where no level is asked for it is the
-audit's, corrected for how many limits it judges (`threat_models.comparisons`).
+audit's, corrected for how many limits it judges (`threat_models.multiplicity`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.errors import BadInput
-from threat_models.comparisons import current_level
-from threat_models.findings import Measure
+from threat_models.findings import Measure, Metric
+from threat_models.multiplicity import current_level
 
 Floats = NDArray[np.float64]
 BEYOND = 10
@@ -36,9 +36,11 @@ class Interval:
         """The interval of a function of the estimate that nowhere falls."""
         return Interval(grows(self.value), grows(self.low), grows(self.high), self.method)
 
-    def measure(self, name: str, *, baseline: float | None = None, ceiling: float | None = None) -> Measure:
-        """The same under a name, as findings hold it."""
-        return Measure(name, self.value, self.low, self.high, self.method, baseline, ceiling)
+    def measure(
+        self, metric: Metric, *, of: str = "", baseline: float | None = None, ceiling: float | None = None
+    ) -> Measure:
+        """The interval as a measure of a finding."""
+        return Measure(metric, self.value, self.low, self.high, self.method, baseline, ceiling, of)
 
 
 def at_level(method: str, level: float) -> str:

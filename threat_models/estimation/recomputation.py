@@ -25,7 +25,6 @@ from secagg.privacy import (
     Releases,
     Sensitivity,
     Unit,
-    of_silo,
 )
 
 TOLERANCE = 1e-3
@@ -115,9 +114,7 @@ def second_opinion(plan: Plan, honest: int) -> SecondOpinion:
         own, planned = planned[: len(names)], planned[len(names) :]
         if [noise.block for noise in own] != names:
             raise BadInput(f"the plan has noise for {[noise.block for noise in own]}, the method sums {names}")
-        moved = kind.sensitivity[adjacency]
-        if unit is Unit.SILO:
-            moved = of_silo(moved, plan.max_records)
+        moved = kind.sensitivity(unit, adjacency, plan.max_records)
         noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
         total += kind.times * squared_mu(moved, noises)
     mechanism = Mechanism.GAUSSIAN if plan.noise == NoiseFrom.AGGREGATOR else Mechanism.DISCRETE_SHARES

@@ -31,11 +31,11 @@ from scipy.special import ndtr, ndtri
 
 from secagg.errors import BadInput
 from secagg.privacy import Mechanism, PrivacyClaim
-from threat_models.estimation.canary import Canary, Floats, Release, planned_release, worst_canary
 from threat_models.estimation.ceilings import roc_ceiling
 from threat_models.estimation.intervals import Interval, at_level, bonferroni, clopper_pearson
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon
-from threat_models.findings import Curve, Measure, Series
+from threat_models.estimation.worst_case_canary import Canary, Floats, Release, draw_release, worst_canary
+from threat_models.findings import Curve, Series
 
 BATCH = 5_000
 POWER = 0.95
@@ -111,14 +111,6 @@ class EpsilonBound:
             verdict = "A bound below the claim proves nothing."
         return f"{found} {verdict} {self.power}"
 
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """ε and the accuracy of the best guess, with their ceilings under the claim."""
-        return (
-            self.epsilon.measure("empirical epsilon", baseline=0.0, ceiling=self.claimed),
-            self.accuracy.measure("right guesses", baseline=0.5, ceiling=float(ndtr(self.planned / 2))),
-        )
-
 
 def audit_release(
     claim: PrivacyClaim,
@@ -131,13 +123,13 @@ def audit_release(
 ) -> EpsilonBound:
     """Draw `releases` ≥ 2 releases with `worst_canary(claim.releases, spread)` and as many without it, and test them.
 
-    `release` gives them in place of `planned_release`. Raises BadInput for numbers out of range.
+    `release` gives them in place of `draw_release`. Raises BadInput for numbers out of range.
     """
     if releases < 2:
         raise BadInput(f"{releases} re-releases", remedy="give 2 or more")
     at_level("", level)
     canary = worst_canary(claim.releases, spread)
-    there, absent, repeated, variances = _drawn(canary, release or planned_release(canary), releases, progress)
+    there, absent, repeated, variances = _draw_scores(canary, release or draw_release(canary), releases, progress)
     right = int((there > 0).sum() + (absent <= 0).sum())
     accuracy = clopper_pearson(right, 2 * releases, level)
     mu = accuracy.through(lambda probability: 2 * float(ndtri(probability)))
@@ -154,7 +146,7 @@ def audit_release(
         level=level,
         releases=releases,
         repeated=repeated,
-        short=_short(canary, variances, 2 * releases, level),
+        short=_find_short(canary, variances, 2 * releases, level),
         detectable=detectable(canary.mu, planned, 2 * releases, level),
         assumption=ASSUMPTIONS[first.mechanism],
         curve=_curve(claim, canary.mu, there, absent, level),
@@ -169,22 +161,22 @@ def detectable(mu: float, planned: float, guesses: int, level: float = 0.05) -> 
     """
     most = stats.binom.isf(level / 2, guesses, ndtr(planned / 2))  # one right guess more is reported
 
-    def found(fraction: float) -> bool:
+    def is_found(fraction: float) -> bool:
         return bool(stats.binom.sf(most, guesses, ndtr(mu / (1 - fraction) / 2)) >= POWER)
 
     low, high = 0.0, 1 - 1e-6
-    if not found(high):
+    if not is_found(high):
         return None
     while high - low > 1e-4:
         middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) else (middle, high)
+        low, high = (low, middle) if is_found(middle) else (middle, high)
     return high
 
 
-def _drawn(
+def _draw_scores(
     canary: Canary, release: Release, releases: int, progress: Callable[[int, int], None] | None
 ) -> tuple[Floats, Floats, int, Floats]:
-    """Scores with and without the canary, how many releases repeat noise, and its variance by entry over the plan's.
+    """Draw scores with and without the canary; count repeated noise, and measure its variance by entry over the plan's.
 
     Release i of one case is compared with release i of the other, and with the one before it in each case.
     """
@@ -211,8 +203,8 @@ def _drawn(
     return np.concatenate(scores[True]), np.concatenate(scores[False]), repeated, squares / (2 * releases)
 
 
-def _short(canary: Canary, variances: Floats, draws: int, level: float) -> tuple[str, ...]:
-    """The blocks with an entry whose noise varies less than planned; by χ², which the guesses leave half the level."""
+def _find_short(canary: Canary, variances: Floats, draws: int, level: float) -> tuple[str, ...]:
+    """Find blocks with an entry whose noise varies less than planned; by χ², which the guesses leave half the level."""
     least = stats.chi2.ppf(bonferroni(level / 2, len(variances)), draws) / draws
     return tuple(
         dict.fromkeys(move.block for move, found in zip(canary.moves, variances, strict=True) if found < least)

@@ -3,7 +3,7 @@
 from threat_models.evidence.canaries import Planted, canaries_of, plant, prepare
 from threat_models.evidence.inputs import input_of
 from threat_models.evidence.simulation import Rehearsal, rehearse
-from threat_models.evidence.transcripts import known_of, of_plans, read_session, read_sessions
+from threat_models.evidence.transcripts import known_of, of_plans, read_sessions
 
 __all__ = [
     "Planted",
@@ -14,7 +14,6 @@ __all__ = [
     "of_plans",
     "plant",
     "prepare",
-    "read_session",
     "read_sessions",
     "rehearse",
 ]

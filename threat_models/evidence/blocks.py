@@ -49,17 +49,17 @@ def cell_names(setup: SessionSetup) -> tuple[str, ...]:
     )
 
 
-def placed(session: Session, records: Records) -> Records:
-    """One party's records in the cells of a session's sum; those of its rule that are in no cell have −1 there."""
+def assign_cells(session: Session, records: Records) -> Records:
+    """Place one party's records in the cells of a session's sum; −1 stands for a record that is in no cell."""
     if session.round is None:
         return records
     classes = len(session.plan.classes)
-    places = session.round.places(records.examples, classes)
+    places = session.round.cells(records.examples, classes)
     cells = records.labels * (len(session.cells) // classes) + places
     return replace(records, in_cells=np.where(places < 0, -1, cells))
 
 
-def counted(session: Session, records: Records) -> Records:
-    """Those that are in a cell, which is not named where it is the record's class."""
+def keep_counted(session: Session, records: Records) -> Records:
+    """Keep the records that are in a cell; where cells are the classes, `in_cells` is None."""
     found = records.take(records.cells >= 0)
     return found if len(session.cells) > len(session.plan.classes) else replace(found, in_cells=None)

@@ -23,7 +23,7 @@ from secagg.parties import LocalRecords, Pipeline
 from secagg.parties.memory import write_synced
 from secagg.plan import Plan
 from threat_models.estimation import Canaries, draw_canaries
-from threat_models.estimation.planted import fair_coins
+from threat_models.estimation.canaries import fair_coins
 from threat_models.evidence.simulation import main_session, records_of
 from threat_models.session import Records, Session
 
@@ -68,14 +68,14 @@ def plant(
     known = Records(everyone.integers[counted], everyone.labels[counted], np.zeros((int(counted.sum()), 0)))
     turns = np.arange(count) % len(staying)
     holding = {
-        member: _with_canaries(cast.members[member], canaries, (turns == place) & canaries.included)
+        member: _add_canaries(cast.members[member], canaries, (turns == place) & canaries.included)
         for place, member in enumerate(staying)
     }
     _, session = main_session(replace(cast, members={**cast.members, **holding}))
     return Planted(session, canaries, known)
 
 
-def _with_canaries(own: LocalRecords, canaries: Canaries, rows: NDArray[np.bool_]) -> LocalRecords:
+def _add_canaries(own: LocalRecords, canaries: Canaries, rows: NDArray[np.bool_]) -> LocalRecords:
     """A client's records and the canaries at `rows`, of the first domain where there are any."""
     count = int(rows.sum())
     return LocalRecords.pooled(
@@ -107,7 +107,7 @@ def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) 
     if taken := [name for name in (CANARY_FILE, DATA_FILE) if (folder / name).exists()]:
         raise BadInput(f"{folder} holds {taken[0]} already", remedy="choose another folder: coins are thrown once")
     own = Pipeline.of_plan(plan).records(data)
-    inputs, labels = _spared(plan, spare, count) if spare is not None else _made(plan, own, count)
+    inputs, labels = _pick_spare(plan, spare, count) if spare is not None else _make(plan, own, count)
     coins = fair_coins(count)
     if len(own) + int(coins.sum()) > plan.max_records:
         raise BadInput(f"{len(own)} records and canaries exceed the plan's {plan.max_records}", remedy="plant fewer")
@@ -127,7 +127,7 @@ def _on_grid(plan: Plan, read: DataRecords) -> Records:
     return records_of(plan, features, read, np.arange(len(read)))
 
 
-def _spared(plan: Plan, spare: str, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _pick_spare(plan: Plan, spare: str, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """`count` records of a file, at random."""
     read = Pipeline.of_plan(plan).records(spare)
     if len(read) < count:
@@ -136,7 +136,7 @@ def _spared(plan: Plan, spare: str, count: int) -> tuple[NDArray[Any], NDArray[n
     return read.inputs[rows], read.labels[rows]
 
 
-def _made(plan: Plan, own: DataRecords, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _make(plan: Plan, own: DataRecords, count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Features that the plan's grid makes into `draw_canaries`, but for rounding."""
     if plan.data_kind != "features" or plan.backbone != "features" or plan.expand:
         raise BadInput("canaries of this plan are records that nobody has", remedy="give a file of them with --spare")

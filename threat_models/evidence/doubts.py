@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 
 from secagg.statistics import full_matrix
-from threat_models.attacks.likelihood import Noise, in_sigmas, total
-from threat_models.attacks.shortage import explained
+from threat_models.attacks.gaussian_likelihood import Noise, standardise, total
+from threat_models.attacks.membership.noise_check import is_explained
 from threat_models.session import Blocks, Records, Session
 
 Floats = NDArray[np.float64]
@@ -29,8 +29,8 @@ NUMERICAL = 2.0**-48
 UNSURE = f" (under noise, so that this is wrong once in {1 / LEVEL:,.0f} sums)"
 
 
-def doubts(session: Session, known: Records, others: Records) -> tuple[str, ...]:
-    """Why `known` cannot all be in a session's sum, or why `others` may be in it; nothing where that is plausible.
+def find_doubts(session: Session, known: Records, others: Records) -> tuple[str, ...]:
+    """Find why `known` cannot all be in a session's sum, or why `others` may be in it; nothing where that is plausible.
 
     Nothing too where the session shows no sum of classes, or divides them: whose cell a record is in depends on whose
     it is.
@@ -38,14 +38,14 @@ def doubts(session: Session, known: Records, others: Records) -> tuple[str, ...]
     release = session.release
     if "class_sums" not in release or len(release["counts"]) != len(session.plan.classes):
         return ()
-    return (*_too_many(session, known), *_all_in(session, known, others))
+    return (*_doubt_known(session, known), *_doubt_others(session, known, others))
 
 
-def _too_many(session: Session, known: Records) -> Iterator[str]:
+def _doubt_known(session: Session, known: Records) -> Iterator[str]:
     """The first reason why what is left of a sum without the known records is no sum of records."""
     if not len(known):
         return
-    rest = _left(session.release, total(known, len(session.release["counts"]), frozenset(session.release)))
+    rest = _subtract(session.release, total(known, len(session.release["counts"]), frozenset(session.release)))
     noise = session.noise
     counts, sums = rest["counts"], rest["class_sums"]
     dimension, levels = sums.shape[1], session.plan.levels
@@ -75,7 +75,7 @@ def _too_many(session: Session, known: Records) -> Iterator[str]:
         )
 
 
-def _left(release: Blocks, taken: Blocks) -> Blocks:
+def _subtract(release: Blocks, taken: Blocks) -> Blocks:
     return {name: np.asarray(release[name], dtype=np.float64) - taken[name] for name in taken}
 
 
@@ -105,13 +105,13 @@ def _is_moment(session: Session, rest: Blocks, sigma: Mapping[str, float], reach
     return bool(values[0] >= -edge - rounding)
 
 
-def _all_in(session: Session, known: Records, others: Records) -> Iterator[str]:
+def _doubt_others(session: Session, known: Records, others: Records) -> Iterator[str]:
     """Whether the records said to have taken no part are, with the known ones or alone, all that a sum holds."""
     if not len(others):
         return
     sums: dict[str, Blocks] = {"the opened sum": session.release}
     if session.noise is not None:
-        if _explains(session.release, session.noise, known, others):
+        if _is_explained(session.release, session.noise, known, others):
             yield (
                 "The opened sum is, as far as its noise shows, that of the records of --known and --public together: "
                 "whether those of --public took part cannot be told."
@@ -121,7 +121,7 @@ def _all_in(session: Session, known: Records, others: Records) -> Iterator[str]:
     alone, together = ((others,), "--public alone"), ((known, others), "--known and --public together")
     for name, blocks in sums.items():
         for parts, whose in (alone, together):
-            cells = _equal(blocks, parts, others)
+            cells = _find_equal(blocks, parts, others)
             if cells.any():
                 classes = [f'"{each}"' for each, is_equal in zip(session.plan.classes, cells, strict=True) if is_equal]
                 what = "" if len(classes) == len(cells) else f" of class {', '.join(classes)}"
@@ -129,7 +129,7 @@ def _all_in(session: Session, known: Records, others: Records) -> Iterator[str]:
                 return
 
 
-def _equal(blocks: Blocks, parts: tuple[Records, ...], others: Records) -> NDArray[np.bool_]:
+def _find_equal(blocks: Blocks, parts: tuple[Records, ...], others: Records) -> NDArray[np.bool_]:
     """In which classes, of those that `others` have, these parts together are what was summed."""
     counts, sums = np.asarray(blocks["counts"]), np.asarray(blocks["class_sums"])
     made: list[dict[str, Any]] = [total(each, len(counts), frozenset({"counts", "class_sums"})) for each in parts]
@@ -139,9 +139,9 @@ def _equal(blocks: Blocks, parts: tuple[Records, ...], others: Records) -> NDArr
     return same
 
 
-def _explains(release: Blocks, noise: Noise, known: Records, others: Records) -> bool:
+def _is_explained(release: Blocks, noise: Noise, known: Records, others: Records) -> bool:
     """Whether a noisy sum is no more than both and noise, and more than the known records and noise."""
     cells, names = len(release["counts"]), frozenset(release)
-    without = _left(release, total(known, cells, names))
-    rest = _left(without, total(others, cells, names))
-    return explained(in_sigmas(rest, noise)) and not explained(in_sigmas(without, noise))
+    without = _subtract(release, total(known, cells, names))
+    rest = _subtract(without, total(others, cells, names))
+    return is_explained(standardise(rest, noise)) and not is_explained(standardise(without, noise))

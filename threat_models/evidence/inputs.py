@@ -17,10 +17,10 @@ def input_of(role: str, source: str, records: int) -> Input:
     path = Path(source)
     if not path.exists():
         return Input(role, source, "", records)
-    return Input(role, _shown(path), _digest(path), records)
+    return Input(role, _name_of(path), _digest(path), records)
 
 
-def _shown(path: Path) -> str:
+def _name_of(path: Path) -> str:
     whole, here = path.resolve(), Path.cwd().resolve()
     if whole.is_relative_to(here) and whole != here:
         return whole.relative_to(here).as_posix()

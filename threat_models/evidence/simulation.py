@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,21 +16,18 @@ from secagg.data.records import BAD
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
-from secagg.experiments.sessions import LEAVING, run_session
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Cast
+from secagg.experiments.simulation import Cast, play_rounds, prepare
 from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
-from secagg.parties import LocalRecords, SessionSetup, SumResult, conclude, contribution_of
+from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.plan import Plan
 from secagg.privacy import Adjacency
-from secagg.protection.messages import RoundOpening
-from secagg.randomness import OperatingSystem
-from threat_models.attacks.likelihood import total as summed
-from threat_models.evidence.blocks import COUNTS, blocks_of, cell_names, counted, noise_of, placed
+from threat_models.attacks.gaussian_likelihood import total as summed
+from threat_models.evidence.blocks import COUNTS, assign_cells, blocks_of, cell_names, keep_counted, noise_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Session, joined
+from threat_models.session import Blocks, Knowledge, Message, Records, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -63,6 +60,7 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
 
     Those before it are its `earlier` sums where they hold class sums; a census and what comes after are not attacked.
+    Who drops out is in none of the sums, whose noise is then the least that the plan allows.
     Raises BadInput for a method that sums no counts.
     """
     method = cast.setup.plan.method
@@ -71,39 +69,23 @@ def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
     if not found:
         raise BadInput(f"the method {method} sums no counts", remedy="audit a method that does")
     earlier: list[Session] = []
-    for place, (setup, result, vectors, sent) in enumerate(_rounds(cast)):
+    absent = dict.fromkeys(cast.leaves, cast.setup.protection.leaving[0])
+    for place, played in enumerate(play_rounds(cast, absent, prepare)):
         if place in found:
-            session = _session(setup, result.members, result.vector, vectors, sent, result.head)
+            result, sent = played.result, played.measured.client_bytes
+            session = _session(played.setup, result.members, result.vector, played.vectors, sent, _head(result))
             if place == found[-1]:
-                return setup, replace(session, earlier=tuple(earlier))
+                return played.setup, replace(session, earlier=tuple(earlier))
             earlier.append(session)
     raise BadInput(f"the method {method} ended before sum {found[-1] + 1}")
-
-
-def _rounds(cast: Cast) -> Iterator[tuple[SessionSetup, SumResult, dict[int, Integers], dict[int, int]]]:
-    """Every session of the plan: what it was, what came of it, each client's vector, and the bytes that it sent.
-
-    Who drops out is in none of the sums, whose noise is then the least that the plan allows.
-    """
-    setup = cast.setup
-    leaves = dict.fromkeys(cast.leaves, LEAVING[setup.plan.protection][0])
-    while True:
-        source = OperatingSystem()
-        vectors = {member: contribution_of(setup, own, source) for member, own in cast.members.items()}
-        opened = run_session(setup, cast.keys, vectors.__getitem__, leaves)
-        result = conclude(setup, opened.members, opened.total)
-        yield setup, result, vectors, dict(opened.measured.client_bytes)
-        if result.following is None:
-            return
-        setup = setup.following(RoundOpening(result.aggregate_sha256, result.next_broadcast))
 
 
 def _session(
     setup: SessionSetup,
     members: tuple[int, ...],
     total: Integers,
-    vectors: dict[int, Integers],
-    sent: dict[int, int],
+    vectors: Mapping[int, Integers],
+    sent: Mapping[int, int],
     head: LinearHead | None = None,
 ) -> Session:
     names = setup.context.names
@@ -126,9 +108,14 @@ def _session(
         round=setup.round,
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
-        number=len(setup.openings) + 1,
+        number=setup.number,
         ciphertexts=ciphertexts_of(setup),
     )
+
+
+def _head(result: SumResult) -> LinearHead | None:
+    """The head that a sum gave; None for none, and for an artifact of another kind."""
+    return result.artifact if isinstance(result.artifact, LinearHead) else None
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:
@@ -137,7 +124,7 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
     *members, _ = sorted(set(cast.members) - set(cast.leaves))
-    vectors = {member: contribution_of(setup, cast.members[member], OperatingSystem()) for member in members}
+    vectors = {member: prepare(setup, cast.members[member], member, b"").vector for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
 
@@ -159,7 +146,7 @@ def _knowledge(
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
     members = records_of(plan, cast.features.train, dataset.train, inside)
-    members = counted(session, replace(members, in_cells=cells[inside]))
+    members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
     total = None if is_hidden else int((cells >= 0).sum())
     others = None if session.noise is None else _others(cast, session, members)
@@ -168,11 +155,11 @@ def _knowledge(
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
     strangers, chosen = (
-        counted(session, placed(session, records_of(plan, cast.features.test, dataset.test, rows)))
+        keep_counted(session, assign_cells(session, records_of(plan, cast.features.test, dataset.test, rows)))
         for rows in (outside, public)
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
-    return Knowledge(joined(members, strangers), owners, chosen, backbone, total, held, others)
+    return Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
 
 
 def _others(cast: Cast, session: Session, members: Records) -> Blocks:
@@ -180,7 +167,7 @@ def _others(cast: Cast, session: Session, members: Records) -> Blocks:
     found: dict[str, Any] = dict.fromkeys(session.release, 0.0)
     for member, own in cast.members.items():
         if cast.setup.context.names[member] in session.members:
-            found = _added(found, counted(session, _placed_of(session, own)), session, 1)
+            found = _added(found, keep_counted(session, _placed_of(session, own)), session, 1)
     return _added(found, members, session, -1)
 
 
@@ -205,7 +192,7 @@ def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int6
 def _placed_of(session: Session, own: LocalRecords) -> Records:
     """A client's records that count, without features, in the cells of a session's sum."""
     kept = own.take(np.flatnonzero(own.labels != BAD))
-    return placed(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
+    return assign_cells(session, _of_local(kept, np.zeros((len(kept), 0)), session.plan))
 
 
 def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, images: Any = None) -> Records:

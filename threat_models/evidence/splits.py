@@ -47,7 +47,7 @@ class Tape:
         self._next += 1
         return self._drawn[self._next - 1]
 
-    def again(self) -> Tape:
+    def rewind(self) -> Tape:
         """The same tape, from its beginning."""
         self._next = 0
         return self
@@ -102,7 +102,7 @@ class Scene:
         for place, prime in enumerate(primes):
             pair[0, 1, place] = generator.integers(1, prime, parameters.degree, dtype=np.uint64)
             pair[0, 0, place] = secret * (np.uint64(prime) - pair[0, 1, place])
-        return HolderKey(self._published(pack(pair, parameters.entry_bytes)), secret * self._unit())
+        return HolderKey(self._publish(pack(pair, parameters.entry_bytes)), secret * self._unit())
 
     def honest(self) -> HolderKey:
         """A key as the key holder makes it; the ciphertext (0, Δ) decrypts to its secret."""
@@ -110,14 +110,14 @@ class Scene:
         key = bfv.generate(parameters)
         delta = np.zeros((1, 2, len(parameters.primes), parameters.degree), dtype=np.uint64)
         delta[0, 1] = multiples(self._unit(), parameters.scale, parameters.primes, parameters.degree)[0]
-        return HolderKey(self._published(key.public), centre(parameters, bfv.decrypt(parameters, key.secret, delta)))
+        return HolderKey(self._publish(key.public), centre(parameters, bfv.decrypt(parameters, key.secret, delta)))
 
     def _unit(self) -> Integers:
         unit = np.zeros(self.context.parameters.degree, dtype=np.int64)
         unit[0] = 1
         return unit
 
-    def _published(self, public: bytes) -> PublishedKey:
+    def _publish(self, public: bytes) -> PublishedKey:
         unsigned = PublishedKey(self.context.parameters.digest(), public, self.sealing.public, bytes(64))
         return sign_key(self.context, self.identity, unsigned)
 
@@ -126,7 +126,7 @@ Encode = Callable[[Scene, PublishedKey, int, Integers, Tape], Polynomials]
 """A member's ciphertext of a vector under a key, less what the key holder can take off it."""
 
 
-def as_released(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
+def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
     """What the real client uploads, without its mask."""
     context, me = scene.context, LocalParty(member, scene.identity, tape)
     ready: Any = begin_client(context, me).state
@@ -137,7 +137,7 @@ def as_released(scene: Scene, published: PublishedKey, member: int, vector: Inte
     return found
 
 
-def as_rounded(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
+def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
     """The library's own encryption of x + mask modulo t; the mask is known, but no part of the ciphertext alone."""
     parameters = scene.context.parameters
     words = np.frombuffer(tape.bytes(8 * parameters.degree), dtype="<u8")
@@ -151,9 +151,9 @@ def as_rounded(scene: Scene, published: PublishedKey, member: int, vector: Integ
 
 
 ENCODE: dict[Encoding, Encode] = {
-    Encoding.CLIENT: as_released,
-    Encoding.LIBRARY: as_rounded,
-    Encoding.LIBRARY_MASKED: as_rounded,
+    Encoding.CLIENT: encrypt_as_client,
+    Encoding.LIBRARY: encrypt_as_library,
+    Encoding.LIBRARY_MASKED: encrypt_as_library,
 }
 
 
@@ -204,17 +204,17 @@ def _session(
     splits = _splits(scene.context.largest, parameters.degree, coins)
     tapes = {member: Tape() for member in MEMBERS}
 
-    def summed(key: HolderKey, split: dict[int, Integers], tapes: dict[int, Tape]) -> Polynomials:
+    def add_up(key: HolderKey, split: dict[int, Integers], tapes: dict[int, Tape]) -> Polynomials:
         encode, secret = ENCODE[encoding], key.secret
         first, second = (
-            encode(scene, key.published, member, split[member], tapes[member].again()) for member in MEMBERS
+            encode(scene, key.published, member, split[member], tapes[member].rewind()) for member in MEMBERS
         )
         add(first, second, parameters.primes)
         return phase(first[0, :, 0], secret, prime)
 
     known = {member: Tape() for member in MEMBERS} if encoding is Encoding.LIBRARY_MASKED else tapes
-    one, other = (summed(keys["key without noise"], split, known) for split in splits)
-    seen = {name: summed(key, splits[truth], tapes) for name, key in keys.items()}
+    one, other = (add_up(keys["key without noise"], split, known) for split in splits)
+    seen = {name: add_up(key, splits[truth], tapes) for name, key in keys.items()}
     return SplitSession(prime, (one, other), seen, truth)
 
 

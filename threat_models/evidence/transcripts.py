@@ -14,28 +14,24 @@ from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, SecaggError
 from secagg.head import LinearHead, head_digest, load_safetensors, parse_safetensors
 from secagg.parties import Pipeline, SessionSetup
+from secagg.parties.links import verified_together
 from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
 from secagg.parties.staging import vector_path
 from secagg.parties.testimony import PURGED
-from secagg.parties.verification import NOTHING_BROUGHT, Verified, verified_together
+from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
-from threat_models.evidence.blocks import blocks_of, cell_names, counted, noise_of, placed
-from threat_models.evidence.doubts import doubts
+from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, keep_counted, noise_of
+from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, joined
+from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, join_records
 
 EVERYONE = "everyone"
 SHARED = 0.1
 """Records alike happen; more than this part of the known ones among the public are the same people's."""
-
-
-def read_session(path: Path, trust: Trust = NOTHING_BROUGHT) -> Session:
-    """The session of one transcript. Raises what `read_sessions` raises."""
-    return read_sessions((path,), trust)[0]
 
 
 def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tuple[Session, ...]:
@@ -77,7 +73,7 @@ def _session(proved: Verified) -> Session:
         round=setup.round,
         cells=cell_names(setup),
         is_shown=setup.shows_sum,
-        number=len(setup.openings) + 1,
+        number=setup.number,
         ciphertexts=ciphertexts_of(setup),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
@@ -126,18 +122,18 @@ def known_of(session: Session, known: str | None, public: str | None, records: i
     if like is None:
         return Knowledge(_nothing(session), (), records=records)
     inside, others = inside or like.take(slice(0)), others or like.take(slice(0))
-    if (both := _in_both(inside, others)) > SHARED * len(inside):
+    if (both := _count_shared(inside, others)) > SHARED * len(inside):
         problem = f"{both} of the {len(inside)} records of {known} are in {public} too"
         raise BadInput(problem, remedy="public records are those of others, who took no part")
     half = len(others) // 2
-    candidates = joined(inside, others.take(slice(half)))
+    candidates = join_records(inside, others.take(slice(half)))
     owners = (*[SOMEBODY] * len(inside), *[""] * half)
     rest = others.take(slice(half, None)) if public else None
-    return Knowledge(candidates, owners, rest, records=records, doubts=doubts(session, inside, others))
+    return Knowledge(candidates, owners, rest, records=records, doubts=find_doubts(session, inside, others))
 
 
-def _in_both(one: Records, other: Records) -> int:
-    """How many records of one are in the other, too, to the bit."""
+def _count_shared(one: Records, other: Records) -> int:
+    """Count the records of one that are also in the other, bit for bit."""
     rows = {(label, row.tobytes()) for label, row in zip(other.labels.tolist(), other.integers, strict=True)}
     return sum((label, row.tobytes()) in rows for label, row in zip(one.labels.tolist(), one.integers, strict=True))
 
@@ -149,7 +145,7 @@ def _records_of_file(session: Session, source: str) -> Records:
     rows = np.flatnonzero(read.labels != BAD)
     features = pipeline.features(read.inputs[rows])
     records = records_of(session.plan, features, read.take(rows), np.arange(len(rows)))
-    return counted(session, placed(session, records))
+    return keep_counted(session, assign_cells(session, records))
 
 
 def _nothing(session: Session) -> Records:

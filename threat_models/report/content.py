@@ -1,4 +1,4 @@
-"""What a report holds, whatever it is written as."""
+"""The content of a report, before it is written in any format."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, ExitCode
 from threat_models.adversary import Adversary
-from threat_models.comparisons import Comparisons
 from threat_models.findings import Curve, Finding, Verdict
+from threat_models.multiplicity import Comparisons
 from threat_models.session import Provenance
 
 CONTROL = "no_protection"
@@ -107,7 +107,7 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class Promise:
-    """What is promised (ε infinite: nothing about a record), ε as the auditor recomputes it, and as it was measured.
+    """The plan's promise (ε infinite: none about a record), with ε as the auditor recomputes and as it measures it.
 
     `measured` is by re-releases, `one_run` by canaries in a single run.
     """
@@ -187,20 +187,21 @@ class GateResult:
         return worst(self.lines)
 
     @property
-    def exit_code(self) -> int:
-        """0 pass, 1 fail, 4 inconclusive."""
-        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 4}[self.outcome]
+    def exit_code(self) -> ExitCode:
+        """What `secagg audit` ends with."""
+        ends = {Outcome.FAIL: ExitCode.GATE_FAILED, Outcome.INCONCLUSIVE: ExitCode.INCONCLUSIVE}
+        return ends.get(self.outcome, ExitCode.DONE)
 
 
 def worst(lines: tuple[GateLine, ...]) -> Outcome:
-    """The outcome of some lines together."""
+    """The worst outcome of some lines."""
     found = {line.outcome for line in lines}
     return next((bad for bad in (Outcome.FAIL, Outcome.INCONCLUSIVE) if bad in found), Outcome.PASS)
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """Everything. Raises BadInput for a finding whose attack has no title and paper, or under another's adversary.
+    """A whole report. Raises BadInput for a finding without a note of its attack, or filed under another adversary.
 
     `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
     versions of packages, `comparisons` for how many limits the intervals are corrected.
@@ -238,7 +239,7 @@ class AuditReport:
         return next(note for note in self.attacks if note.name == attack)
 
     def headline(self) -> str:
-        """How many attacks succeed, fail, tell nothing, or find nothing to work on; the control in a sentence apart.
+        """Count the attacks by verdict, in a sentence; the control has a sentence of its own.
 
         Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
         """
@@ -246,18 +247,18 @@ class AuditReport:
         controls = [one for one in self.examinations if one.adversary.name == CONTROL]
         said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
         if judged or not controls:
-            who = _counted(len(judged), "adversary", "adversaries")
-            said.append(f"{_tried(judged)} by {who}: {_fates(judged)}.")
+            who = _count_in_words(len(judged), "adversary", "adversaries")
+            said.append(f"{_count_attacks(judged)} by {who}: {_count_verdicts(judged)}.")
         if controls:
-            said.append(f"Without protection, for comparison, {_tried(controls)}: {_fates(controls)}.")
+            said.append(f"Without protection, for comparison, {_count_attacks(controls)}: {_count_verdicts(controls)}.")
         return " ".join(said)
 
 
-def _tried(examinations: Sequence[Examination]) -> str:
-    return _counted(sum(len(one.findings) for one in examinations), "attack")
+def _count_attacks(examinations: Sequence[Examination]) -> str:
+    return _count_in_words(sum(len(one.findings) for one in examinations), "attack")
 
 
-def _fates(examinations: Sequence[Examination]) -> str:
+def _count_verdicts(examinations: Sequence[Examination]) -> str:
     found = [finding.verdict for one in examinations for finding in one.findings]
     parts = [
         f"{found.count(verdict)} {one if found.count(verdict) == 1 else many}"
@@ -267,5 +268,5 @@ def _fates(examinations: Sequence[Examination]) -> str:
     return ", ".join(parts) or "none was run"
 
 
-def _counted(number: int, one: str, many: str = "") -> str:
+def _count_in_words(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"

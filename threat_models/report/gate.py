@@ -8,17 +8,24 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from secagg.errors import BadInput
+from secagg.protection import PROTECTIONS
 from secagg.reading import parse_toml, read_document
+from threat_models.active.probe import PROBE, REFUSED_WAYS
 from threat_models.adversary import adversary_named, names
+from threat_models.attacks import ATTACKS
+from threat_models.findings import Metric, covers
 from threat_models.report.content import SESSION_RULES, Outcome
-from threat_models.report.meanings import MEANINGS, is_known
 
 FORMAT = "secagg-gate/1"
 DEFAULT = Path(__file__).parent / "default_gate.toml"
-PROTECTIONS = ("none", "masked", "shared", "encrypted")
+METRICS: Mapping[str, tuple[Metric, ...]] = {
+    **{name: attack.metrics for name, attack in ATTACKS.items()},
+    "malicious_server": (REFUSED_WAYS, PROBE),
+}
+"""What each attack may measure."""
 REFERENCES = ("baseline", "ceiling")
 """What a threshold may be beside a number: the measure's own baseline or ceiling."""
 
@@ -27,11 +34,11 @@ REFERENCES = ("baseline", "ceiling")
 class Rule:
     """How one attack (or any, "*") is judged, by one adversary or by any; the narrowest rules count alone.
 
-    Without a `measure` the attack must not succeed. With one (a name, or a pattern with * in it) its whole interval
-    must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved outwards by
-    `margin`. Where the threshold lies inside the interval the line comes out as `unclear`. A measure that is not
-    there is inconclusive too, unless it is `optional`; where no rule finds a measure the attack must not succeed.
-    `tolerated` lets the attack succeed.
+    Without a `measure` the attack must not succeed. With one (an id, the part of ids before their dot, or * for all)
+    its whole interval must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved
+    outwards by `margin`. Where the threshold lies inside the interval the line comes out as `unclear`. A measure that
+    is not there is inconclusive too, unless it is `optional`; where no rule finds a measure the attack must not
+    succeed. `tolerated` lets the attack succeed.
     """
 
     attack: str
@@ -45,10 +52,20 @@ class Rule:
     optional: bool = False
     tolerated: bool = False
 
+    def judges(self, metric: Metric) -> bool:
+        """Whether the rule's measure stands for a metric."""
+        return covers(self.measure, metric)
+
+    @property
+    def names_several(self) -> bool:
+        """Whether a finding may hold several measures of that name."""
+        named = [metric for metric in metrics_of(self.attack) if self.judges(metric)]
+        return len(named) != 1 or bool(named[0].each)
+
 
 @dataclass(frozen=True)
 class Waiver:
-    """Lets what fails for one attack by one adversary pass, for a reason, up to and including a day.
+    """Lets failures of one attack by one adversary pass, for a reason, up to and including a day.
 
     What is inconclusive it does not touch: of that nobody knows what it would let pass.
     An empty `adversary` stands for the lines about the sum itself.
@@ -62,7 +79,7 @@ class Waiver:
 
 @dataclass(frozen=True)
 class Gate:
-    """What must hold.
+    """What a report must show to pass.
 
     `protections` are those a plan may have. `records_per_dimension` is the least number of records per feature
     dimension in a sum without noise. `controls` demands of each attack a positive and a negative control that hold,
@@ -91,7 +108,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """The gate that some TOML describes.
+        """Read a gate from TOML.
 
         Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models.
         """
@@ -101,9 +118,9 @@ class Gate:
             raise BadInput(f"no valid TOML: {error}") from None
         if content.pop("format", None) != FORMAT:
             raise BadInput("the format is missing or unknown", remedy=f'write format = "{FORMAT}"')
-        rules = tuple(_rule(table, number) for number, table in _numbered(content.pop("rule", [])))
-        waivers = tuple(_waiver(table, number) for number, table in _numbered(content.pop("waiver", [])))
-        _only(content, {field.name for field in fields(cls)} - {"rules", "waivers", "sha256"}, "the gate")
+        rules = tuple(_rule(table, number) for number, table in _enumerate_tables(content.pop("rule", [])))
+        waivers = tuple(_waiver(table, number) for number, table in _enumerate_tables(content.pop("waiver", [])))
+        _require_keys(content, {field.name for field in fields(cls)} - {"rules", "waivers", "sha256"}, "the gate")
         return cls(
             protections=_names(content, "protections"),
             records_per_dimension=_number(content, "records_per_dimension", "the gate"),
@@ -122,9 +139,15 @@ class Gate:
         return (Rule(attack, ""),)
 
 
+def metrics_of(attack: str) -> tuple[Metric, ...]:
+    """What an attack, or any ("*"), may measure, each metric once."""
+    groups = METRICS.values() if attack == "*" else [METRICS[attack]]
+    return tuple(dict.fromkeys(metric for group in groups for metric in group))
+
+
 def _rule(table: Mapping[str, Any], number: int) -> Rule:
     where = f"rule {number}"
-    _only(table, {"attack", "reason"}, where, {field.name for field in fields(Rule)})
+    _require_keys(table, {"attack", "reason"}, where, {field.name for field in fields(Rule)})
     rule = Rule(
         attack=_text(table, "attack", where),
         reason=_text(table, "reason", where),
@@ -142,50 +165,57 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
         raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
     if set(table) & ({"tolerated"} if rule.measure else {"margin", "unclear", "optional"}):
         raise BadInput(f"{where}: margin, unclear and optional go with a measure, tolerated goes without one")
-    _known(rule.attack, ("*", *MEANINGS), f"{where}: there is no attack")
-    _known(rule.adversary, ("*", *names()), f"{where}: there is no threat model")
+    _require_known(rule.attack, ("*", *METRICS), f"{where}: there is no attack")
+    _require_known(rule.adversary, ("*", *names()), f"{where}: there is no threat model")
     if rule.adversary != "*":
         its = adversary_named(rule.adversary).attacks
-        _known(rule.attack, ("*", *its), f"{where}: {rule.adversary} has no attack")
-    if rule.measure and not is_known(rule.attack, rule.measure):
-        found = [each.name for name, group in MEANINGS.items() if rule.attack in (name, "*") for each in group]
-        _known(rule.measure, tuple(dict.fromkeys(found)), f"{where}: {rule.attack} has no measure")
-    if rule.optional and not is_known(rule.attack, rule.measure, surely=True):
-        what = f"{where}: {rule.measure!r} may be misspelt, and nobody would notice where it is optional"
-        raise BadInput(what, remedy="leave optional out, or write * as `secagg audit` names the measures")
+        _require_known(rule.attack, ("*", *its), f"{where}: {rule.adversary} has no attack")
+    if rule.measure and not any(map(rule.judges, metrics_of(rule.attack))):
+        _refuse_measure(rule, where)
     return rule
+
+
+def _refuse_measure(rule: Rule, where: str) -> NoReturn:
+    """Raise BadInput with the nearest id, also to whoever wrote a measure's label, as older gates have it."""
+    metrics = {metric.id: metric.label for metric in metrics_of(rule.attack)}
+    words = {word: metric for metric, label in metrics.items() for word in (metric, label)}
+    near = words[get_close_matches(rule.measure, words, n=1, cutoff=0.0)[0]]
+    raise BadInput(
+        f"{where}: {rule.attack} has no measure {rule.measure!r}; a gate names measures by their ids",
+        remedy=f"did you mean {near!r} ({metrics[near]})? There are {', '.join(metrics)}; * stands for all",
+    )
 
 
 def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
     where = f"waiver {number}"
-    _only(table, {"attack", "adversary", "reason", "expires"}, where)
+    _require_keys(table, {"attack", "adversary", "reason", "expires"}, where)
     expires = table["expires"]
     if not isinstance(expires, date) or isinstance(expires, datetime):
         raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
     adversary = "" if table["adversary"] == "" else _text(table, "adversary", where)
     attack = _text(table, "attack", where)
     if adversary:
-        _known(adversary, names(), f"{where}: there is no threat model")
-        _known(attack, adversary_named(adversary).attacks, f"{where}: {adversary} has no attack")
+        _require_known(adversary, names(), f"{where}: there is no threat model")
+        _require_known(attack, adversary_named(adversary).attacks, f"{where}: {adversary} has no attack")
     else:
-        _known(attack, tuple(SESSION_RULES), f"{where}: without an adversary there is no")
+        _require_known(attack, tuple(SESSION_RULES), f"{where}: without an adversary there is no")
     return Waiver(attack, adversary, _text(table, "reason", where), expires)
 
 
-def _known(name: str, known: tuple[str, ...], problem: str) -> None:
+def _require_known(name: str, known: tuple[str, ...], problem: str) -> None:
     """Raise BadInput with the nearest name and all of them."""
     if name not in known:
         near = get_close_matches(name, known, n=1, cutoff=0.0)
         raise BadInput(f"{problem} {name!r}", remedy=f"did you mean {near[0]!r}? There are {', '.join(known)}")
 
 
-def _numbered(tables: Any) -> enumerate[Mapping[str, Any]]:
+def _enumerate_tables(tables: Any) -> enumerate[Mapping[str, Any]]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BadInput("rule and waiver are lists of tables", remedy="write [[rule]] and [[waiver]]")
     return enumerate(tables, start=1)
 
 
-def _only(table: Mapping[str, Any], needed: set[str], where: str, allowed: set[str] | None = None) -> None:
+def _require_keys(table: Mapping[str, Any], needed: set[str], where: str, allowed: set[str] | None = None) -> None:
     """Raise BadInput for a key that is missing or unknown."""
     wrong = (needed - set(table)) | (set(table) - (allowed or needed))
     if wrong:
@@ -218,7 +248,7 @@ def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
     for value in values:
-        _known(value, PROTECTIONS, "the gate: there is no protection")
+        _require_known(value, tuple(PROTECTIONS), "the gate: there is no protection")
     return tuple(values)
 
 

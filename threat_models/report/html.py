@@ -14,14 +14,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from threat_models.findings import Finding, Measure, Picture, Verdict
+from threat_models.findings import REFUSED, SHARE, Finding, Measure, Picture, Verdict
 from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, GateLine, Outcome
 from threat_models.report.json_report import as_json
-from threat_models.report.meanings import REFUSED, good_of, is_drawn, meaning_of, summed_up
 from threat_models.report.png import png
 from threat_models.report.summary import verdict_of
 from threat_models.report.svg import curve_svg, interval_svg
-from threat_models.report.text import figure, is_bounded, limits, quantity, shown
+from threat_models.report.text import figure, good_of, is_bounded, limits, quantity, summarise, to_line
 
 FOLDER = Path(__file__).parent
 BADGES: dict[Verdict | Outcome, tuple[str, str]] = {
@@ -40,7 +39,7 @@ GRIDS = ("feature_inversion",)
 
 def as_html(report: AuditReport) -> str:
     """The page. Everything in it that came from data is escaped, and what cannot be printed is spelt out."""
-    allowed = _allowed(report)
+    allowed = _allowed_by(report)
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
     return (
         _environment()
@@ -63,7 +62,7 @@ def as_html(report: AuditReport) -> str:
 
 
 def _environment() -> Environment:
-    """Escapes by itself, fails on a name that is not there, and cleans every text that the template prints."""
+    """The template engine: it escapes, fails on unknown names, and cleans every text that the template prints."""
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -72,50 +71,54 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update({"curve": curve_svg, "figure": figure, "image": _image, "summed_up": summed_up})
-    environment.tests["number_of"] = _is_number
+    environment.filters.update({"curve": curve_svg, "figure": figure, "image": _image, "summed_up": summarise})
+    environment.tests["a_number"] = _is_number
     environment.globals.update({"badges": BADGES, "row": _row, "grid": _grid, "seen": SEEN})
     return environment
 
 
 def _clean(value: object) -> object:
-    return value if isinstance(value, Markup) else shown(str(value))
+    return value if isinstance(value, Markup) else to_line(str(value))
 
 
-def _is_number(measure: Measure, attack: str) -> bool:
+def _is_number(measure: Measure) -> bool:
     """Whether a measure is a number, not whether something was refused."""
-    return meaning_of(attack, measure.name).unit != REFUSED
+    return measure.metric.unit != REFUSED
 
 
-def _row(attack: str, measure: Measure) -> dict[str, object]:
-    """What the page prints of a measure, in its unit."""
-    unit = meaning_of(attack, measure.name).unit
+def _row(measure: Measure) -> dict[str, object]:
+    """The cells of a measure in a table, in its unit."""
+    unit = measure.metric.unit
 
-    def said(value: float | None) -> str:
+    def write(value: float | None) -> str:
         return "–" if value is None else quantity(value, unit)
 
     return {
-        "value": said(measure.value),
-        "limits": limits(measure, unit) if is_bounded(measure) else "–",
-        "baseline": said(measure.baseline),
-        "ceiling": said(measure.ceiling),
-        "good": good_of(attack, measure),
-        "plot": interval_svg(measure) if is_drawn(attack, measure) and is_bounded(measure) else "",
+        "value": write(measure.value),
+        "limits": limits(measure) if is_bounded(measure) else "–",
+        "baseline": write(measure.baseline),
+        "ceiling": write(measure.ceiling),
+        "good": good_of(measure),
+        "plot": interval_svg(measure) if _is_drawable(measure) and is_bounded(measure) else "",
     }
 
 
+def _is_drawable(measure: Measure) -> bool:
+    """Whether a measure lies on a scale from 0 to 1, with what it is compared with."""
+    beside = [value for value in (measure.baseline, measure.ceiling) if value is not None]
+    return measure.metric.unit in ("", SHARE) and all(0 <= value <= 1 for value in beside)
+
+
 def _grid(finding: Finding) -> dict[str, Any] | None:
-    """Measures named "what, from which level" with the levels as rows, of an attack that has many; else None."""
+    """The measures of an attack in GRIDS, with the levels that they are of as rows; None for other attacks."""
     if finding.attack not in GRIDS or not finding.measures:
         return None
-    named = {tuple(each.name.split(", ", 1)): each for each in finding.measures if ", " in each.name}
+    named = {(each.metric.label, each.of): each for each in finding.measures if each.of}
     columns = list(dict.fromkeys(what for what, _ in named))
     return {
-        "columns": [
-            (what, next(good_of(finding.attack, named[key]) for key in named if key[0] == what)) for what in columns
-        ],
+        "columns": [(what, next(good_of(named[key]) for key in named if key[0] == what)) for what in columns],
         "rows": [
-            (level, [_row(finding.attack, found) if (found := named.get((what, level))) else None for what in columns])
+            (level, [_row(found) if (found := named.get((what, level))) else None for what in columns])
             for level in dict.fromkeys(level for _, level in named)
         ],
         "methods": list(dict.fromkeys(each.method for each in finding.measures)),
@@ -141,16 +144,16 @@ def _image(picture: NDArray[np.uint8]) -> Markup:
     return Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode())
 
 
-def _allowed(report: AuditReport) -> Callable[[Finding], bool]:
-    """Tells of a finding whether its attack succeeds and the gate lets it, by a rule or a waiver."""
+def _allowed_by(report: AuditReport) -> Callable[[Finding], bool]:
+    """A function that says of a finding whether its attack succeeds and the gate lets it, by rule or waiver."""
     lines = report.gate.lines if report.gate else ()
     stopped = {(line.attack, line.adversary) for line in lines if line.outcome is not Outcome.PASS}
 
-    def allowed(finding: Finding) -> bool:
+    def is_allowed(finding: Finding) -> bool:
         is_stopped = (finding.attack, finding.adversary) in stopped
         return finding.verdict is Verdict.SUCCEEDS and bool(lines) and not is_stopped
 
-    return allowed
+    return is_allowed
 
 
 def _in_order(report: AuditReport, findings: Iterable[Finding]) -> list[str]:

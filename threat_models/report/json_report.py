@@ -9,12 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from threat_models.comparisons import FAMILY, Comparisons
 from threat_models.findings import Curve, Finding, Measure, Picture
+from threat_models.multiplicity import FAMILY, Comparisons
 from threat_models.report.content import AuditReport, Examination, GateResult, Input, LowerBound, Promise
-from threat_models.report.meanings import good_of, leading, meaning_of
+from threat_models.report.text import good_of
 
-FORMAT = "secagg-audit/1"
+FORMAT = "secagg-audit/2"
 SCHEMA = Path(__file__).parent / "audit.schema.json"
 
 
@@ -23,7 +23,7 @@ def as_json(report: AuditReport) -> str:
 
     Infinite numbers are "inf" and "-inf", those that the data do not support null. Nothing but printable ASCII.
     """
-    return encoded(
+    return encode(
         {
             "format": FORMAT,
             "title": report.title,
@@ -68,8 +68,8 @@ def provenance_content(report: AuditReport) -> list[dict[str, Any]]:
     ]
 
 
-def encoded(content: Mapping[str, Any]) -> str:
-    """Canonical JSON: sorted keys, one space of indent, printable ASCII, a line break at the end."""
+def encode(content: Mapping[str, Any]) -> str:
+    """Write canonical JSON: sorted keys, one space of indent, printable ASCII, a line break at the end."""
     text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
     return text.replace("\x7f", "\\u007f") + "\n"
 
@@ -81,12 +81,21 @@ def number(value: float | None) -> float | str | None:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-def measure_content(attack: str, measure: Measure) -> dict[str, Any]:
-    """One measure of an attack with its limits, method and unit ("%": shares of 1), and what would be good."""
-    numbers = ("value", "low", "high", "baseline", "ceiling")
-    named = {name: number(getattr(measure, name)) for name in numbers}
-    words = {"unit": meaning_of(attack, measure.name).unit, "good": good_of(attack, measure)}
-    return {"name": measure.name, "method": measure.method, **words, **named}
+def measure_content(measure: Measure) -> dict[str, Any]:
+    """One measure: the id of its metric, what it is of, label, unit, limits, method, and what would be good."""
+    return {
+        "id": measure.metric.id,
+        "of": measure.of,
+        "label": measure.label,
+        "unit": measure.metric.unit,
+        "good": good_of(measure),
+        "method": measure.method,
+        "value": number(measure.value),
+        "low": number(measure.low),
+        "high": number(measure.high),
+        "baseline": number(measure.baseline),
+        "ceiling": number(measure.ceiling),
+    }
 
 
 def _input(brought: Input) -> dict[str, Any]:
@@ -156,14 +165,13 @@ def _findings(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    headline = leading(finding)
     return {
         "attack": finding.attack,
         "adversary": finding.adversary,
         "verdict": str(finding.verdict),
         "sentence": finding.sentence,
-        "headline": None if headline is None else headline.name,
-        "measures": [measure_content(finding.attack, measure) for measure in finding.measures],
+        "headline": None if finding.leading is None else finding.measures.index(finding.leading),
+        "measures": [measure_content(measure) for measure in finding.measures],
         "curves": [_curve(curve) for curve in finding.curves],
         "pictures": [_picture(picture) for picture in finding.pictures],
         "controls": [

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from threat_models.findings import Finding, Verdict
 from threat_models.report.content import CONTROL, SESSION_RULES, AuditReport, GateLine, Outcome, worst
-from threat_models.report.json_report import encoded, measure_content, provenance_content
-from threat_models.report.text import shown
+from threat_models.report.json_report import encode, measure_content, provenance_content
+from threat_models.report.text import to_line
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -45,7 +45,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
         ]
     if report.gate is not None:
         run["invocations"] = [{"executionSuccessful": True, "exitCode": report.gate.exit_code}]
-    return encoded({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+    return encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
         kind = _kind(finding, drawn)
         result = _result(rules, finding.attack, finding.adversary, kind, finding.sentence, drawn)
         result["properties"]["verdict"] = str(finding.verdict)
-        result["properties"]["measures"] = [measure_content(finding.attack, measure) for measure in finding.measures]
+        result["properties"]["measures"] = [measure_content(measure) for measure in finding.measures]
         results.append(result)
     for (attack, adversary), rest in lines.items():
         drawn = tuple(rest)
@@ -103,7 +103,7 @@ def _result(
         "kind": kind,
         "level": "error" if kind == "fail" else "none",
         "message": _text(f"{adversary or 'The sum itself'}: {sentence}"),
-        "locations": [{"logicalLocations": [{"name": shown(adversary or "session"), "kind": "module"}]}],
+        "locations": [{"logicalLocations": [{"name": to_line(adversary or "session"), "kind": "module"}]}],
         "partialFingerprints": {"secaggAudit/v1": sha256(f"{attack}\n{adversary}".encode()).hexdigest()},
         "properties": {"adversary": adversary, "gate": [line.sentence for line in lines]},
     }
@@ -115,4 +115,4 @@ def _result(
 
 
 def _text(text: str) -> dict[str, str]:
-    return {"text": shown(text)}
+    return {"text": to_line(text)}

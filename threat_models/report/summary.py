@@ -1,21 +1,13 @@
-"""The report for a terminal and for a spreadsheet."""
+"""The report for a terminal."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
 from threat_models.findings import Finding, Verdict
 from threat_models.report.content import CONTROL, AuditReport, GateLine, Outcome
-from threat_models.report.json_report import number
-from threat_models.report.meanings import good_of, meaning_of, summed_up
-from threat_models.report.text import cell, shown
+from threat_models.report.text import summarise, to_line
 
-COLUMNS = (
-    *("level", "adversary", "attack", "verdict", "measure"),
-    *("value", "low", "high", "method", "baseline", "ceiling", "unit", "good"),
-)
 CONTROL_WORDS = {
     Verdict.SUCCEEDS: "control: succeeds, as it must",
     Verdict.FAILS: "control: fails even unprotected",
@@ -26,7 +18,7 @@ CONTROL_WORDS = {
 
 def as_text(report: AuditReport) -> str:
     """Verdict first, then what did not pass, each finding, and who signed; nothing that a terminal would act on."""
-    return "".join(f"{shown(line)}\n" for line in _lines(report))
+    return "".join(f"{to_line(line)}\n" for line in _lines(report))
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
@@ -38,24 +30,25 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{one_run.sentence} {one_run.power}"
     for line in gate.lines if gate else ():
         if line.outcome is not Outcome.PASS:
-            yield f"{line.outcome.upper()} {_what(line)}: {line.sentence}"
+            yield f"{line.outcome.upper()} {_name_line(line)}: {line.sentence}"
         elif line.waiver:
-            yield f"WAIVED {_what(line)}: {line.sentence} {line.waiver}"
+            yield f"WAIVED {_name_line(line)}: {line.sentence} {line.waiver}"
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
         yield f"{each.role} {each.name}: {each.records} records{digest}"
     for finding in report.findings:
         yield f"{finding.adversary}, {finding.attack}: {verdict_of(finding)}. {finding.sentence}"
-        if summed := summed_up(finding):
-            yield f"  {summed}"
-    for told in report.subject.provenance:
-        yield f"{told.transcript}: {told.verdict}; {told.proves}; roster SHA-256 {told.roster_sha256}, signed by:"
-        yield from (f"  {name}  {identity}" for name, identity in told.signers.items())
+        if summary := summarise(finding):
+            yield f"  {summary}"
+    for proved in report.subject.provenance:
+        roster = f"roster SHA-256 {proved.roster_sha256}, signed by:"
+        yield f"{proved.transcript}: {proved.verdict}; {proved.proves}; {roster}"
+        yield from (f"  {name}  {identity}" for name, identity in proved.signers.items())
     yield report.comparisons.sentence()
 
 
 def verdict_of(finding: Finding) -> str:
-    """What came of an attack; the control without protection is none of the audited session's."""
+    """What came of an attack, in words; the control without protection has words of its own."""
     if finding.verdict is Verdict.NOT_APPLICABLE:
         return "not applicable"
     if finding.adversary == CONTROL:
@@ -63,31 +56,5 @@ def verdict_of(finding: Finding) -> str:
     return "inconclusive" if finding.verdict is Verdict.INCONCLUSIVE else f"attack {finding.verdict}"
 
 
-def _what(line: GateLine) -> str:
+def _name_line(line: GateLine) -> str:
     return f"{line.attack} by {line.adversary}" if line.adversary else line.attack
-
-
-def as_csv(report: AuditReport) -> str:
-    """One line for each measure of each finding, those of other levels of protection after the subject's own.
-
-    Text that a spreadsheet would compute starts with an apostrophe.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for finding in report.findings:
-        writer.writerows(_rows("", finding))
-    for level in report.levels:
-        for finding in level.findings:
-            writer.writerows(_rows(level.name, finding))
-    return text.getvalue()
-
-
-def _rows(level: str, finding: Finding) -> Iterator[list[object]]:
-    head = [cell(part) for part in (level, finding.adversary, finding.attack, finding.verdict)]
-    for measure in finding.measures:
-        value, low, high, baseline, ceiling = (
-            number(part) for part in (measure.value, measure.low, measure.high, measure.baseline, measure.ceiling)
-        )
-        words = cell(meaning_of(finding.attack, measure.name).unit), cell(good_of(finding.attack, measure))
-        yield [*head, cell(measure.name), value, low, high, cell(measure.method), baseline, ceiling, *words]

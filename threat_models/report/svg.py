@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
-from threat_models.findings import Curve, Measure, Series
+from threat_models.findings import SHARE, Curve, Measure, Series
 from threat_models.report.axis import Axis
-from threat_models.report.text import figure, interval, shown
+from threat_models.report.text import figure, to_line, with_interval
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM, LEGEND = 560, 300, 64, 12, 16, 46, 20
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07a00", "#4a9cc7")
@@ -28,7 +28,7 @@ def curve_svg(curve: Curve) -> Markup:
     """
     height = HEIGHT + LEGEND * len(curve.series)
     svg = _element("svg", viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img")
-    SubElement(svg, "title").text = shown(curve.title)
+    SubElement(svg, "title").text = to_line(curve.title)
     across = Axis.over(
         [x for line in curve.series for x in line.x], curve.logarithmic, LEFT, float(WIDTH - LEFT - RIGHT)
     )
@@ -41,7 +41,7 @@ def curve_svg(curve: Curve) -> Markup:
         _line(svg, line, colour, dash, across, upright)
         y = HEIGHT + LEGEND * number + 4
         svg.append(_element("line", x1=LEFT, x2=LEFT + 34, y1=y, y2=y, stroke=colour, **_stroke(dash)))
-        svg.append(_label(shown(line.name), LEFT + 42, y + 4, "start"))
+        svg.append(_label(to_line(line.name), LEFT + 42, y + 4, "start"))
     return _markup(svg)
 
 
@@ -52,7 +52,8 @@ def interval_svg(measure: Measure) -> Markup:
         return Markup()
     axis = Axis(0.0, 1.0, False, 5.0, 150.0)
     svg = _element("svg", viewBox="0 0 160 18", width=160, height=18, role="img")
-    SubElement(svg, "title").text = shown(f"{measure.name}: {interval(measure)}, on a scale from 0 to 1")
+    scale = "0 to 100 %" if measure.metric.unit == SHARE else "0 to 1"
+    SubElement(svg, "title").text = to_line(f"{measure.label}: {with_interval(measure)}, on a scale from {scale}")
     svg.append(_element("line", x1=5, x2=155, y1=9, y2=9, stroke=FAINT, stroke_width=2))
     value, low, high = (axis.place(mark) for mark in marks)
     svg.append(_element("line", x1=low, x2=high, y1=9, y2=9, stroke=COLOURS[0], stroke_width=4))
@@ -86,9 +87,9 @@ def _frame(svg: Element, curve: Curve, across: Axis, upright: Axis) -> None:
         svg.append(_element("line", x1=left, x2=right, y1=y, y2=y, stroke=FAINT))
         svg.append(_label(_tick(tick), left - 6, y + 4, "end"))
     svg.append(_element("path", d=f"M{left} {top}V{bottom}H{right}", fill="none", stroke=INK))
-    svg.append(_label(shown(curve.x_label), (left + right) / 2, bottom + 36))
+    svg.append(_label(to_line(curve.x_label), (left + right) / 2, bottom + 36))
     middle = (top + bottom) / 2
-    svg.append(_label(shown(curve.y_label), 14, middle, transform=f"rotate(-90 14 {middle})"))
+    svg.append(_label(to_line(curve.y_label), 14, middle, transform=f"rotate(-90 14 {middle})"))
 
 
 def _tick(value: float) -> str:
@@ -135,5 +136,5 @@ def _element(kind: str, **attributes: object) -> Element:
 
 
 def _markup(svg: Element) -> Markup:
-    """Markup that the page takes as it is: all text in it was escaped by the serialiser."""
+    """Mark an element as safe for the page: the serialiser has escaped all text in it."""
     return Markup(tostring(svg, encoding="unicode"))  # noqa: S704

@@ -1,27 +1,25 @@
-"""Text that came from data made safe to show, and numbers as people read them."""
+"""Text that came from data made safe to show, and measures as people read them."""
 
 from __future__ import annotations
 
 import math
 
-from threat_models.findings import Measure
+from threat_models.findings import REFUSED, SHARE, Finding, Measure
 
 LONGEST = 2_000
 """Characters of one text that are shown."""
-UNBOUNDED = ("none", "not supported")
-"""How the methods of numbers without an interval begin."""
 
 
-def shown(text: str) -> str:
-    r"""One line: what cannot be printed (controls, terminal escapes, marks that turn the writing) as \uXXXX.
+def to_line(text: str) -> str:
+    r"""Make one line of a text; what cannot be printed (controls, escapes, marks that turn the writing) is \uXXXX.
 
     All white space becomes spaces; what is longer than LONGEST is cut, with an ellipsis.
     """
     line = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-    return "".join(map(_letter, line))
+    return "".join(map(_escape, line))
 
 
-def _letter(letter: str) -> str:
+def _escape(letter: str) -> str:
     if letter.isprintable():
         return letter
     return " " if letter.isspace() else f"\\u{ord(letter):04x}"
@@ -42,33 +40,49 @@ def quantity(value: float, unit: str) -> str:
     """A number in a unit: shares as "98.2 %", what was refused or not (1 or 0) in words."""
     if math.isnan(value):
         return figure(value)
-    if unit == "refused":
+    if unit == REFUSED:
         return "refused" if value == 1 else "not refused"
-    return f"{figure(float(f'{100 * value:.3g}'))} %" if unit == "%" else f"{figure(value)} {unit}".rstrip()
+    return f"{figure(float(f'{100 * value:.3g}'))} %" if unit == SHARE else f"{figure(value)} {unit}".rstrip()
 
 
-def interval(measure: Measure, unit: str = "") -> str:
-    """A measure's value and, where there are any, its limits: "0.52 (0.49 to 0.55)"."""
-    value = quantity(measure.value, unit)
-    if not is_bounded(measure):
-        return value
-    return f"{value} ({limits(measure, unit)})"
+def with_interval(measure: Measure) -> str:
+    """A measure's value in its unit and, where there are any, its limits: "0.52 (0.49 to 0.55)"."""
+    value = quantity(measure.value, measure.metric.unit)
+    return f"{value} ({limits(measure)})" if is_bounded(measure) else value
 
 
-def limits(measure: Measure, unit: str = "") -> str:
+def limits(measure: Measure) -> str:
     """The limits of a measure, the unit once: "98.2 to 100 %"."""
+    unit = measure.metric.unit
     low, high = quantity(measure.low, unit), quantity(measure.high, unit)
     return f"{low.removesuffix(unit).rstrip() if unit else low} to {high}"
 
 
 def is_bounded(measure: Measure) -> bool:
     """Whether a measure has an interval: not where it is exact, or where the data do not support one."""
-    if measure.method.startswith(UNBOUNDED) or math.isnan(measure.low + measure.high):
-        return False
-    return measure.low < measure.high or "%" in measure.method
+    return measure.has_interval and not math.isnan(measure.low + measure.high)
 
 
-def cell(text: str) -> str:
-    """One cell of a table for a spreadsheet, which would take =, +, -, @ at its start for a formula (CWE-1236)."""
-    line = shown(text)
-    return f"'{line}" if line.lstrip().startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠")) else line
+def good_of(measure: Measure) -> str:
+    """What a measure would be if nothing leaked; empty where that is not known."""
+    unit = measure.metric.unit
+    beside = {"baseline": measure.baseline, "ceiling": measure.ceiling}
+    try:
+        return measure.metric.good.format(
+            **{name: quantity(value, unit) for name, value in beside.items() if value is not None}
+        )
+    except KeyError:
+        return ""
+
+
+def summarise(finding: Finding) -> str:
+    """The measure that says the most: label, value with interval, what would be good, what ε allows; or nothing."""
+    measure = finding.leading
+    if measure is None:
+        return ""
+    summary = f"{measure.label}: {with_interval(measure)}"
+    if good := good_of(measure):
+        summary += f"; good: {good}"
+    if measure.ceiling is not None and "{ceiling}" not in measure.metric.good:
+        summary += f"; epsilon allows {quantity(measure.ceiling, measure.metric.unit)}"
+    return summary

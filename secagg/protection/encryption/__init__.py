@@ -3,3 +3,38 @@
 The masks protect against a malicious server or client, the encryption protects what is stored and sent on top: a
 malicious client can upload a ciphertext whose opening depends on the secret key, and no check on it can tell.
 """
+
+from secagg.protection.encryption.binding import EncryptedContext, explain, fewest
+from secagg.protection.encryption.client import CLIENT_STATES, begin_client
+from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
+from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
+from secagg.protection.encryption.server import AwaitingHolder
+from secagg.protection.protection import OF_CLIENT, Protection, Script
+
+PROTECTION = Protection(
+    name="encrypted",
+    fewest=fewest,
+    explain=explain,
+    client=Script(begin_client, CLIENT_STATES, EncryptedUpload, OF_CLIENT),
+    begin_server=AwaitingHolder,
+    proves="the published sum follows from what the key holder declared, who was shown the sum of the accepted "
+    "uploads; that it opened this sum rightly stands on the key holder's word",
+    reveals=SumRequest,
+    revealed="the key holder was shown the sum",
+    steps=(EncryptedUpload,),
+    trust="that the server and the key holder do not collude; that the key holder stays until the sum is opened",
+    visits="one visit, in its own time; another one to fetch the outcome",
+    absence="a client that has not uploaded is left out; without the key holder there is no sum",
+    context=EncryptedContext.of,
+    second_role="key-holder",
+    fewest_seconds=1,
+    second=Script(
+        begin_holder,
+        HOLDER_STATES,
+        OpenedSum,
+        "what this key holder was told and what it gave; that it opened the sum rightly stands on its word",
+    ),
+    details=lambda context: [("ciphertexts", context.parameters.explain())],
+    speaks_once=True,
+    encrypts=True,
+)

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from secagg.errors import BadInput, SecaggError
+from secagg.errors import BadInput, ExitCode, SecaggError
+from secagg.extras import extra
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, pack, unpack
 
@@ -29,7 +30,7 @@ _PAIR = 2
 class NoisyCiphertext(SecaggError):
     """A ciphertext has more noise than a sum of honest ciphertexts can have; it was not decrypted."""
 
-    exit_code = 5
+    exit_code = ExitCode.ABORTED
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ def _seal() -> Any:
     """The bindings, loaded when first needed."""
     if not hasattr(os, "memfd_create"):
         raise BadInput("the encrypted protection needs Linux", remedy="choose another protection")
-    import tenseal.sealapi  # type: ignore[import-untyped]
+    with extra("encrypted"):
+        import tenseal.sealapi  # type: ignore[import-untyped]
 
     return tenseal.sealapi
 

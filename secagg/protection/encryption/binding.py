@@ -22,7 +22,6 @@ from secagg.protection.encryption.messages import (
 from secagg.protection.encryption.parameters import HeParameters, for_capacity
 from secagg.protection.encryption.polynomials import Polynomials, unpack
 from secagg.protection.seam import SessionContext
-from secagg.roster import SERVER_INDEX
 from secagg.wire import encode
 
 
@@ -63,11 +62,6 @@ class EncryptedContext(SessionContext):
     def holder(self) -> bytes:
         """The key holder's Ed25519 public key."""
         return self.seconds[self.holder_index]
-
-    @property
-    def server_name(self) -> str:
-        """Who is to blame for what the server says."""
-        return self.names.get(SERVER_INDEX, "server")
 
     @property
     def holder_name(self) -> str:

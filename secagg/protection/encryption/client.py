@@ -40,6 +40,7 @@ from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, Encry
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
 from secagg.protection.messages import Digest, Outcome
 from secagg.protection.seam import LocalParty, SessionContext, Transition
+from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 
@@ -54,15 +55,15 @@ def check_key(context: EncryptedContext, key: PublishedKey) -> None:
     Raises ProtocolViolation (culprit: the key holder) for other parameters, another session, a key that is none.
     """
     if not bind.key_is_signed(context, key):
-        raise ProtocolViolation(context.holder_name, "the published key is not signed for this session")
+        raise ProtocolViolation(context.holder_index, "the published key is not signed for this session")
     if key.parameters != context.parameters.digest():
-        raise ProtocolViolation(context.holder_name, "the published key has other parameters than the plan")
+        raise ProtocolViolation(context.holder_index, "the published key has other parameters than the plan")
     if not is_usable(key.sealing_key):
-        raise ProtocolViolation(context.holder_name, "published a sealing key of small order")
+        raise ProtocolViolation(context.holder_index, "published a sealing key of small order")
     try:
         bfv.check_public_key(context.parameters, key.public_key)
     except MalformedMessage as error:
-        raise ProtocolViolation(context.holder_name, f"published a public key that is none: {error.problem}") from None
+        raise ProtocolViolation(context.holder_index, f"published a public key that is none: {error.problem}") from None
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class CiphertextUploaded:
         """Check that this client is among those summed, and enough others. Raises ProtocolViolation."""
         context = EncryptedContext.of(context)
         if me.member not in incoming.members or len(incoming.members) < context.fewest:
-            raise ProtocolViolation(context.server_name, "the outcome leaves this client out or too many others")
+            raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out or too many others")
         return Transition(self)
 
 

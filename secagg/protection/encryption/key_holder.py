@@ -28,6 +28,7 @@ from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSu
 from secagg.protection.encryption.polynomials import Polynomials, subtract
 from secagg.protection.messages import Digest, Members, Outcome
 from secagg.protection.seam import LocalParty, SessionContext, Transition
+from secagg.roster import SERVER_INDEX
 from secagg.wire import Length, message
 
 
@@ -97,11 +98,10 @@ class SpentKey:
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
         """Check that the outcome is that of the opened sum. Raises ProtocolViolation (culprit: the server)."""
-        name = EncryptedContext.of(context).server_name
         if incoming.members != self.members:
-            raise ProtocolViolation(name, "the outcome has other members than the sum that was opened")
+            raise ProtocolViolation(SERVER_INDEX, "the outcome has other members than the sum that was opened")
         if incoming.aggregate_sha256 != self.aggregate_sha256:
-            raise ProtocolViolation(name, "the outcome names another sum than the one that was opened")
+            raise ProtocolViolation(SERVER_INDEX, "the outcome names another sum than the one that was opened")
         return Transition(self)
 
 
@@ -111,24 +111,24 @@ HOLDER_STATES = (HeldKey, SpentKey)
 
 def _checked_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Polynomials:
     """The sum's polynomials, when the server declared them above the minimum, of uploads for the published `key`."""
-    declaration, server = request.declaration, context.server_name
+    declaration = request.declaration
     if not bind.declaration_is_signed(context, declaration):
-        raise ProtocolViolation(server, "the declaration is not signed for this session")
+        raise ProtocolViolation(SERVER_INDEX, "the declaration is not signed for this session")
     if len(declaration.uploads) < context.fewest:
         raise ProtocolViolation(
-            server, f"declares {len(declaration.uploads)} clients; at least {context.fewest} are needed"
+            SERVER_INDEX, f"declares {len(declaration.uploads)} clients; at least {context.fewest} are needed"
         )
     if hashlib.sha256(request.packed).digest() != declaration.total:
-        raise ProtocolViolation(server, "sends another sum than the declared one")
+        raise ProtocolViolation(SERVER_INDEX, "sends another sum than the declared one")
     for upload in declaration.uploads:
         if not bind.upload_is_signed(context, upload):
-            raise ProtocolViolation(server, f"declares an upload that member {upload.member} did not sign")
+            raise ProtocolViolation(SERVER_INDEX, f"declares an upload that member {upload.member} did not sign")
         if upload.key != key:
-            raise ProtocolViolation(server, f"declares an upload of member {upload.member} for another key")
+            raise ProtocolViolation(SERVER_INDEX, f"declares an upload of member {upload.member} for another key")
     try:
         return context.summed(request.packed)
     except MalformedMessage as error:
-        raise ProtocolViolation(server, f"the sum is no ciphertext: {error.problem}") from None
+        raise ProtocolViolation(SERVER_INDEX, f"the sum is no ciphertext: {error.problem}") from None
 
 
 def mask_keys(context: EncryptedContext, sealing: AgreementKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
@@ -137,5 +137,5 @@ def mask_keys(context: EncryptedContext, sealing: AgreementKey, upload: Encrypte
         key = bind.seed_key(context, sealing, upload.ephemeral, upload.member, upload.key)
         seed = unseal(key, upload.sealed_seed, bind.seed_associated(context, upload.member, upload.key))
     except (SealBroken, WeakPublicKey):
-        raise ProtocolViolation(context.names[upload.member], "sealed no mask seed to the key holder") from None
+        raise ProtocolViolation(upload.member, "sealed no mask seed to the key holder") from None
     return bind.mask_keys(context, seed, upload.member)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from secagg.crypto.sealing import TAG_BYTES
-from secagg.protection.messages import Announcement, Digest, Index, Signature
+from secagg.protection.messages import MAX_VECTOR_BYTES, Announcement, Digest, Index, Signature
+from secagg.roster import MAX_CLIENTS
 from secagg.wire import Items, Length, Range, message
 
 Key = Annotated[bytes, Length(32)]
@@ -34,7 +35,7 @@ class EncryptedUpload(Announcement):
     """Announces a client's ciphertexts, with the seed of its mask sealed to the key holder."""
 
     member: Index
-    length: Annotated[int, Range(1, 2**40)]
+    length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
     key: Digest
     ephemeral: Key
@@ -47,7 +48,7 @@ class EncryptedUpload(Announcement):
 class Declaration:
     """Whose uploads are in the sum, and the digest of the packed sum, signed by the server."""
 
-    uploads: Annotated[tuple[EncryptedUpload, ...], Items(1, 4096, ascending="member")]
+    uploads: Annotated[tuple[EncryptedUpload, ...], Items(1, MAX_CLIENTS, ascending="member")]
     total: Digest
     signature: Signature
 

@@ -23,6 +23,7 @@ from secagg.protection.encryption.client import check_key
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
 from secagg.protection.seam import Collected, SessionContext
+from secagg.roster import SERVER_INDEX
 
 _UNSIGNED = bytes(64)
 
@@ -74,15 +75,15 @@ class AwaitingCiphertexts:
         """Take an upload that its client signed for this session and key, of the one right size."""
         if not self._collected.is_new(member, incoming):
             return
-        name, size = self._context.names[member], self.vector_bytes
+        size = self.vector_bytes
         if incoming.member != member or not bind.upload_is_signed(self._context, incoming):
-            raise ProtocolViolation(name, "the upload is not signed by it for this session")
+            raise ProtocolViolation(member, "the upload is not signed by it for this session")
         if incoming.key != self._key:
-            raise ProtocolViolation(name, "the upload is for another published key")
+            raise ProtocolViolation(member, "the upload is for another published key")
         if incoming.length != size:
-            raise ProtocolViolation(name, f"announces {incoming.length} bytes, not {size}")
+            raise ProtocolViolation(member, f"announces {incoming.length} bytes, not {size}")
         if not is_usable(incoming.ephemeral):
-            raise ProtocolViolation(name, "the upload's key is of small order")
+            raise ProtocolViolation(member, "the upload's key is of small order")
         self._collected.put(member, incoming)
 
     @property
@@ -148,11 +149,11 @@ class CiphertextsToAdd:
         """
         context, declaration = self._context, request.declaration
         if not bind.declaration_is_signed(context, declaration):
-            raise ProtocolViolation(context.server_name, "the declaration is not signed for this session")
+            raise ProtocolViolation(SERVER_INDEX, "the declaration is not signed for this session")
         if declaration.uploads != tuple(self._uploads.values()):
-            raise ProtocolViolation(context.server_name, "declares other uploads than those that it took")
+            raise ProtocolViolation(SERVER_INDEX, "declares other uploads than those that it took")
         if hashlib.sha256(request.packed).digest() != declaration.total:
-            raise ProtocolViolation(context.server_name, "sends another sum than the declared one")
+            raise ProtocolViolation(SERVER_INDEX, "sends another sum than the declared one")
         return AwaitingOpening(context, declaration), {context.holder_index: request}
 
     def _unsigned(self) -> SumRequest:
@@ -181,13 +182,12 @@ class AwaitingOpening:
         """Take the opening. Raises ProtocolViolation (culprit: the key holder) for what is none of this sum."""
         if not self._collected.is_new(member, incoming):
             return
-        name = self._context.holder_name
         if not bind.opened_is_signed(self._context, incoming):
-            raise ProtocolViolation(name, "the opened sum is not signed for this session")
+            raise ProtocolViolation(member, "the opened sum is not signed for this session")
         if incoming.declaration != self._declaration:
-            raise ProtocolViolation(name, "opened another sum than the declared one")
+            raise ProtocolViolation(member, "opened another sum than the declared one")
         if incoming.length != self.vector_bytes:
-            raise ProtocolViolation(name, f"opened {incoming.length} bytes, not {self.vector_bytes}")
+            raise ProtocolViolation(member, f"opened {incoming.length} bytes, not {self.vector_bytes}")
         self._collected.put(member, incoming)
 
     @property
@@ -201,9 +201,9 @@ class AwaitingOpening:
         try:
             integers = context.ring.decode(context.ring.unpack(vector, context.length))
         except MalformedMessage as error:
-            raise ProtocolViolation(context.holder_name, f"opened what is no sum: {error.problem}") from None
+            raise ProtocolViolation(context.holder_index, f"opened what is no sum: {error.problem}") from None
         if not context.holds(integers):
-            raise ProtocolViolation(context.holder_name, "opened an entry outside the plan's capacity")
+            raise ProtocolViolation(context.holder_index, "opened an entry outside the plan's capacity")
 
     @property
     def complete(self) -> bool:
@@ -233,4 +233,4 @@ def _ciphertexts(context: EncryptedContext, member: int, vector: bytes) -> Polyn
     try:
         return context.uploaded(vector)
     except MalformedMessage as error:
-        raise ProtocolViolation(context.names[member], f"uploads what is no ciphertext: {error.problem}") from None
+        raise ProtocolViolation(member, f"uploads what is no ciphertext: {error.problem}") from None

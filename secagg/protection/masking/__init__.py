@@ -1,1 +1,27 @@
 """The masked protocol: pairwise and self masks, shares for those who vanish, signatures on who survived."""
+
+from secagg.protection.masking.binding import thresholds_of
+from secagg.protection.masking.client_opening import Endorsed, Opened, Uploaded
+from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
+from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening
+from secagg.protection.masking.quorum import most_dropouts
+from secagg.protection.masking.server import AwaitingKeys
+from secagg.protection.messages import UploadHeader
+from secagg.protection.protection import OF_CLIENT, Protection, Script
+
+PROTECTION = Protection(
+    name="masked",
+    fewest=lambda context: thresholds_of(context).survivors,
+    explain=lambda context: thresholds_of(context).explain(),
+    client=Script(advertise, (Advertised, Dealt, Uploaded, Endorsed, Opened), UploadHeader, OF_CLIENT),
+    begin_server=AwaitingKeys,
+    proves="the published sum is the sum of the accepted uploads",
+    reveals=Opening,
+    revealed="the shares of the others were opened",
+    steps=(KeyAdvertisement, Dealing, UploadHeader, Endorsement, Opening),
+    trust="that the server and more than c clients do not collude",
+    visits="online together for five steps",
+    absence="up to D clients may vanish at any step: the sum of the others is opened",
+    most_dropouts=most_dropouts,
+    grows_with_clients=True,
+)

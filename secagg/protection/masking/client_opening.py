@@ -14,9 +14,8 @@ from secagg.protection.masking import binding as bind
 from secagg.protection.masking.messages import Endorsement, Held, OpenedShare, Opening, Quorum, Survivors
 from secagg.protection.messages import Digest, Members, Outcome
 from secagg.protection.seam import LocalParty, SessionContext, Transition
+from secagg.roster import SERVER_INDEX
 from secagg.wire import message
-
-SERVER = "server"
 
 
 @message("Uploaded")
@@ -33,10 +32,14 @@ class Uploaded:
         """Round 3: sign the survivor set, if it is a possible one. The next state can sign no other."""
         survivors = incoming.members
         if me.member not in survivors or not set(survivors) <= set(self.dealers):
-            raise ProtocolViolation(SERVER, "the survivors are not a subset of the dealers that holds this client")
+            raise ProtocolViolation(
+                SERVER_INDEX, "the survivors are not a subset of the dealers that holds this client"
+            )
         fewest = bind.thresholds_of(context).survivors
         if len(survivors) < fewest:
-            raise ProtocolViolation(SERVER, f"asks to open the sum of {len(survivors)} clients; {fewest} is the least")
+            raise ProtocolViolation(
+                SERVER_INDEX, f"asks to open the sum of {len(survivors)} clients; {fewest} is the least"
+            )
         parts = bind.endorsement_parts(context, self.directory, self.dealers, survivors)
         endorsement = Endorsement(me.member, me.identity.sign("survivors", *parts))
         return Transition(Endorsed(self.directory, self.dealers, self.held, survivors), endorsement)
@@ -73,13 +76,15 @@ class Endorsed:
         valid = 0
         for endorsement in quorum.endorsements:
             if endorsement.member not in self.survivors:
-                raise ProtocolViolation(SERVER, f"counts member {endorsement.member}, which did not survive")
+                raise ProtocolViolation(SERVER_INDEX, f"counts member {endorsement.member}, which did not survive")
             if not bind.endorsement_is_signed(context, endorsement, parts):
-                raise ProtocolViolation(SERVER, f"shows a signature of member {endorsement.member} on another set")
+                raise ProtocolViolation(
+                    SERVER_INDEX, f"shows a signature of member {endorsement.member} on another set"
+                )
             valid += 1
             if valid == needed:
                 return
-        raise ProtocolViolation(SERVER, f"shows {valid} of the {needed} signatures that an opening needs")
+        raise ProtocolViolation(SERVER_INDEX, f"shows {valid} of the {needed} signatures that an opening needs")
 
 
 @message("Opened")
@@ -93,5 +98,5 @@ class Opened:
     def advance(self, context: SessionContext, me: LocalParty, incoming: Any) -> Transition:
         """Check that the outcome speaks of the set that this client opened; the session is over."""
         if incoming.members != self.survivors:
-            raise ProtocolViolation(SERVER, "the outcome names other clients than those that were opened")
+            raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
         return Transition(self)

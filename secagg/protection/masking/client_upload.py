@@ -33,9 +33,8 @@ from secagg.protection.masking.messages import (
 )
 from secagg.protection.messages import Complaints, Members, UploadHeader
 from secagg.protection.seam import LocalParty, SessionContext, Transition
+from secagg.roster import SERVER_INDEX
 from secagg.wire import message
-
-SERVER = "server"
 
 
 def advertise(context: SessionContext, me: LocalParty) -> Transition:
@@ -69,7 +68,7 @@ class Advertised:
         thresholds = bind.thresholds_of(context)
         holders = NeighbourGraph(incoming.members, directory, thresholds).holders(me.member)
         if len(holders) < thresholds.shares:
-            raise ProtocolViolation(SERVER, f"{len(holders)} holders cannot hold {thresholds.shares}-of-n shares")
+            raise ProtocolViolation(SERVER_INDEX, f"{len(holders)} holders cannot hold {thresholds.shares}-of-n shares")
         seeds = share(self.seed, thresholds.shares, holders, me.randomness)
         keys = share(self.mask_secret, thresholds.shares, holders, me.randomness)
         binding = bind.session_binding(context, directory)
@@ -80,15 +79,17 @@ class Advertised:
 
     def _check(self, context: SessionContext, directory: Directory) -> None:
         if self.advertisement not in directory.entries:
-            raise ProtocolViolation(SERVER, "the directory does not hold this client's own keys")
+            raise ProtocolViolation(SERVER_INDEX, "the directory does not hold this client's own keys")
         if len(directory.entries) < bind.thresholds_of(context).signatures:
-            raise ProtocolViolation(SERVER, f"the directory has only {len(directory.entries)} clients")
+            raise ProtocolViolation(SERVER_INDEX, f"the directory has only {len(directory.entries)} clients")
         keys = [key for entry in directory.entries for key in (entry.channel_key, entry.mask_key)]
         if len(set(keys)) != len(keys):
-            raise ProtocolViolation(SERVER, "the directory holds the same key twice")
+            raise ProtocolViolation(SERVER_INDEX, "the directory holds the same key twice")
         for entry in directory.entries:
             if not bind.advertisement_is_signed(context, entry):
-                raise ProtocolViolation(SERVER, f"the directory's keys of member {entry.member} are not signed by it")
+                raise ProtocolViolation(
+                    SERVER_INDEX, f"the directory's keys of member {entry.member} are not signed by it"
+                )
 
 
 def _deal(
@@ -114,7 +115,7 @@ def _deal(
         try:
             key = bind.sealing_key(channel, channel_keys[holder], me.member, holder, binding)
         except WeakPublicKey:
-            raise ProtocolViolation(context.names[holder], "advertised a key of small order") from None
+            raise ProtocolViolation(holder, "advertised a key of small order") from None
         sealed = seal(key, seeds[holder] + keys[holder], bind.share_associated(binding, me.member, holder))
         unsigned = SealedShare(me.member, holder, *hashes[holder], sealed, bytes(64))
         sealed_shares.append(bind.sign_sealed_share(me.identity, binding, unsigned))
@@ -139,13 +140,17 @@ class Dealt:
         directory = bind.directory_digest(self.directory)
         thresholds = bind.thresholds_of(context)
         if me.member not in incoming.dealers or not set(incoming.dealers) <= set(self.directory.members):
-            raise ProtocolViolation(SERVER, "the dealers are not a subset of the directory that holds this client")
+            raise ProtocolViolation(
+                SERVER_INDEX, "the dealers are not a subset of the directory that holds this client"
+            )
         if len(incoming.dealers) < thresholds.signatures:
-            raise ProtocolViolation(SERVER, f"only {len(incoming.dealers)} clients dealt shares")
+            raise ProtocolViolation(SERVER_INDEX, f"only {len(incoming.dealers)} clients dealt shares")
         neighbours = NeighbourGraph(self.directory.members, directory, thresholds).holders(me.member)
         expected = {dealer for dealer in neighbours if dealer in incoming.dealers} - {me.member}
         if {envelope.dealer for envelope in incoming.shares} != expected:
-            raise ProtocolViolation(SERVER, "the inbox does not hold exactly one share of every neighbouring dealer")
+            raise ProtocolViolation(
+                SERVER_INDEX, "the inbox does not hold exactly one share of every neighbouring dealer"
+            )
         held, complaints = self._open(context, me, incoming, bind.session_binding(context, directory))
         held.append(HeldShare(me.member, self.own_seed_share, self.own_key_share))
         held.sort(key=lambda each: each.dealer)
@@ -162,7 +167,9 @@ class Dealt:
             dealer = envelope.dealer
             signed = bind.sealed_share_is_signed(context.identities[dealer], binding, envelope)
             if not signed or envelope.holder != me.member:
-                raise ProtocolViolation(SERVER, f"relayed shares that member {dealer} did not sign for this client")
+                raise ProtocolViolation(
+                    SERVER_INDEX, f"relayed shares that member {dealer} did not sign for this client"
+                )
             opened = _open_share(channel, channel_keys[dealer], envelope, binding)
             if opened is None:
                 complaints.append(dealer)
@@ -219,7 +226,7 @@ class Ready:
             try:
                 key = bind.pairwise_key(secret, me.member, peer, entry.mask_key, binding)
             except WeakPublicKey:
-                raise ProtocolViolation(context.names[peer], "advertised a key of small order") from None
+                raise ProtocolViolation(peer, "advertised a key of small order") from None
             stream.apply(residues, key, 1 if me.member < peer else -1)
         packed = context.ring.pack(residues)
         header = UploadHeader(

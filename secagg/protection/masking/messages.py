@@ -8,6 +8,7 @@ from typing import Annotated
 from secagg.crypto.sealing import TAG_BYTES
 from secagg.crypto.sharing import SHARE_BYTES
 from secagg.protection.messages import Digest, Index, Members, Signature
+from secagg.roster import MAX_CLIENTS
 from secagg.wire import Items, Length, message
 
 Key = Annotated[bytes, Length(32)]
@@ -33,7 +34,7 @@ class KeyAdvertisement:
 class Directory:
     """U1: the advertisements of every client that joined."""
 
-    entries: Annotated[tuple[KeyAdvertisement, ...], Items(1, 4096, ascending="member")]
+    entries: Annotated[tuple[KeyAdvertisement, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -59,7 +60,7 @@ class SealedShare:
 class Dealing:
     """Everything one dealer hands out."""
 
-    shares: Annotated[tuple[SealedShare, ...], Items(0, 4096, ascending="holder")]
+    shares: Annotated[tuple[SealedShare, ...], Items(0, MAX_CLIENTS, ascending="holder")]
     own_seed_hash: Digest
     own_key_hash: Digest
     signature: Signature
@@ -71,7 +72,7 @@ class Inbox:
     """U2, and the shares that were sealed to this client."""
 
     dealers: Members
-    shares: Annotated[tuple[SealedShare, ...], Items(0, 4096, ascending="dealer")]
+    shares: Annotated[tuple[SealedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
 
 
 @message("Survivors")
@@ -96,7 +97,7 @@ class Endorsement:
 class Quorum:
     """At least t endorsements of the same U3."""
 
-    endorsements: Annotated[tuple[Endorsement, ...], Items(1, 4096, ascending="member")]
+    endorsements: Annotated[tuple[Endorsement, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
 
 @message("OpenedShare")
@@ -113,8 +114,8 @@ class OpenedShare:
 class Opening:
     """Shares of the survivors' self-mask seeds and of the dropped clients' mask keys; no dealer stands in both."""
 
-    seed_shares: Annotated[tuple[OpenedShare, ...], Items(0, 4096, ascending="dealer")]
-    key_shares: Annotated[tuple[OpenedShare, ...], Items(0, 4096, ascending="dealer")]
+    seed_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
+    key_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
 
 
 @message("HeldShare")
@@ -127,4 +128,4 @@ class HeldShare:
     key_share: Share = field(repr=False)
 
 
-Held = Annotated[tuple[HeldShare, ...], Items(0, 4096, ascending="dealer")]
+Held = Annotated[tuple[HeldShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]

@@ -72,22 +72,21 @@ class OpenedShares:
 
     def add(self, holder: int, opening: Opening) -> None:
         """Check one client's opening against the dealers' signed hashes. Raises ProtocolViolation (the holder)."""
-        name = self._context.names[holder]
         near = [dealer for dealer in self._graph.holders(holder) if dealer in self._dealers]
         owed = [dealer for dealer in near if dealer not in self._missing[holder]]
         alive = set(self.survivors)
         seeds = {opened.dealer: opened.share for opened in opening.seed_shares}
         keys = {opened.dealer: opened.share for opened in opening.key_shares}
         if set(seeds) != {dealer for dealer in owed if dealer in alive} or set(keys) != set(owed) - alive:
-            raise ProtocolViolation(name, "did not open exactly one share for every dealer that it holds shares of")
+            raise ProtocolViolation(holder, "did not open exactly one share for every dealer that it holds shares of")
         for dealer, share in seeds.items():
             computed = bind.share_hash("seed", share, dealer, holder, self._binding)
             if not bind.same(computed, self._hashes.seed(dealer, holder)):
-                raise ProtocolViolation(name, f"opened a wrong share of member {dealer}'s seed")
+                raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s seed")
         for dealer, share in keys.items():
             computed = bind.share_hash("key", share, dealer, holder, self._binding)
             if not bind.same(computed, self._hashes.key(dealer, holder)):
-                raise ProtocolViolation(name, f"opened a wrong share of member {dealer}'s mask key")
+                raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s mask key")
         for dealer, share in (seeds | keys).items():
             self._shares[dealer][holder] = share
 
@@ -106,26 +105,26 @@ class OpenedShares:
             try:
                 secret = combine(chosen)
             except SharesInconsistent:
-                raise ProtocolViolation(self._context.names[dealer], "dealt shares of no secret") from None
+                raise ProtocolViolation(dealer, "dealt shares of no secret") from None
             masks.extend(self._self_mask(dealer, secret) if dealer in alive else self._pairwise_masks(dealer, secret))
         return tuple(masks)
 
     def _self_mask(self, dealer: int, seed: bytes) -> Iterator[Mask]:
         if not bind.same(bind.seed_commitment(seed, dealer, self._context), self._entries[dealer].seed_commitment):
-            raise ProtocolViolation(self._context.names[dealer], "dealt shares of another seed than it committed to")
+            raise ProtocolViolation(dealer, "dealt shares of another seed than it committed to")
         yield Mask(bind.self_mask_key(seed, dealer, self._binding), -1)
 
     def _pairwise_masks(self, dealer: int, key: bytes) -> Iterator[Mask]:
         secret = AgreementKey.from_bytes(key)
         if secret.public != self._entries[dealer].mask_key:
-            raise ProtocolViolation(self._context.names[dealer], "dealt shares of another mask key than it advertised")
+            raise ProtocolViolation(dealer, "dealt shares of another mask key than it advertised")
         near = self._graph.holders(dealer)
         for survivor in self.survivors:
             if survivor in near:
                 try:
                     mask = bind.pairwise_key(secret, dealer, survivor, self._entries[survivor].mask_key, self._binding)
                 except WeakPublicKey:
-                    raise ProtocolViolation(self._context.names[survivor], "advertised a key of small order") from None
+                    raise ProtocolViolation(survivor, "advertised a key of small order") from None
                 yield Mask(mask, -1 if survivor < dealer else 1)
 
 

@@ -47,13 +47,13 @@ class AwaitingKeys:
         """Take signed, fresh keys of their owner."""
         if self._collected.is_new(member, incoming):
             if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
-                raise ProtocolViolation(self._context.names[member], "its keys are not signed by its identity")
+                raise ProtocolViolation(member, "its keys are not signed by its identity")
             if not (is_usable(incoming.channel_key) and is_usable(incoming.mask_key)):
-                raise ProtocolViolation(self._context.names[member], "advertised a key of small order or not canonical")
+                raise ProtocolViolation(member, "advertised a key of small order or not canonical")
             own = {incoming.channel_key, incoming.mask_key}
             others = self._collected.messages.values()
             if len(own) == 1 or any(own & {entry.channel_key, entry.mask_key} for entry in others):
-                raise ProtocolViolation(self._context.names[member], "advertised a key twice")
+                raise ProtocolViolation(member, "advertised a key twice")
             self._collected.put(member, incoming)
 
     @property
@@ -87,16 +87,16 @@ class AwaitingDealings:
     def accept(self, member: int, incoming: Dealing) -> None:
         """Take one signed envelope for every other holder of the neighbourhood."""
         if self._collected.is_new(member, incoming):
-            name, identity = self._context.names[member], self._context.identities[member]
+            identity = self._context.identities[member]
             others = tuple(holder for holder in self._graph.holders(member) if holder != member)
             if tuple(envelope.holder for envelope in incoming.shares) != others:
-                raise ProtocolViolation(name, "did not deal exactly one share to each neighbour")
+                raise ProtocolViolation(member, "did not deal exactly one share to each neighbour")
             for envelope in incoming.shares:
                 signed = bind.sealed_share_is_signed(identity, self._binding, envelope)
                 if envelope.dealer != member or not signed:
-                    raise ProtocolViolation(name, f"dealt an unsigned share to member {envelope.holder}")
+                    raise ProtocolViolation(member, f"dealt an unsigned share to member {envelope.holder}")
             if not bind.own_share_is_signed(identity, self._binding, member, incoming):
-                raise ProtocolViolation(name, "did not sign the share that it keeps")
+                raise ProtocolViolation(member, "did not sign the share that it keeps")
             self._collected.put(member, incoming)
 
     @property
@@ -143,15 +143,14 @@ class AwaitingUploads:
     def accept(self, member: int, incoming: UploadHeader) -> None:
         """Take an upload that was masked for this directory and this U2."""
         if self._collected.is_new(member, incoming):
-            name = self._context.names[member]
             if incoming.length != self._context.packed_bytes:
-                raise ProtocolViolation(name, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
+                raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
             near = set(self._graph.holders(member)) & set(self._dealers) - {member}
             if not set(incoming.complaints) <= near:
-                raise ProtocolViolation(name, "complains about members that dealt it no share")
+                raise ProtocolViolation(member, "complains about members that dealt it no share")
             masked_for = (incoming.directory, incoming.dealers)
             if masked_for != (bind.directory_digest(self._directory), bind.members_digest(self._dealers)):
-                raise ProtocolViolation(name, "masked its vector for another directory or other dealers")
+                raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
             self._collected.put(member, incoming)
 
     @property
@@ -195,7 +194,7 @@ class AwaitingEndorsements:
         """Take a valid signature on U3."""
         if self._collected.is_new(member, incoming):
             if incoming.member != member or not bind.endorsement_is_signed(self._context, incoming, self._parts):
-                raise ProtocolViolation(self._context.names[member], "did not sign the survivor set that it was shown")
+                raise ProtocolViolation(member, "did not sign the survivor set that it was shown")
             self._collected.put(member, incoming)
 
     @property

@@ -1,1 +1,38 @@
 """The shared protection: additive shares for aggregators that do not all collude; clients speak once."""
+
+from secagg.protection.protection import OF_CLIENT, Handover, Protection, Script
+from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries
+from secagg.protection.sharing.collecting import AGGREGATOR_STATES, begin_aggregator
+from secagg.protection.sharing.context import SharedContext, explain, fewest
+from secagg.protection.sharing.coordinating import GatheringKeys
+from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, ShareManifest, ShareReceipt, SumShare
+from secagg.protection.sharing.testimony import is_receipt, kept
+
+PROTECTION = Protection(
+    name="shared",
+    fewest=fewest,
+    explain=explain,
+    client=Script(begin_client, CLIENT_STATES, ShareManifest, OF_CLIENT),
+    begin_server=GatheringKeys,
+    proves="the published sum follows from what the aggregators declared; that each declared the sum of the shares "
+    "that it accepted stands on that aggregator's word",
+    reveals=SumShare,
+    revealed="an aggregator had published its share of the sum",
+    steps=(ShareManifest, ShareReceipt),
+    trust="that not all aggregators collude; that every aggregator stays until the sum is opened",
+    visits="one visit, in its own time; another one to fetch the outcome",
+    absence="a client that has not reached every aggregator is left out; without an aggregator there is no sum",
+    context=SharedContext.of,
+    second_role="aggregator",
+    fewest_seconds=FEWEST_AGGREGATORS,
+    second=Script(
+        begin_aggregator,
+        AGGREGATOR_STATES,
+        SumShare,
+        "what this aggregator was told and what it gave, and that it keeps the shares that clients signed; that it "
+        "added them up rightly stands on its word",
+    ),
+    deliveries=deliveries,
+    handover=Handover(ShareManifest, ShareReceipt, kept, is_receipt),
+    speaks_once=True,
+)

@@ -8,10 +8,12 @@ because each signs the commitments that it has seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
+from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.messages import Digest
 from secagg.protection.seam import LocalParty, SessionContext, Transition
@@ -30,6 +32,7 @@ from secagg.protection.sharing.messages import (
 )
 from secagg.protection.sharing.pledges import ACCEPTED, check_pledges
 from secagg.protection.sharing.summing import ShareSum, SumCommitted
+from secagg.roster import SERVER_INDEX
 from secagg.wire import Length, message
 
 Secret = Annotated[bytes, Length(32)]
@@ -55,7 +58,7 @@ class SetCommitted:
         """Once everyone has committed, the list may be shown. Raises what `check_pledges` raises."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
-        check_pledges(context, ACCEPTED, pledges, context.server_name, of=context.numbers, known=(own,))
+        check_pledges(context, ACCEPTED, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
         shown = AcceptedUploads(own.aggregator, self.nonce, self.manifests, pledges, bind.UNSIGNED)
         return Transition(SetRevealed(self.secret, pledges), SetLists((bind.sign_list(context, me.identity, shown),)))
 
@@ -72,7 +75,7 @@ class SetRevealed:
     def advance(self, context: SessionContext, me: LocalParty, incoming: SetLists) -> Transition:
         """Agree on what all lists hold. Raises what `check_lists` and `intersect` raise."""
         context = SharedContext.of(context)
-        check_lists(context, self.pledges, incoming.lists, context.server_name, of=context.numbers)
+        check_lists(context, self.pledges, incoming.lists, SERVER_INDEX, of=context.numbers)
         return Transition(SetAgreed(self.secret, *intersect(context, incoming.lists)))
 
 
@@ -97,6 +100,19 @@ class SetAgreed:
         """Where this aggregator's shares of the agreed set are added, one at a time."""
         return ShareSum(context, context.number_of(me.member), self.secret, self.manifests)
 
+    def work(
+        self,
+        context: SharedContext,
+        me: LocalParty,
+        kept: Callable[[int], bytes],
+        noise: Callable[[], Integers] | None,
+    ) -> Transition:
+        """Add the kept shares of the agreed set and this aggregator's own noise, and commit to the sum share."""
+        total = self.summing(context, me)
+        for client in total.waiting:
+            total.add(client, kept(client))
+        return self.commit(context, me, total.packed(noise() if noise is not None else None))
+
     def commit(self, context: SharedContext, me: LocalParty, packed: bytes) -> Transition:
         """Fix the sum share that `ShareSum.packed` gave, once and for ever, and forget the session key.
 
@@ -110,7 +126,7 @@ def check_lists(
     context: SharedContext,
     known: tuple[AggregatorPledge, ...],
     lists: tuple[AcceptedUploads, ...],
-    culprit: str,
+    culprit: int,
     *,
     of: tuple[int, ...],
 ) -> None:
@@ -125,7 +141,7 @@ def check_lists(
 
 
 def check_list(
-    context: SharedContext, known: tuple[AggregatorPledge, ...], shown: AcceptedUploads, culprit: str
+    context: SharedContext, known: tuple[AggregatorPledge, ...], shown: AcceptedUploads, culprit: int
 ) -> None:
     """Check one revealed list against its commitment, and its commitments against those `known`; as `check_lists`."""
     number, name = shown.aggregator, context.name_of(shown.aggregator)

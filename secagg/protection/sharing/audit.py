@@ -30,7 +30,7 @@ def missing(
     """
     listed: dict[int, set[tuple[int, bytes]]] = {}
     for shown in lists:
-        check_list(context, (), shown, context.name_of(shown.aggregator))
+        check_list(context, (), shown, context.index_of(shown.aggregator))
         uploads = {(manifest.client, bind.manifest_digest(context, manifest)) for manifest in shown.manifests}
         listed[shown.aggregator] = uploads
     return tuple(

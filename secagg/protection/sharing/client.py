@@ -19,6 +19,7 @@ from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, 
 from secagg.protection.sharing.envelope import seal_share
 from secagg.protection.sharing.messages import Pledges, SessionKeys, SetLists, ShareManifest, ShareReceipt
 from secagg.protection.sharing.pledges import KEY, check_pledges, session_keys
+from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 
@@ -45,7 +46,7 @@ class AwaitingSessionKeys:
     def advance(self, context: SessionContext, me: LocalParty, incoming: SessionKeys) -> Transition:
         """Check every session key. Raises ProtocolViolation: the server, or the aggregator that signed a bad key."""
         context = SharedContext.of(context)
-        check_pledges(context, KEY, incoming.pledges, context.server_name, of=context.numbers)
+        check_pledges(context, KEY, incoming.pledges, SERVER_INDEX, of=context.numbers)
         session_keys(context, incoming.pledges)
         return Transition(SharingReady(incoming.pledges))
 
@@ -94,7 +95,7 @@ class SharesSent:
         upload = (self.manifest.client, bind.manifest_digest(context, self.manifest))
         if (receipt.client, receipt.manifest) != upload or not bind.receipt_is_signed(context, receipt):
             raise ProtocolViolation(
-                context.name_of(receipt.aggregator), "its receipt is not signed by it for this upload"
+                context.index_of(receipt.aggregator), "its receipt is not signed by it for this upload"
             )
 
     def broken_by(
@@ -105,11 +106,12 @@ class SharesSent:
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
         """Check that this client is among enough that were summed. Raises ProtocolViolation (the server)."""
-        server = SharedContext.of(context).server_name
         if me.member not in incoming.members:
-            raise ProtocolViolation(server, "the outcome leaves this client out")
+            raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
         if len(incoming.members) < (needed := fewest(context)):
-            raise ProtocolViolation(server, f"opened the sum of {len(incoming.members)} clients, not {needed} or more")
+            raise ProtocolViolation(
+                SERVER_INDEX, f"opened the sum of {len(incoming.members)} clients, not {needed} or more"
+            )
         return Transition(self)
 
 

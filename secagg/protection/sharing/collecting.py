@@ -6,11 +6,13 @@ Collecting → SetCommitted → SetRevealed → SetAgreed → SumCommitted → S
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sealing import SealBroken
+from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
@@ -50,20 +52,19 @@ class Collecting:
         cannot be seen by anyone.
         """
         number = context.number_of(me.member)
-        name = _client(context, manifest.client)
         if not bind.manifest_is_signed(context, manifest):
-            raise ProtocolViolation(name, "did not sign the manifest for this session's aggregators")
+            raise ProtocolViolation(manifest.client, "did not sign the manifest for this session's aggregators")
         known = self._of(manifest.client)
         if known is not None and known.digests != manifest.digests:
-            raise ProtocolViolation(name, "sent a second, different upload")
+            raise ProtocolViolation(manifest.client, "sent a second, different upload")
         if hashlib.sha256(sealed).digest() != manifest.digests[number - 1]:
-            raise ProtocolViolation(name, "its share is not the one that it signed")
+            raise ProtocolViolation(manifest.client, "its share is not the one that it signed")
         if known is not None:
             return self
         try:
             open_share(context, AgreementKey.from_bytes(self.secret), manifest.client, number, sealed)
         except SealBroken:
-            raise ProtocolViolation(name, "its share is not sealed to this aggregator and session") from None
+            raise ProtocolViolation(manifest.client, "its share is not sealed to this aggregator and session") from None
         manifests = sorted((*self.manifests, manifest), key=lambda each: each.client)
         return replace(self, manifests=tuple(manifests))
 
@@ -71,8 +72,18 @@ class Collecting:
         """The receipt for an accepted upload; the same each time. Raises ProtocolViolation when there is none."""
         known = self._of(client)
         if known is None:
-            raise ProtocolViolation(_client(context, client), "has uploaded nothing")
+            raise ProtocolViolation(client, "has uploaded nothing")
         return bind.sign_receipt(context, me.identity, context.number_of(me.member), known)
+
+    def work(
+        self,
+        context: SharedContext,
+        me: LocalParty,
+        kept: Callable[[int], bytes],
+        noise: Callable[[], Integers] | None,
+    ) -> Transition:
+        """Nobody else is waited for."""
+        return self.close(context, me)
 
     def close(self, context: SharedContext, me: LocalParty) -> Transition:
         """Fix the accepted set, once and for ever. Raises SessionAborted below the minimum cohort."""
@@ -83,10 +94,6 @@ class Collecting:
 
     def _of(self, client: int) -> ShareManifest | None:
         return next((manifest for manifest in self.manifests if manifest.client == client), None)
-
-
-def _client(context: SharedContext, client: int) -> str:
-    return context.names[client] if client in context.identities else f"client {client}"
 
 
 AGGREGATOR_STATES = (Collecting, SetCommitted, SetRevealed, SumCommitted, SumRevealed)

@@ -12,12 +12,12 @@ from secagg.crypto.sealing import TAG_BYTES
 from secagg.encoding import Residues
 from secagg.errors import BadInput
 from secagg.protection.seam import LocalParty, SessionContext
-from secagg.roster import SERVER_INDEX
+from secagg.protection.sharing.messages import FEWEST_AGGREGATORS
+from secagg.roster import MAX_AGGREGATORS, SERVER_INDEX
 
 FIRST = 1
 """The aggregator whose share is a whole vector; every other one's is a seed."""
 SEED_BYTES = 32
-FEWEST_AGGREGATORS, MOST_AGGREGATORS = 2, 16
 LARGEST_VECTOR = 2**31 - 17
 """Bytes of a packed vector that one call of ChaCha20-Poly1305 seals here."""
 
@@ -32,9 +32,10 @@ class SharedContext(SessionContext):
 
     def __post_init__(self) -> None:
         m, n = len(self.seconds), len(self.identities)
-        if not FEWEST_AGGREGATORS <= m <= MOST_AGGREGATORS:
+        if not FEWEST_AGGREGATORS <= m <= MAX_AGGREGATORS:
             remedy = "add members with the role aggregator to the roster" if m < FEWEST_AGGREGATORS else ""
-            raise BadInput(f"a shared sum has 2 to 16 aggregators, not {m}", remedy=remedy)
+            bounds = f"{FEWEST_AGGREGATORS} to {MAX_AGGREGATORS}"
+            raise BadInput(f"a shared sum has {bounds} aggregators, not {m}", remedy=remedy)
         following = max(self.identities, default=SERVER_INDEX) + 1
         if tuple(self.seconds) != tuple(range(following, following + m)):
             raise BadInput(f"the aggregators' indices {list(self.seconds)} do not follow those of the clients")
@@ -61,8 +62,8 @@ class SharedContext(SessionContext):
         return tuple(self.aggregators)
 
     def index_of(self, number: int) -> int:
-        """The roster index of the aggregator with this number."""
-        return tuple(self.seconds)[number - 1]
+        """The roster index of the aggregator with this number, or of nobody for one that is none."""
+        return max(self.identities) + number
 
     def number_of(self, index: int) -> int:
         """The number of the aggregator with this roster index."""
@@ -71,11 +72,6 @@ class SharedContext(SessionContext):
     def name_of(self, number: int) -> str:
         """The name of the aggregator with this number, or a description of one that is none."""
         return self.names[self.index_of(number)] if number in self.aggregators else f"aggregator {number}"
-
-    @property
-    def server_name(self) -> str:
-        """The name of the server, which relays what the aggregators sign."""
-        return self.names[SERVER_INDEX]
 
     @cached_property
     def binding(self) -> bytes:

@@ -69,7 +69,7 @@ class _GatheringPledges(_Gathering):
     def _check(self, member: int, pledges: tuple[AggregatorPledge, ...], known: tuple[AggregatorPledge, ...]) -> None:
         context = self._context
         own = (context.number_of(member),)
-        check_pledges(context, self.step, pledges, context.names[member], of=own, known=known)
+        check_pledges(context, self.step, pledges, member, of=own, known=known)
 
     def _pledges(self) -> tuple[AggregatorPledge, ...]:
         return tuple(pledge for message in self._all() for pledge in message.pledges)
@@ -127,7 +127,7 @@ class GatheringLists(_Gathering):
         if self._collected.is_new(member, incoming):
             context = self._context
             own = (context.number_of(member),)
-            check_lists(context, self._pledges, incoming.lists, context.names[member], of=own)
+            check_lists(context, self._pledges, incoming.lists, member, of=own)
             self._collected.put(member, incoming)
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
@@ -180,17 +180,19 @@ class GatheringShares(_Gathering):
     def accept(self, member: int, incoming: SumShare) -> None:
         """Take a sum share of the agreed set that is what its aggregator committed to. Raises Equivocated, too."""
         if self._collected.is_new(member, incoming):
-            context, name, number = self._context, self._context.names[member], self._context.number_of(member)
+            context, number = self._context, self._context.number_of(member)
             if incoming.aggregator != number:
-                raise ProtocolViolation(name, "shows a sum share that is not its own")
+                raise ProtocolViolation(member, "shows a sum share that is not its own")
             if incoming.length != context.packed_bytes:
-                raise ProtocolViolation(name, f"its sum share has {incoming.length} bytes, not {context.packed_bytes}")
-            check_pledges(context, SUM, incoming.pledges, name, of=context.numbers, known=self._pledges)
+                raise ProtocolViolation(
+                    member, f"its sum share has {incoming.length} bytes, not {context.packed_bytes}"
+                )
+            check_pledges(context, SUM, incoming.pledges, member, of=context.numbers, known=self._pledges)
             if incoming.agreed != self._agreed:
-                raise ProtocolViolation(name, "sums another set than the one that was agreed on")
+                raise ProtocolViolation(member, "sums another set than the one that was agreed on")
             commitment = bind.sum_commitment(context, number, incoming.agreed, incoming.nonce, incoming.digest)
             if commitment != self._pledges[number - 1].content:
-                raise ProtocolViolation(name, "reveals another sum share than the one that it committed to")
+                raise ProtocolViolation(member, "reveals another sum share than the one that it committed to")
             self._collected.put(member, incoming)
 
     @property

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from secagg.protection.messages import Announcement, Digest, Index, Signature
+from secagg.protection.messages import MAX_VECTOR_BYTES, Announcement, Digest, Index, Signature
+from secagg.roster import MAX_AGGREGATORS, MAX_CLIENTS
 from secagg.wire import Items, Length, Range, message
 
-Number = Annotated[int, Range(1, 16)]
-Digests = Annotated[tuple[bytes, ...], Items(2, 16, each=Length(32))]
+FEWEST_AGGREGATORS = 2
+Number = Annotated[int, Range(1, MAX_AGGREGATORS)]
+Digests = Annotated[tuple[bytes, ...], Items(FEWEST_AGGREGATORS, MAX_AGGREGATORS, each=Length(32))]
 
 
 @message("AggregatorPledge")
@@ -44,9 +46,9 @@ class ShareReceipt:
     signature: Signature
 
 
-Manifests = Annotated[tuple[ShareManifest, ...], Items(0, 4096, ascending="client")]
-Pledges = Annotated[tuple[AggregatorPledge, ...], Items(2, 16, ascending="aggregator")]
-Said = Annotated[tuple[AggregatorPledge, ...], Items(1, 16, ascending="aggregator")]
+Manifests = Annotated[tuple[ShareManifest, ...], Items(0, MAX_CLIENTS, ascending="client")]
+Pledges = Annotated[tuple[AggregatorPledge, ...], Items(FEWEST_AGGREGATORS, MAX_AGGREGATORS, ascending="aggregator")]
+Said = Annotated[tuple[AggregatorPledge, ...], Items(1, MAX_AGGREGATORS, ascending="aggregator")]
 """One pledge from its aggregator, all of them from the server."""
 
 
@@ -91,7 +93,7 @@ class AcceptedUploads:
 class SetLists:
     """What the aggregators accepted: one list from its aggregator, all of them from the server."""
 
-    lists: Annotated[tuple[AcceptedUploads, ...], Items(1, 16, ascending="aggregator")]
+    lists: Annotated[tuple[AcceptedUploads, ...], Items(1, MAX_AGGREGATORS, ascending="aggregator")]
 
 
 @message("SumShare")
@@ -102,7 +104,7 @@ class SumShare(Announcement):
     aggregator: Number
     agreed: Digest
     nonce: Digest
-    length: Annotated[int, Range(1, 2**40)]
+    length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
     pledges: Pledges
 

@@ -16,7 +16,7 @@ KEY, ACCEPTED, SUM = "key", "accepted", "sum"
 class Equivocated(ProtocolViolation):
     """An aggregator signed two different pledges for one step; `evidence` convinces anyone. The session is over."""
 
-    def __init__(self, culprit: str, evidence: PledgeConflict) -> None:
+    def __init__(self, culprit: int, evidence: PledgeConflict) -> None:
         self.evidence = evidence
         super().__init__(culprit, f"signed two different {evidence.one.step!r} pledges in one session")
 
@@ -25,7 +25,7 @@ def check_pledges(
     context: SharedContext,
     step: str,
     shown: tuple[AggregatorPledge, ...],
-    culprit: str,
+    culprit: int,
     *,
     of: tuple[int, ...],
     known: tuple[AggregatorPledge, ...] = (),
@@ -43,7 +43,7 @@ def check_pledges(
             raise ProtocolViolation(culprit, f"shows a {step!r} pledge that {author} did not sign")
         own = contents.get(pledge.aggregator, pledge)
         if own.content != pledge.content:
-            raise Equivocated(context.name_of(pledge.aggregator), PledgeConflict(own, pledge))
+            raise Equivocated(context.index_of(pledge.aggregator), PledgeConflict(own, pledge))
 
 
 def _names(context: SharedContext, numbers: tuple[int, ...]) -> str:
@@ -58,7 +58,8 @@ def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) ->
     keys: dict[int, bytes] = {}
     for pledge in pledges:
         if not is_usable(pledge.content) or pledge.content in keys.values():
-            author = context.name_of(pledge.aggregator)
-            raise ProtocolViolation(author, "its session key is of small order or not its own")
+            raise ProtocolViolation(
+                context.index_of(pledge.aggregator), "its session key is of small order or not its own"
+            )
         keys[pledge.aggregator] = pledge.content
     return keys

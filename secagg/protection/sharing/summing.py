@@ -27,6 +27,7 @@ from secagg.protection.sharing.context import FIRST, SharedContext
 from secagg.protection.sharing.envelope import open_share
 from secagg.protection.sharing.messages import AggregatorPledge, ShareManifest, SumPledges, SumShare
 from secagg.protection.sharing.pledges import SUM, check_pledges
+from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 
 
@@ -112,7 +113,7 @@ class SumCommitted:
         """Once everyone has committed, the sum share may be shown. Raises what `check_pledges` raises."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
-        check_pledges(context, SUM, pledges, context.server_name, of=context.numbers, known=(own,))
+        check_pledges(context, SUM, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
         share = SumShare(own.aggregator, self.agreed, self.nonce, context.packed_bytes, self.digest, pledges)
         return Transition(SumRevealed(self.members), share)
 
@@ -128,5 +129,5 @@ class SumRevealed:
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
         """Check that the sum is that of the agreed set. Raises ProtocolViolation (the server)."""
         if incoming.members != self.members:
-            raise ProtocolViolation(SharedContext.of(context).server_name, "opened the sum of another set")
+            raise ProtocolViolation(SERVER_INDEX, "opened the sum of another set")
         return Transition(self)

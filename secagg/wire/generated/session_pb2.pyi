@@ -157,12 +157,16 @@ class Outcome(_message.Message):
     def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ..., head_sha256: _Optional[bytes] = ..., head: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ..., release: _Optional[bytes] = ...) -> None: ...
 
 class RoundOpening(_message.Message):
-    __slots__ = ("aggregate_sha256", "broadcast")
+    __slots__ = ("number", "previous", "aggregate_sha256", "broadcast")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
     BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    previous: bytes
     aggregate_sha256: bytes
     broadcast: bytes
-    def __init__(self, aggregate_sha256: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., previous: _Optional[bytes] = ..., aggregate_sha256: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ...) -> None: ...
 
 class RefinementBroadcast(_message.Message):
     __slots__ = ("number", "total", "weights", "matrix", "centre")

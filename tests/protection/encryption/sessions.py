@@ -20,7 +20,8 @@ from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import subtract
 from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening, CiphertextsToAdd
 from secagg.protection.seam import LocalParty, Transition
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 
 LARGEST = 40_000  # 18-bit plaintexts: an entry of uniform noise is within it with probability 0.31
@@ -30,7 +31,7 @@ LENGTH = 4200  # two ciphertexts
 @functools.cache
 def identity(name: str) -> SigningKey:
     """The identity key of a party, the same in every session."""
-    return SigningKey.generate(SeededRandomness(name.encode()))
+    return SigningKey.generate(SeededRandomness(name.encode(), TOKEN))
 
 
 SERVER = identity("server")
@@ -67,12 +68,12 @@ def sha256(content: bytes) -> bytes:
 
 def party(member: int) -> LocalParty:
     """A client with its own reproducible secrets."""
-    return LocalParty(member, identity(f"c{member}"), SeededRandomness(b"party %d " % member))
+    return LocalParty(member, identity(f"c{member}"), SeededRandomness(b"party %d " % member, TOKEN))
 
 
 def holder_of(context: EncryptedContext) -> LocalParty:
     """The session's key holder."""
-    return LocalParty(context.holder_index, HOLDER, SeededRandomness(b"sealing " + context.plan))
+    return LocalParty(context.holder_index, HOLDER, SeededRandomness(b"sealing " + context.plan, TOKEN))
 
 
 def make_held(context: EncryptedContext) -> HeldKey:

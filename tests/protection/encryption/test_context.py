@@ -10,8 +10,7 @@ from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.messages import BLIND_BYTES, LARGEST_SUM, SumRequest
 from secagg.protection.encryption.parameters import DEGREE
 from secagg.protection.seam import SessionContext
-from secagg.transcript.chain import MAX_CONTENT
-from secagg.wire import encode
+from secagg.wire import MAX_FRAME_BYTES, encode
 from tests.protection.encryption.sessions import HOLDER, context_for, honest
 
 
@@ -54,7 +53,7 @@ def test_the_largest_request_fits_one_frame():
     request = honest().request(1, 2, 3)
     upload = len(encode(replace(request.declaration.uploads[0], member=4096, length=LARGEST_SUM)))
     fields = 2 * len(encode(replace(request, packed=b"\0"))) + 4096 * (upload + 4)
-    assert LARGEST_SUM + fields < MAX_CONTENT - (1 << 20)
+    assert LARGEST_SUM + fields < MAX_FRAME_BYTES - (1 << 20)
     with pytest.raises(MalformedMessage, match="packed"):
         encode(SumRequest(request.declaration, bytes(LARGEST_SUM + 1)))
 
@@ -69,10 +68,8 @@ def test_security_chooses_the_parameters():
         replace(small, security=256)
 
 
-def test_who_is_to_blame_has_a_name():
-    """Server and key holder are called as in the roster, or by what they are."""
+def test_key_holder_has_a_name():
+    """It is called as in the roster, or by what it is."""
     context = context_for()
-    named = replace(context, names={**context.names, 0: "hub", 4: "vault"})
-    assert (named.server_name, named.holder_name) == ("hub", "vault")
-    nameless = replace(context, names={})
-    assert (nameless.server_name, nameless.holder_name) == ("server", "key holder")
+    assert replace(context, names={**context.names, 4: "vault"}).holder_name == "vault"
+    assert replace(context, names={}).holder_name == "key holder"

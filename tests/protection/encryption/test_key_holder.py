@@ -12,8 +12,9 @@ from secagg.protection.encryption.key_holder import HOLDER_STATES, HeldKey, Spen
 from secagg.protection.encryption.messages import PublishedKey, SumRequest
 from secagg.protection.messages import Outcome
 from secagg.protection.seam import LocalParty, WaitingState
+from secagg.randomness import SeededRandomness
 from secagg.transcript.frames import make_body, payload_of
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.protection.encryption import sessions
 from tests.protection.encryption.sessions import (
@@ -86,9 +87,9 @@ def test_the_outcome_must_be_that_of_the_opened_sum():
     for spent in (state, decode(SpentKey, encode(state))):
         assert spent.advance(session.context, me, outcome).state == spent
         for members in ((1, 3), (1, 2, 3)):
-            with pytest.raises(ProtocolViolation, match="server: the outcome has other members"):
+            with pytest.raises(ProtocolViolation, match="party 0: the outcome has other members"):
                 spent.advance(session.context, me, replace(outcome, members=members))
-        with pytest.raises(ProtocolViolation, match="server: the outcome names another sum"):
+        with pytest.raises(ProtocolViolation, match="party 0: the outcome names another sum"):
             spent.advance(session.context, me, replace(outcome, aggregate_sha256=bytes(32)))
 
 
@@ -107,7 +108,7 @@ def test_only_the_server_declares(signer):
     session = honest()
     request = session.request(1, 2, 3)
     forged = bind.sign_declaration(session.context, identity(signer), request.declaration)
-    with pytest.raises(ProtocolViolation, match="server: the declaration is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 0: the declaration is not signed"):
         session.ask(replace(request, declaration=forged))
 
 
@@ -116,7 +117,7 @@ def test_no_sum_below_the_minimum_cohort():
     session = honest()
     upload, packed = session.uploads[1]
     alone = requested_again(session, session.request(1, 2), packed, uploads=(upload,))
-    with pytest.raises(ProtocolViolation, match="server: declares 1 clients; at least 2"):
+    with pytest.raises(ProtocolViolation, match="party 0: declares 1 clients; at least 2"):
         session.ask(alone)
 
 
@@ -137,10 +138,10 @@ def test_every_declared_upload_must_be_its_clients():
     request = session.request(1, 2, 3)
     first, second, third = request.declaration.uploads
     forged = bind.sign_upload(session.context, SERVER, third)
-    with pytest.raises(ProtocolViolation, match="server: declares an upload that member 3 did not sign"):
+    with pytest.raises(ProtocolViolation, match="party 0: declares an upload that member 3 did not sign"):
         session.ask(requested_again(session, request, uploads=(first, second, forged)))
     elsewhere = signed_again(session.context, third, session.uploads[3][1], key=bytes(32))
-    with pytest.raises(ProtocolViolation, match="server: declares an upload of member 3 for another key"):
+    with pytest.raises(ProtocolViolation, match="party 0: declares an upload of member 3 for another key"):
         session.ask(requested_again(session, request, uploads=(first, second, elsewhere)))
 
 
@@ -160,11 +161,11 @@ def test_a_sum_that_is_not_the_declared_one_or_none_is_refused():
     """Other bytes than declared, and declared bytes that are no ciphertexts, are refused and spend nothing."""
     session = honest()
     request, other = session.request(1, 2, 3), session.request(1, 2)
-    with pytest.raises(ProtocolViolation, match="server: sends another sum than the declared"):
+    with pytest.raises(ProtocolViolation, match="party 0: sends another sum than the declared"):
         session.ask(replace(request, packed=other.packed))
     size = len(request.packed)
     for bad in (b"\0", request.packed[:-1], bytes(size), b"\xff" * size):
-        with pytest.raises(ProtocolViolation, match="server: the sum is no ciphertext"):
+        with pytest.raises(ProtocolViolation, match="party 0: the sum is no ciphertext"):
             session.ask(requested_again(session, request, bad))
 
 
@@ -176,7 +177,7 @@ def test_a_seed_that_was_not_sealed_names_its_client():
     stolen = replace(second, ephemeral=first.ephemeral, sealed_seed=first.sealed_seed)
     for bad in (replace(second, sealed_seed=seal(b"k" * 32, b"s" * 32, b"")), stolen):
         signed = bind.sign_upload(session.context, identity("c2"), bad)
-        with pytest.raises(ProtocolViolation, match="c2: sealed no mask seed"):
+        with pytest.raises(ProtocolViolation, match="party 2: sealed no mask seed"):
             session.ask(requested_again(session, request, uploads=(first, signed, third)))
 
 
@@ -205,7 +206,7 @@ def reseal(session, upload):
 def test_every_session_has_its_own_key():
     """Two keys share nothing, and what goes out first is the published half."""
     context = context_for()
-    begun = [begin_holder(context, LocalParty(4, HOLDER, SeededRandomness(seed))) for seed in (b"a", b"b")]
+    begun = [begin_holder(context, LocalParty(4, HOLDER, SeededRandomness(seed, TOKEN))) for seed in (b"a", b"b")]
     first, second = (each.state for each in begun)
     assert [each.outgoing for each in begun] == [first.published, second.published]
     assert first.secret != second.secret
@@ -218,7 +219,7 @@ def test_every_session_has_its_own_key():
 def test_only_the_plans_key_holder_makes_a_key(index, key):
     """The server, a client, and the key holder under another index are refused."""
     with pytest.raises(BadInput, match="not the plan's key holder"):
-        begin_holder(context_for(), LocalParty(index, key, SeededRandomness(b"a")))
+        begin_holder(context_for(), LocalParty(index, key, SeededRandomness(b"a", TOKEN)))
 
 
 def test_a_request_survives_its_bytes():

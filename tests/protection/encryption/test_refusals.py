@@ -14,7 +14,8 @@ from secagg.protection.encryption.client import AwaitingKey
 from secagg.protection.encryption.messages import BLIND_BYTES
 from secagg.protection.encryption.polynomials import add, pack
 from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.protection.encryption import sessions
 from tests.protection.encryption.sessions import (
     HOLDER,
@@ -72,9 +73,9 @@ def test_hostile_ciphertexts_are_refused_by_name_and_leave_the_sum_alone(name):
     server, signed = session.server(), signed_again(session.context, upload, bad)
     with pytest.raises(ProtocolViolation) as caught:
         server.inspect(2, bad)
-    assert caught.value.culprit == "c2"
+    assert caught.value.culprit == 2
     if len(bad) != server.vector_bytes:
-        with pytest.raises(ProtocolViolation, match="c2: announces"):
+        with pytest.raises(ProtocolViolation, match="party 2: announces"):
             server.accept(2, signed)
         return
     for member in (1, 3):
@@ -82,7 +83,7 @@ def test_hostile_ciphertexts_are_refused_by_name_and_leave_the_sum_alone(name):
     server.accept(2, signed)
     adding, _ = server.close()
     adding.add(1, session.uploads[1][1])
-    with pytest.raises(ProtocolViolation, match="c2: uploads what is no ciphertext"):
+    with pytest.raises(ProtocolViolation, match="party 2: uploads what is no ciphertext"):
         adding.add(2, bad)
     adding.add(3, session.uploads[3][1])
     with pytest.raises(BadInput, match=r"lacks the ciphertexts of c2$"):
@@ -117,7 +118,7 @@ def test_every_field_of_an_upload_is_signed(field):
 def test_an_upload_is_its_senders_own():
     """One client's upload sent by another, or by a stranger, is refused."""
     session = honest()
-    with pytest.raises(ProtocolViolation, match="c2: the upload is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 2: the upload is not signed"):
         session.server().accept(2, session.uploads[1][0])
     with pytest.raises(ProtocolViolation, match="not expected"):
         session.server().accept(9, session.uploads[1][0])
@@ -144,16 +145,16 @@ def test_replays_into_another_session_are_refused():
     session, elsewhere = honest(), context_for(plan=b"another plan")
     again = replace(session.context, session=bytes(32))
     held = sessions.make_held(elsewhere)
-    with pytest.raises(ProtocolViolation, match="key holder: the published key is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 4: the published key is not signed"):
         AwaitingKey().advance(elsewhere, sessions.party(1), session.held.published)
-    with pytest.raises(ProtocolViolation, match="key holder: the published key is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 4: the published key is not signed"):
         offered_key(again, session.held.published)
-    with pytest.raises(ProtocolViolation, match="c1: the upload is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 1: the upload is not signed"):
         AwaitingCiphertexts(elsewhere, held.published).accept(1, session.uploads[1][0])
     request = session.request(1, 2, 3)
-    with pytest.raises(ProtocolViolation, match="server: the declaration is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 0: the declaration is not signed"):
         held.advance(elsewhere, holder_of(elsewhere), request)
-    with pytest.raises(ProtocolViolation, match="key holder: the opened sum is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 4: the opened sum is not signed"):
         AwaitingOpening(again, request.declaration).accept(4, session.ask(request).outgoing)
 
 
@@ -162,7 +163,7 @@ def test_an_upload_under_another_key_is_refused():
     session = honest()
     second = sessions.make_held(session.context)
     upload, _ = sessions.upload_of(session.context, second.published, 1, session.vectors[1])
-    with pytest.raises(ProtocolViolation, match="c1: the upload is for another published key"):
+    with pytest.raises(ProtocolViolation, match="party 1: the upload is for another published key"):
         session.server().accept(1, upload)
 
 
@@ -188,9 +189,9 @@ def test_a_published_key_that_is_none_is_refused(match):
     """Client and server refuse what a key holder signed but is no key of this plan."""
     session = honest()
     bad = bind.sign_key(session.context, HOLDER, replace(session.held.published, **BAD_KEYS[match]))
-    with pytest.raises(ProtocolViolation, match=f"key holder: .*{match}"):
+    with pytest.raises(ProtocolViolation, match=f"party 4: .*{match}"):
         AwaitingKey().advance(session.context, sessions.party(1), bad)
-    with pytest.raises(ProtocolViolation, match=f"key holder: .*{match}"):
+    with pytest.raises(ProtocolViolation, match=f"party 4: .*{match}"):
         offered_key(session.context, bad)
 
 
@@ -280,6 +281,6 @@ def test_no_repr_shows_a_secret():
     secrets = [session.held.secret, session.held.sealing_secret, *session.mask_keys(1), *session.mask_keys(2)]
     for shown in (session.held, request, opened):
         assert not any(repr(secret)[2:20] in repr(shown) for secret in (*secrets, request.packed, opened.vector))
-    key = AgreementKey.generate(SeededRandomness(b"x"))
+    key = AgreementKey.generate(SeededRandomness(b"x", TOKEN))
     assert "private" not in repr(key)
     assert "secret" not in repr(bfv.generate(session.context.parameters))

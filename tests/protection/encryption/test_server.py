@@ -51,10 +51,10 @@ def test_one_key_holder_publishes_one_key():
     server = AwaitingHolder(session.context)
     with pytest.raises(SessionAborted, match="key holder published no key"):
         server.close()
-    with pytest.raises(ProtocolViolation, match="c1: is not expected"):
+    with pytest.raises(ProtocolViolation, match="party 1: is not expected"):
         server.accept(1, session.held.published)
     server.accept(4, session.held.published)
-    with pytest.raises(ProtocolViolation, match="key holder: sent a second, different PublishedKey"):
+    with pytest.raises(ProtocolViolation, match="party 4: sent a second, different PublishedKey"):
         server.accept(4, sessions.make_held(session.context).published)
 
 
@@ -116,12 +116,12 @@ def test_another_declaration_at_replay_is_refused():
     first, second, third = request.declaration.uploads
     changed = sessions.signed_again(session.context, third, session.uploads[1][1])
     for uploads in (other.declaration.uploads, (first, second, changed)):
-        with pytest.raises(ProtocolViolation, match="server: declares other uploads"):
+        with pytest.raises(ProtocolViolation, match="party 0: declares other uploads"):
             adding.requested(requested_again(session, request, uploads=uploads))
-    with pytest.raises(ProtocolViolation, match="server: sends another sum than the declared"):
+    with pytest.raises(ProtocolViolation, match="party 0: sends another sum than the declared"):
         adding.requested(replace(request, packed=other.packed))
     forged = bind.sign_declaration(session.context, HOLDER, request.declaration)
-    with pytest.raises(ProtocolViolation, match="server: the declaration is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 0: the declaration is not signed"):
         adding.requested(replace(request, declaration=forged))
 
 
@@ -132,7 +132,7 @@ def test_every_field_of_an_opening_is_signed(field):
     request = session.request(1, 2, 3)
     sent = session.ask(request).outgoing
     value = getattr(sent, field)
-    with pytest.raises(ProtocolViolation, match="key holder: the opened sum is not signed"):
+    with pytest.raises(ProtocolViolation, match="party 4: the opened sum is not signed"):
         AwaitingOpening(session.context, request.declaration).accept(
             4, replace(sent, **{field: bytes([value[0] ^ 1]) + value[1:]})
         )
@@ -152,9 +152,9 @@ def test_the_server_takes_only_the_key_holders_opening_of_its_sum():
     }
     for match, messages in refused.items():
         for message in messages:
-            with pytest.raises(ProtocolViolation, match=f"key holder: .*{match}"):
+            with pytest.raises(ProtocolViolation, match=f"party 4: .*{match}"):
                 opening.accept(4, message)
-    with pytest.raises(ProtocolViolation, match="c1: is not expected"):
+    with pytest.raises(ProtocolViolation, match="party 1: is not expected"):
         opening.accept(1, sent)
     for _ in range(2):
         opening.accept(4, sent)
@@ -170,13 +170,13 @@ def test_opened_bytes_must_be_a_sum_of_the_plan(sign):
     opening, vector = AwaitingOpening(context, request.declaration), session.ask(request).vector
     opening.inspect(4, vector)
     for wrong in (b"", vector[:-1], vector + b"\0"):
-        with pytest.raises(ProtocolViolation, match="key holder: opened what is no sum"):
+        with pytest.raises(ProtocolViolation, match="party 4: opened what is no sum"):
             opening.inspect(4, wrong)
     entries = np.zeros(context.length, dtype=np.int64)
     entries[-1] = sign * context.largest
     opening.inspect(4, context.ring.pack(context.ring.encode(entries)))
     entries[-1] += sign
-    with pytest.raises(ProtocolViolation, match="key holder: opened an entry outside the plan's capacity"):
+    with pytest.raises(ProtocolViolation, match="party 4: opened an entry outside the plan's capacity"):
         opening.inspect(4, context.ring.pack(context.ring.encode(entries)))
 
 

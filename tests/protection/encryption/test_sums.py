@@ -206,5 +206,5 @@ def test_a_client_refuses_an_outcome_without_it_or_of_too_few():
 
     assert state.advance(session.context, sessions.party(1), told(1, 3)).state == state
     for members in ((2, 3), (1,)):
-        with pytest.raises(ProtocolViolation, match="server"):
+        with pytest.raises(ProtocolViolation, match="party 0: "):
             state.advance(session.context, sessions.party(1), told(*members))

@@ -1,7 +1,7 @@
 """One shared session, a step at a time; every message and every kept state passes through its bytes."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from secagg.protection.sharing.client import SharesSent, begin_client, deliverie
 from secagg.protection.sharing.collecting import begin_aggregator
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.coordinating import GatheringKeys
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import context_for, party, vectors_for
 
@@ -24,12 +25,12 @@ STEPS = ("commit set", "reveal set", "agree", "commit sum", "reveal sum", "open"
 @functools.cache
 def identity(number: int) -> SigningKey:
     """The identity key of an aggregator, the same in every session."""
-    return SigningKey.generate(SeededRandomness(b"aggregator %d" % number))
+    return SigningKey.generate(SeededRandomness(b"aggregator %d" % number, TOKEN))
 
 
 def aggregator(context: SharedContext, number: int, seed: bytes = b"") -> LocalParty:
     """An aggregator with its own reproducible secrets."""
-    source = SeededRandomness(b"secrets of aggregator %d " % number + seed)
+    source = SeededRandomness(b"secrets of aggregator %d " % number + seed, TOKEN)
     return LocalParty(len(context.clients) + number, identity(number), source)
 
 
@@ -177,16 +178,22 @@ class Shared:
         self._maybe_crash()
         return self
 
-    def work(self, action: Callable[[int, Any], Transition]) -> "Shared":
-        """Every aggregator does what its state is for."""
+    def worked(self, number: int, noise: np.ndarray | None = None) -> Transition:
+        """What one aggregator's own work leads to, from its disk."""
+        kept, draw = self.disk[number].__getitem__, None if noise is None else lambda: noise
+        transition: Transition = self.states[number].work(self.context, self.parties[number], kept, draw)
+        return transition
+
+    def work(self, noises: Mapping[int, np.ndarray] | None = None) -> "Shared":
+        """Every aggregator does what its state is for, with its noise."""
         for number in self.context.numbers:
-            self.take(number, action(number, self.states[number]))
+            self.take(number, self.worked(number, (noises or {}).get(number)))
         self._maybe_crash()
         return self
 
     def commit_sets(self) -> "Shared":
         """The deadline passes."""
-        return self.publish().work(lambda number, at: at.close(self.context, self.parties[number]))
+        return self.publish().work()
 
     def reveal_sets(self) -> "Shared":
         """All have committed to what they accepted."""
@@ -196,21 +203,9 @@ class Shared:
         """All have shown what they accepted."""
         return self.gather().relay()
 
-    def add_up(self, number: int, noise: np.ndarray | None = None) -> bytes:
-        """The packed sum share of one aggregator, from its disk."""
-        total = self.states[number].summing(self.context, self.parties[number])
-        for client in total.waiting:
-            total.add(client, self.disk[number][client])
-        return total.packed(noise)
-
-    def commit_sums(self, noises: dict[int, np.ndarray] | None = None) -> "Shared":
+    def commit_sums(self, noises: Mapping[int, np.ndarray] | None = None) -> "Shared":
         """Each adds its shares and its noise."""
-
-        def commit(number: int, at: Any) -> Transition:
-            packed = self.add_up(number, (noises or {}).get(number))
-            return at.commit(self.context, self.parties[number], packed)
-
-        return self.work(commit)
+        return self.work(noises)
 
     def reveal_sums(self) -> "Shared":
         """All have committed to their sum shares."""

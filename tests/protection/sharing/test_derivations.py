@@ -16,7 +16,8 @@ from secagg.protection.sharing.client import AwaitingSessionKeys, SharingReady, 
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.envelope import open_share
 from secagg.protection.sharing.messages import AcceptedUploads, SessionKeys
-from secagg.unsafe_for_tests import SeededRandomness
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
 from tests.protection.sharing.rehearsal import shared_context
 from tests.protection.sharing.vectors import TARGET, text
 
@@ -53,7 +54,7 @@ def test_an_upload_is_that_of_the_vector() -> None:
     pledges = [
         bind.sign_pledge(context, IDENTITIES[place], place + 1, "key", SECRETS[place].public) for place in range(3)
     ]
-    me = LocalParty(CLIENT, SIGNER, SeededRandomness(bytes.fromhex(GIVEN["client_draws"])))
+    me = LocalParty(CLIENT, SIGNER, SeededRandomness(bytes.fromhex(GIVEN["client_draws"]), TOKEN))
     ready = AwaitingSessionKeys().advance(context, me, SessionKeys(tuple(pledges))).state
     assert isinstance(ready, SharingReady)
     shared = ready.protect(context, me, context.ring.encode(np.array(VECTOR["values"], dtype=np.int64)))

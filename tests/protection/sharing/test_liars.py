@@ -20,6 +20,7 @@ from secagg.protection.sharing.messages import (
     SumPledges,
 )
 from secagg.protection.sharing.pledges import ACCEPTED, KEY, SUM, Equivocated
+from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import identity as client_identity
 from tests.protection.sharing.rehearsal import Shared, identity, shared_context, through
@@ -32,7 +33,7 @@ def playing(step: str, m: int = 3) -> Shared:
     return Shared(shared_context(m, 4)).until(step)
 
 
-def accused(session: Shared, number: int, message: Any, problem: str, culprit: str = "server") -> None:
+def accused(session: Shared, number: int, message: Any, problem: str, culprit: int = SERVER_INDEX) -> None:
     """What an aggregator was told is refused, its author named; the aggregator stays where it was, able to go on."""
     before = session.states[number]
     with pytest.raises(ProtocolViolation, match=problem) as caught:
@@ -41,11 +42,11 @@ def accused(session: Shared, number: int, message: Any, problem: str, culprit: s
     assert session.states[number] == before
 
 
-def equivocated(action: Callable[[], Any], session: Shared, culprit: str) -> None:
+def equivocated(action: Callable[[], Any], session: Shared, culprit: int) -> None:
     """A lie to two parties is proven to anyone."""
     with pytest.raises(Equivocated) as caught:
         action()
-    assert caught.value.culprit == culprit
+    assert caught.value.culprit == session.context.index_of(culprit)
     assert is_proof(session.context, through(caught.value.evidence))
 
 
@@ -96,7 +97,7 @@ def test_an_aggregators_own_commitment_stands_in_the_bundle(at: str, step: str, 
     one, two = (session.said[number].pledges[0] for number in (1, 2))
     accused(session, 1, bundle((replace(one, content=bytes(32)), two)), "a1 did not sign")
     second = bundle((pledge(session, 1, step, bytes(32)), two))
-    equivocated(lambda: session.hear(1, second), session, "a1")
+    equivocated(lambda: session.hear(1, second), session, 1)
 
 
 LISTS: dict[str, Callable[[AcceptedUploads, Shared], AcceptedUploads]] = {
@@ -122,7 +123,7 @@ def test_a_list_other_than_the_one_committed_to_is_found_out(name: str) -> None:
     false = LISTS[name](shown[1], session)
     problem = "another list than the one that a2 committed to"
     accused(session, 1, SetLists(swapped(shown, 2, false)), problem)
-    with pytest.raises(ProtocolViolation, match=f"a2: shows {problem}"):
+    with pytest.raises(ProtocolViolation, match=f"party 6: shows {problem}"):
         session.accept(2, SetLists((false,)))
     session.gather().relay()
     assert all(state.members == (1, 2, 3, 4) for state in session.states.values())
@@ -152,9 +153,9 @@ def test_different_bundles_for_two_aggregators_are_found_out() -> None:
     for number, bundle in ((1, pledges), (2, pledges), (3, swapped(pledges, 2, second))):
         session.hear(number, SetPledges(bundle))
     one, two, three = lists_of(session)
-    equivocated(lambda: session.hear(1, SetLists((one, two, three))), session, "a2")
+    equivocated(lambda: session.hear(1, SetLists((one, two, three))), session, 2)
     hidden = resigned(session, replace(two, nonce=nonce, manifests=manifests, pledges=three.pledges))
-    equivocated(lambda: session.hear(3, SetLists((one, hidden, three))), session, "a2")
+    equivocated(lambda: session.hear(3, SetLists((one, hidden, three))), session, 2)
     false = replace(three, pledges=pledges)
     accused(session, 1, SetLists((one, two, false)), "shows a list that a3 did not sign")
 
@@ -167,7 +168,7 @@ def test_different_bundles_of_sum_commitments_are_found_out(m: int) -> None:
     session.gather()
     bundle = session.shown[session.context.index_of(1)].pledges
     session.hear(1, SumPledges(swapped(bundle, 2, second)))
-    equivocated(lambda: session.accept(1, session.said[1]), session, "a2")
+    equivocated(lambda: session.accept(1, session.said[1]), session, 2)
     assert contradictions(session.context, (*bundle, *session.said[1].pledges)) == (PledgeConflict(bundle[1], second),)
 
 
@@ -189,7 +190,7 @@ def test_an_upload_that_nobody_signed_cannot_be_listed() -> None:
     forged = bind.sign_manifest(session.context, identity(2), 1, [bytes(32)] * 3)
     lists = committed_to(session, (forged, *session.states[2].manifests[1:]))
     accused(session, 1, SetLists(lists), "client 1 did not sign")
-    with pytest.raises(ProtocolViolation, match="a2: shows an upload that client 1 did not sign"):
+    with pytest.raises(ProtocolViolation, match="party 6: shows an upload that client 1 did not sign"):
         session.accept(2, SetLists(lists[1:2]))
 
 
@@ -266,7 +267,7 @@ def test_nothing_is_missing_from_an_honest_session() -> None:
     receipts = [receipt for given in session.receipts.values() for receipt in given.values()]
     assert len(receipts) == 10
     assert missing(session.context, receipts, lists_of(session)) == ()
-    with pytest.raises(ProtocolViolation, match="a2: shows another list"):
+    with pytest.raises(ProtocolViolation, match="party 6: shows another list"):
         missing(session.context, receipts, [replace(lists_of(session)[1], manifests=())])
 
 

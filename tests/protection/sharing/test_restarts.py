@@ -43,7 +43,7 @@ def test_a_step_that_was_not_kept_is_taken_again(step: str) -> None:
     session = Shared(shared_context(2, 3)).until(step)
     before = {1: session.states[1], 2: session.states[2]}
     if step == "commit sum":
-        lost = session.states[1].commit(session.context, session.parties[1], session.add_up(1))
+        lost = session.worked(1)
     else:
         session.gather()
         lost = before[1].advance(session.context, session.parties[1], session.shown[4])
@@ -105,5 +105,5 @@ def test_a_rolled_back_aggregator_cannot_speak_twice_unseen() -> None:
     session.disk[1] = kept
     session.restart(1)
     again = session.states[1].close(session.context, session.parties[1])
-    with pytest.raises(Equivocated, match="a1: signed two different"):
+    with pytest.raises(Equivocated, match="party 5: signed two different"):
         again.state.advance(session.context, session.parties[1], shown)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from secagg.protection.masking import binding
-from threat_models.active import PROBES, Probe, ProbeResult, finding_of, run_probe
+from threat_models.active import PROBES, Probe, ProbeResult, make_finding, run_probe
 from threat_models.active.consortium import NOISY, Consortium
 from threat_models.active.probe import careless_control, honest_control
 from threat_models.active.run import HONEST
@@ -99,7 +99,7 @@ def test_finding_is_as_bad_as_its_worst_probe(
     verdicts: tuple[Verdict, ...], control: Control, expected: Verdict
 ) -> None:
     """One answered lie is a success of the server; one unclear probe or broken control keeps the rest from passing."""
-    finding = finding_of([result(each) for each in verdicts], [control])
+    finding = make_finding([result(each) for each in verdicts], [control])
     assert (finding.attack, finding.adversary, finding.verdict) == ("malicious_server", "", expected)
     refused = sum(each is Verdict.FAILS for each in verdicts)
     assert finding.sentence.startswith(f"{refused} of {len(verdicts)} ways to cheat")

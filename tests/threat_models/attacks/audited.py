@@ -11,6 +11,7 @@ from secagg.data.records import Origin
 from secagg.experiments.settings import SimulationSettings
 from threat_models.adversary import adversary_named
 from threat_models.evidence.simulation import rehearse
+from threat_models.findings import covers
 from threat_models.views import view_of
 
 
@@ -39,6 +40,7 @@ def attacked(attack, adversary, rehearsal, *sessions):
     return attack.run(views, rehearsal.knowledge, lambda *_: None)
 
 
-def measured(finding, name):
-    """The measure of that name."""
-    return next(each for each in finding.measures if each.name == name)
+def measured(finding, name, of=""):
+    """The one measure that this name stands for, of what begins so."""
+    (found,) = [each for each in finding.measures if covers(name, each.metric) and each.of.startswith(of)]
+    return found

@@ -5,7 +5,7 @@ import numpy as np
 from secagg.plan import PLAN_VERSION, Plan
 from secagg.statistics import Normalisation, quantise
 from threat_models.adversary import adversary_named
-from threat_models.attacks.unmixing import sum_of
+from threat_models.attacks.reconstruction.unmixing import sum_of
 from threat_models.session import Knowledge, Records, Session
 from threat_models.views import view_of
 
@@ -85,10 +85,24 @@ def seen_by(adversary, session):
 
 def knowledge_of(parts, strangers, public=None, backbone=None):
     """All clients' records as candidates, and as many strangers; who has how many of each class."""
-    from threat_models.evidence.simulation import joined
+    from threat_models.evidence.simulation import join_records
 
     owners = [f"client-{index}" for index, part in enumerate(parts) for _ in range(len(part))]
-    candidates = joined(*parts, strangers)
+    candidates = join_records(*parts, strangers)
     classes = int(candidates.labels.max()) + 1
     held = {f"client-{index}": np.bincount(part.labels, minlength=classes) for index, part in enumerate(parts)}
     return Knowledge(candidates, (*owners, *[""] * len(strangers)), public, backbone, held=held)
+
+
+def noisy_sum_of(records, plan, sigma, seed=0):
+    """The sum of records with Gaussian noise of σ = `sigma`, in units of R_q for class sums and of R_q² for B.
+
+    As plans have it, entries of B off the diagonal get σ/√2.
+    """
+    blocks, generator = dict(sum_of(records, plan)), np.random.default_rng(seed)
+    sums, moment = blocks["class_sums"], blocks["second_moment"]
+    rows, columns = np.triu_indices(plan.dimension)
+    spread = np.where(rows == columns, 1.0, np.sqrt(0.5)) * sigma * plan.levels**2
+    blocks["class_sums"] = sums + sigma * plan.levels * generator.standard_normal(sums.shape)
+    blocks["second_moment"] = moment + spread * generator.standard_normal(moment.shape)
+    return blocks

@@ -6,6 +6,7 @@ from scipy import stats
 
 from secagg.errors import BadInput
 from threat_models.estimation import auc_interval, bonferroni, bootstrap, clopper_pearson, holm
+from threat_models.findings import Metric
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ def test_published_values(successes, trials, low, high):
     interval = clopper_pearson(successes, trials)
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=2e-6)
     assert interval.method == "Clopper-Pearson, 95 %"
-    assert interval.measure("rate", ceiling=0.5).ceiling == 0.5
+    assert interval.measure(Metric("rate", "rate"), ceiling=0.5).ceiling == 0.5
 
 
 @pytest.mark.parametrize("level", [0.05, 1e-6])

@@ -12,11 +12,13 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.statistics import Normalisation
 from tests.federation.rounds import Cast, Play
+from tests.threat_models.attacks.audited import measured
+from tests.threat_models.recorded import read_session
 from threat_models.adversary import adversary_named
-from threat_models.attacks.cells import SMALL_CELLS
-from threat_models.attacks.targets import targets
-from threat_models.evidence import known_of, plant, read_session, rehearse
-from threat_models.evidence.blocks import placed
+from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
+from threat_models.attacks.targets import targets_in
+from threat_models.evidence import known_of, plant, rehearse
+from threat_models.evidence.blocks import assign_cells
 from threat_models.session import Records
 from threat_models.views import view_of
 
@@ -53,7 +55,7 @@ def test_transcript_places_records_where_they_were_summed(recorded):
     tried = 0
     for session in (each for each in sessions if "counts" in each.release):
         for member, local in cast.records.items():
-            own = placed(session, records_of(local))
+            own = assign_cells(session, records_of(local))
             sums = np.zeros((len(session.cells), session.plan.dimension), dtype=np.int64)
             inside = own.take(own.cells >= 0)
             np.add.at(sums, inside.cells, inside.integers)
@@ -78,9 +80,9 @@ def test_known_files_are_placed_like_the_members_records(recorded, tmp_path):
     counts = np.bincount(knowledge.candidates.cells, minlength=len(session.cells))
     assert np.array_equal(counts, contribution["counts"])
     finding = SMALL_CELLS.run((view_of(session, adversary_named("no_protection")),), knowledge, lambda *_: None)
-    found = {each.name: each.value for each in finding.measures}
-    assert found["members recognised in a cell, each client's own vector"] == (contribution["counts"] == 1).sum()
-    whole = targets(view_of(session, adversary_named("curious_server")))[-1]
+    single = measured(finding, "recognised.members", "each client's own vector")
+    assert single.value == (contribution["counts"] == 1).sum()
+    whole = targets_in(view_of(session, adversary_named("curious_server")))[-1]
     assert whole.holds(knowledge).all()  # whose they are the file does not say; the sum of all holds them
     with pytest.raises(BadInput, match=r"known\.npz are in .*same\.npz too"):
         known_of(session, str(tmp_path / "known.npz"), str(tmp_path / "same.npz"))

@@ -15,8 +15,9 @@ from secagg.parties import read_records
 from secagg.statistics import Normalisation
 from tests.federation.rounds import Cast, Play
 from tests.parties.promised import promised
+from tests.threat_models.recorded import read_session
 from threat_models.estimation import audit_canaries
-from threat_models.evidence import canaries_of, plant, prepare, read_session
+from threat_models.evidence import canaries_of, plant, prepare
 from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE
 from threat_models.session import Records
 

@@ -12,9 +12,9 @@ from secagg.data import load_schema, open_dataset
 from secagg.privacy import OpenedNoise
 from secagg.statistics import Normalisation
 from tests.threat_models.attacks.sums import plan_of, records_of, session_of
-from threat_models.attacks.likelihood import drawn
-from threat_models.evidence.doubts import LEVEL, doubts
-from threat_models.session import joined
+from threat_models.attacks.gaussian_likelihood import draw_noise
+from threat_models.evidence.doubts import LEVEL, find_doubts
+from threat_models.session import join_records
 
 HEART = Path("../shared/data/tabular/heart")
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -40,7 +40,7 @@ def noised(session, factor, seed=0):
         "class_sums": OpenedNoise(factor * levels),
         "second_moment": OpenedNoise(factor * levels**2),
     }
-    extra = drawn(session.release, noise, seed)
+    extra = draw_noise(session.release, noise, seed)
     return replace(session, noise=noise, release={name: block + extra[name] for name, block in session.release.items()})
 
 
@@ -51,8 +51,8 @@ def test_what_is_as_it_is_called_is_not_doubted(normalisation):
     members, others = everyone.take(slice(0, 400)), everyone.take(slice(400, None))
     for seen in (session, noised(session, 3.0)):
         for known in (members, members.take(slice(0, 150)), members.take(slice(0, 0))):
-            assert doubts(seen, known, others) == ()
-        assert doubts(seen, members, others.take(slice(0, 0))) == ()
+            assert find_doubts(seen, known, others) == ()
+        assert find_doubts(seen, members, others.take(slice(0, 0))) == ()
 
 
 @KINDS
@@ -60,19 +60,19 @@ def test_public_records_that_took_part_are_recognised(normalisation):
     """Both files together, or the public one alone, that are the exact sum to the bit: they took part."""
     session, everyone = session_and_records(normalisation)
     members = everyone.take(np.random.default_rng(1).permutation(400))
-    (doubt,) = doubts(session, members.take(slice(0, 200)), members.take(slice(200, None)))
+    (doubt,) = find_doubts(session, members.take(slice(0, 200)), members.take(slice(200, None)))
     assert doubt == (
         "To the bit, the opened sum is that of the records of --known and --public together: those of --public took "
         "part."
     )
-    (doubt,) = doubts(session, members.take(slice(0, 0)), members)
+    (doubt,) = find_doubts(session, members.take(slice(0, 0)), members)
     assert "--public alone" in doubt
     one = np.flatnonzero(members.labels == 1)
-    (doubt,) = doubts(session, members.take(one[:50]), members.take(one[50:]))
+    (doubt,) = find_doubts(session, members.take(one[:50]), members.take(one[50:]))
     assert 'of class "class 1" is that of the records of --known and --public together' in doubt
     vectors = replace(session, contributions={**session.contributions})
     own = everyone.take(np.arange(0, 400, 2))
-    (doubt,) = doubts(vectors, everyone.take(slice(0, 0)), own)
+    (doubt,) = find_doubts(vectors, everyone.take(slice(0, 0)), own)
     assert "the vector of client-0" in doubt
 
 
@@ -83,7 +83,7 @@ def test_one_record_of_difference_is_no_equality(normalisation):
     members = everyone.take(np.random.default_rng(1).permutation(400))
     zero, one = (np.flatnonzero(members.labels == label) for label in (0, 1))
     rest = np.concatenate([zero[1:], one[1:]])
-    assert doubts(session, members.take(rest[::2]), members.take(rest[1::2])) == ()
+    assert find_doubts(session, members.take(rest[::2]), members.take(rest[1::2])) == ()
 
 
 @KINDS
@@ -93,9 +93,9 @@ def test_more_known_records_than_the_sum_holds_are_doubted(normalisation):
     known = everyone.take(np.flatnonzero(everyone.labels == 0)[60:130])
     opened = int(session.release["counts"][0])
     assert opened < 70
-    (doubt,) = doubts(session, known, everyone.take(slice(0, 0)))
+    (doubt,) = find_doubts(session, known, everyone.take(slice(0, 0)))
     assert f'Of class "class 0" there are 70 records in --known, and the opened sum holds {opened}' in doubt
-    (doubt,) = doubts(noised(session, 0.5), known, everyone.take(slice(0, 0)))
+    (doubt,) = find_doubts(noised(session, 0.5), known, everyone.take(slice(0, 0)))
     assert "once in 1,000,000 sums" in doubt
 
 
@@ -110,9 +110,9 @@ def test_known_records_that_a_sum_cannot_hold_are_doubted(part):
     else:
         integers[:, 0] += 20_000 * (-1) ** np.arange(100)  # to both sides, which the class sums do not show
     wrong = replace(known, integers=integers)
-    (doubt,) = doubts(session, wrong, everyone.take(slice(0, 0)))
+    (doubt,) = find_doubts(session, wrong, everyone.take(slice(0, 0)))
     assert {"class_sums": "is longer than its records", "second_moment": "is none of any records"}[part] in doubt
-    assert doubts(session, known, everyone.take(slice(0, 0))) == ()
+    assert find_doubts(session, known, everyone.take(slice(0, 0))) == ()
 
 
 def test_noise_alone_is_hardly_ever_doubted():
@@ -122,25 +122,25 @@ def test_noise_alone_is_hardly_ever_doubted():
     assert LEVEL * 300 < 1e-3
     for seed in range(100):
         for factor in (0.1, 3.0, 100.0):
-            assert doubts(noised(session, factor, seed), members, nobody) == ()
+            assert find_doubts(noised(session, factor, seed), members, nobody) == ()
 
 
 def test_files_that_are_all_of_a_noisy_sum_are_doubted():
     """Under noise it can only be said that both files together explain the sum, and the known ones do not."""
     session, everyone = session_and_records()
     members = everyone.take(np.random.default_rng(1).permutation(400))
-    (doubt,) = doubts(noised(session, 2.0), members.take(slice(0, 200)), members.take(slice(200, None)))
+    (doubt,) = find_doubts(noised(session, 2.0), members.take(slice(0, 200)), members.take(slice(200, None)))
     assert "whether those of --public took part cannot be told" in doubt
-    assert doubts(noised(session, 1e4), members.take(slice(0, 200)), members.take(slice(200, None))) == ()
+    assert find_doubts(noised(session, 1e4), members.take(slice(0, 200)), members.take(slice(200, None))) == ()
 
 
 def test_sum_without_classes_is_held_against_nothing():
     """A view without class sums, or with cells of another kind, says nothing of either file."""
     session, everyone = session_and_records()
     others = everyone.take(slice(0, 50))
-    assert doubts(replace(session, release={}), others, others) == ()
+    assert find_doubts(replace(session, release={}), others, others) == ()
     cells = {name: np.repeat(block, 2, axis=0) for name, block in session.release.items()}
-    assert doubts(replace(session, release=cells), others, others) == ()
+    assert find_doubts(replace(session, release=cells), others, others) == ()
 
 
 @cache
@@ -166,7 +166,7 @@ def test_hospital_that_took_no_part_is_found_out(normalisation, absent):
     plan, records = hospitals(normalisation)
     session = session_of(plan, [own for name, own in records.items() if name != absent])
     for name, own in records.items():
-        assert bool(doubts(session, own, records[absent] if name != absent else own.take(slice(0, 0)))) == (
+        assert bool(find_doubts(session, own, records[absent] if name != absent else own.take(slice(0, 0)))) == (
             name == absent
         )
 
@@ -175,8 +175,8 @@ def test_hospital_that_took_no_part_is_found_out(normalisation, absent):
 def test_hospitals_records_shuffled_into_two_files_are_found_out(normalisation):
     """All 920 records are in the sum: half of them are not strangers because a file says so."""
     plan, records = hospitals(normalisation)
-    everyone = joined(*records.values())
+    everyone = join_records(*records.values())
     order = np.random.default_rng(0).permutation(len(everyone))
     session = session_of(plan, list(records.values()))
-    (doubt,) = doubts(session, everyone.take(order[:460]), everyone.take(order[460:]))
+    (doubt,) = find_doubts(session, everyone.take(order[:460]), everyone.take(order[460:]))
     assert "those of --public took part" in doubt

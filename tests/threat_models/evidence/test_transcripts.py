@@ -15,11 +15,12 @@ from tests.federation.rounds import Cast, Play
 from tests.parties.federation import Federation
 from tests.parties.forging import position, rewrite
 from tests.parties.stage import make_stage
+from tests.threat_models.recorded import read_session
 from threat_models.adversary import adversary_named
-from threat_models.attacks.cells import SMALL_CELLS
-from threat_models.attacks.lira import Recipe
+from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
+from threat_models.attacks.membership.lira import Recipe
 from threat_models.audit import examine
-from threat_models.evidence import known_of, of_plans, read_session
+from threat_models.evidence import known_of, of_plans
 from threat_models.findings import Verdict
 from threat_models.session import SOMEBODY, Knowledge, Records
 from threat_models.views import missing_from, view_of
@@ -175,9 +176,9 @@ def test_refined_heads_are_made_through_all_their_sums(refined):
         assert session.number == number
         recipe = Recipe.of(view_of(session, adversary_named("released_head_white_box")))
         assert recipe.sums == number
-        assert head_digest(recipe.head(records)) == head_digest(session.head)
+        assert head_digest(recipe.head_of(records)) == head_digest(session.head)
         if number > 1:
-            assert head_digest(replace(recipe, sums=number - 1).head(records)) != head_digest(session.head)
+            assert head_digest(replace(recipe, sums=number - 1).head_of(records)) != head_digest(session.head)
 
 
 def test_noise_of_every_round_is_that_of_the_sessions(tmp_path):

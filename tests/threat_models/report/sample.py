@@ -6,8 +6,13 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from threat_models.adversary import adversary_named
-from threat_models.comparisons import Comparisons
-from threat_models.findings import Control, Curve, Finding, Measure, Picture, Series, Verdict
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.aggregate import INFORMED
+from threat_models.attacks.membership.noise_check import NOISE
+from threat_models.attacks.reconstruction.inversion import PSNR, REIDENTIFIED
+from threat_models.attacks.reconstruction.unmixing import COSINE, FOUND
+from threat_models.findings import Control, Curve, Finding, Measure, Metric, Picture, Series, Verdict
+from threat_models.multiplicity import Comparisons
 from threat_models.report.content import AttackNote, AuditReport, Examination, Level, LowerBound, Promise, Subject
 from threat_models.session import Provenance
 
@@ -15,9 +20,9 @@ CP = "Clopper-Pearson, 95 %"
 CONTROLS = (Control("the same records, unprotected", True, True), Control("random records", False, False))
 BROKEN = (Control("the same records, unprotected", True, False), CONTROLS[1])
 NOTES = (
-    AttackNote("label_counts", "Counts of a client's labels", "secagg, threat_models/attacks/counts.py"),
+    AttackNote("label_counts", "Counts of a client's labels", "Guan et al. 2025"),
     AttackNote("property_inference", "Properties of the data", "Ateniese et al. 2015"),
-    AttackNote("unmixing", "Unmixing of second moments", "secagg, threat_models/attacks/unmixing.py"),
+    AttackNote("unmixing", "Unmixing of second moments", "Elser, Rankenburg & Thibault 2007"),
     AttackNote("feature_inversion", "Pictures from features", "Mahendran & Vedaldi 2015; Ulyanov et al. 2018"),
     AttackNote("membership_release", "Membership, from the sum", "Neyman & Pearson 1933; Dong, Roth & Su 2022"),
     AttackNote("membership_head", "Membership, from the head", "Carlini et al. 2022"),
@@ -41,9 +46,14 @@ PROVENANCE = Provenance(
 )
 
 
-def measure(name, value, low, high, **more):
-    """A measure with a Clopper-Pearson interval."""
-    return Measure(name, value, low, high, CP, **more)
+AUC, TPR = (INFORMED.variant(each) for each in (metrics.AUC, metrics.TPR[0.01]))
+RARE_TPR = INFORMED.variant(metrics.TPR[0.001])
+
+
+def measure(metric, value, low, high, **more):
+    """A measure with a Clopper-Pearson interval; a text stands for a metric of that id and label."""
+    metric = Metric(metric, metric) if isinstance(metric, str) else metric
+    return Measure(metric, value, low, high, CP, **more)
 
 
 def finding(attack, verdict, sentence="The figures say so.", **more):
@@ -101,7 +111,7 @@ def good_findings():
             "unmixing",
             Verdict.FAILS,
             "Recovered features are no nearer to the true ones than class means.",
-            measures=(measure("cosine of the recovered features, all", 0.62, 0.60, 0.64, baseline=0.83),),
+            measures=(measure(COSINE, 0.62, 0.60, 0.64, of="all", baseline=0.83),),
             curves=(cosines(),),
         ),
         finding(
@@ -109,8 +119,8 @@ def good_findings():
             Verdict.FAILS,
             "No picture is nearer to its original than the nearest public one.",
             measures=(
-                measure("re-identified, class mean of sum of all", 0.01, 0.0, 0.05, baseline=0.01),
-                measure("PSNR in dB, class mean of sum of all", 9.1, 8.8, 9.4),
+                measure(REIDENTIFIED, 0.01, 0.0, 0.05, of="class mean of sum of all", baseline=0.01),
+                measure(PSNR, 9.1, 8.8, 9.4, of="class mean of sum of all"),
             ),
             pictures=(picture(),),
         ),
@@ -119,11 +129,9 @@ def good_findings():
             Verdict.SUCCEEDS,
             "Members are told from others with an area of 0.57 under the curve, which the claim allows.",
             measures=(
-                measure(
-                    "TPR at 1 % FPR, knowing all other records", 0.019, 0.017, 0.022, baseline=0.01, ceiling=0.0198
-                ),
+                measure(TPR, 0.019, 0.017, 0.022, baseline=0.01, ceiling=0.0198),
                 Measure(
-                    "TPR at 0.1 % FPR, knowing all other records",
+                    RARE_TPR,
                     np.nan,
                     np.nan,
                     np.nan,
@@ -131,8 +139,8 @@ def good_findings():
                     baseline=0.001,
                     ceiling=0.0024,
                 ),
-                measure("AUC, knowing all other records", 0.57, 0.565, 0.576, baseline=0.5, ceiling=0.575),
-                Measure("noise variance over the plan's", 1.01, 0.97, 1.05, "chi-square, 95 %", baseline=1.0),
+                measure(AUC, 0.57, 0.565, 0.576, baseline=0.5, ceiling=0.575),
+                Measure(NOISE, 1.01, 0.97, 1.05, "chi-square, 95 %", baseline=1.0),
             ),
             curves=(roc(),),
         ),
@@ -140,7 +148,7 @@ def good_findings():
             "membership_head",
             Verdict.FAILS,
             "The head tells members from others no better than chance.",
-            measures=(measure("AUC, knowing all other records", 0.502, 0.49, 0.515, baseline=0.5, ceiling=0.575),),
+            measures=(measure(AUC, 0.502, 0.49, 0.515, baseline=0.5, ceiling=0.575),),
         ),
         finding("sizes_and_timing", Verdict.FAILS, "Sizes depend on the plan alone."),
         finding("small_cells", Verdict.FAILS, "No record is alone in a cell of the sum of all: the smallest holds 9."),
@@ -155,8 +163,8 @@ def exposed_findings():
         Verdict.SUCCEEDS,
         "All 64 records were recovered from the second moment.",
         measures=(
-            measure("cosine of the recovered features, all", 0.9991, 0.9989, 0.9993, baseline=0.83),
-            measure("members found by the range of B", 1.0, 0.944, 1.0, baseline=0.5),
+            measure(COSINE, 0.9991, 0.9989, 0.9993, of="all", baseline=0.83),
+            measure(FOUND, 1.0, 0.944, 1.0, baseline=0.5),
         ),
         curves=(cosines(),),
     )
@@ -164,7 +172,7 @@ def exposed_findings():
         "membership_release",
         Verdict.SUCCEEDS,
         "Members are told without error.",
-        measures=(measure("AUC, knowing all other records", 1.0, 0.99, 1.0, baseline=0.5),),
+        measures=(measure(AUC, 1.0, 0.99, 1.0, baseline=0.5),),
     )
     others = {"unmixing": unmixed, "membership_release": member, "membership_head": member}
     return tuple(

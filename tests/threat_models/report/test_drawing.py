@@ -12,7 +12,7 @@ from PIL import Image
 
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
-from threat_models.findings import Curve, Measure, Series
+from threat_models.findings import Curve, Series
 from threat_models.report.axis import Axis
 from threat_models.report.png import png
 from threat_models.report.svg import curve_svg, interval_svg
@@ -110,4 +110,4 @@ def test_interval_has_its_references():
     assert len(list(whole.iter("line"))) == 4
     assert len(list(whole.iter("circle"))) == 1
     assert interval_svg(sample.measure("m", 9.0, 8.0, 10.0)) == ""
-    assert interval_svg(Measure("m", math.nan, math.nan, math.nan, "none")) == ""
+    assert interval_svg(sample.measure("m", math.nan, math.nan, math.nan)) == ""

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from secagg.errors import BadInput
 from tests.threat_models.report import sample
 from tests.threat_models.report.sample import HEAD
+from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.findings import Measure, Verdict
 from threat_models.report.content import GateLine, GateResult, Outcome
 from threat_models.report.gate import DEFAULT, Gate
-from threat_models.report.judging import BY_VERDICT, judge
+from threat_models.report.gate_evaluation import BY_VERDICT, judge
 
 TODAY = date(2026, 3, 1)
 
@@ -97,10 +98,10 @@ def test_default_gate_lets_the_control_without_protection_succeed():
 @pytest.mark.parametrize(
     ("measure", "outcome"),
     [
-        (sample.measure("AUC", 0.6, 0.58, 0.62, ceiling=0.575), Outcome.FAIL),
-        (sample.measure("AUC", 0.57, 0.56, 0.62, ceiling=0.575), Outcome.PASS),
-        (sample.measure("AUC", 0.57, 0.56, 0.62), Outcome.INCONCLUSIVE),
-        (sample.measure("AUC", np.nan, np.nan, np.nan, ceiling=0.575), Outcome.INCONCLUSIVE),
+        (sample.measure("auc.informed", 0.6, 0.58, 0.62, ceiling=0.575), Outcome.FAIL),
+        (sample.measure("auc.informed", 0.57, 0.56, 0.62, ceiling=0.575), Outcome.PASS),
+        (sample.measure("auc.informed", 0.57, 0.56, 0.62), Outcome.INCONCLUSIVE),
+        (sample.measure("auc.informed", np.nan, np.nan, np.nan, ceiling=0.575), Outcome.INCONCLUSIVE),
     ],
 )
 def test_membership_is_held_to_the_ceiling_beyond_its_interval(measure, outcome):
@@ -112,8 +113,8 @@ def test_membership_is_held_to_the_ceiling_beyond_its_interval(measure, outcome)
 
 def test_noise_found_short_in_the_sum_fails():
     """A variance wholly below the plan's fails the default gate, though no ceiling is crossed."""
-    short = Measure("noise variance over the plan's", 0.5, 0.45, 0.55, "chi-square, 95 %", baseline=1.0)
-    auc = sample.measure("AUC", 0.55, 0.54, 0.56, ceiling=0.575)
+    short = Measure(NOISE, 0.5, 0.45, 0.55, "chi-square, 95 %", baseline=1.0)
+    auc = sample.measure("auc.informed", 0.55, 0.54, 0.56, ceiling=0.575)
     found = sample.finding("membership_release", Verdict.SUCCEEDS, measures=(auc, short))
     result = judge(Gate.read(), sample.with_findings(sample.report(), found), TODAY)
     assert outcomes(result, "membership_release") == [Outcome.PASS, Outcome.FAIL]
@@ -187,8 +188,8 @@ def test_attack_without_a_rule_must_not_succeed(verdict, outcome):
 def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
     """The whole interval on one side decides; where the threshold is inside it the gate says what that means."""
     found = judged(
-        f'measure = "least cosine, x"\n{rule}',
-        sample.measure("least cosine, x", (low + high) / 2, low, high, baseline=0.2),
+        f'measure = "least_cosine"\n{rule}',
+        sample.measure("least_cosine", (low + high) / 2, low, high, baseline=0.2),
     )
     assert found == [outcome]
 
@@ -196,14 +197,47 @@ def test_measures_are_judged_by_their_limits(rule, low, high, outcome):
 @pytest.mark.parametrize(("verdict", "outcome"), [(Verdict.FAILS, Outcome.PASS), (Verdict.SUCCEEDS, Outcome.FAIL)])
 def test_rule_that_judges_nothing_takes_the_place_of_none(verdict, outcome):
     """Where optional rules find no measure the attack must not succeed, as without them."""
-    rule = '[[rule]]\nattack = "unmixing"\nreason = "r"\nmeasure = "least *"\nat_most = 0\noptional = true'
+    rule = '[[rule]]\nattack = "unmixing"\nreason = "r"\nmeasure = "least_cosine"\nat_most = 0\noptional = true'
     report = sample.with_findings(sample.report(), sample.finding("unmixing", verdict))
     assert outcomes(judge(gate(rule), report, TODAY), "unmixing") == [outcome]
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("auc.lira_online", [Outcome.FAIL]),
+        ("auc", [Outcome.FAIL, Outcome.PASS]),
+        ("*", [Outcome.FAIL, Outcome.PASS, Outcome.PASS]),
+    ],
+)
+def test_rule_judges_what_its_name_stands_for(name, expected):
+    """An id stands for one metric, the part before its dot for all that begin so, and * for everything."""
+    found = (("auc.lira_online", 0.9), ("auc.worst_class", 0.1), ("blind_auc", 0.1))
+    measures = [sample.measure(each, value, value, value) for each, value in found]
+    rule = f'[[rule]]\nattack = "membership_head"\nreason = "r"\nmeasure = "{name}"\nat_most = 0.5'
+    found = sample.finding("membership_head", Verdict.FAILS, measures=tuple(measures))
+    result = judge(gate(rule), sample.with_findings(sample.report(), found), TODAY)
+    assert outcomes(result, "membership_head") == expected
+
+
+@pytest.mark.parametrize(
+    ("attack", "words", "id_"),
+    [
+        ("membership_release", "noise variance over the plan's", "noise_variance"),
+        ("membership_head", "AUC, LiRA online", "auc.lira_online"),
+        ("feature_inversion", "SSIM, *", "ssim"),
+    ],
+)
+def test_gate_that_names_a_measure_in_words_is_told_its_id(attack, words, id_):
+    """Gates of earlier versions named measures as reports call them: each is refused with the id to write instead."""
+    with pytest.raises(BadInput, match="by their ids") as refused:
+        gate(f'[[rule]]\nattack = "{attack}"\nreason = "r"\nmeasure = "{words}"\nat_most = 1')
+    assert f"did you mean '{id_}'" in refused.value.remedy
+
+
 def test_ceiling_binds_only_where_something_is_promised():
     """Without a ceiling the verdict is judged at ε = ∞, and nothing at a finite ε."""
-    rule, measure = 'measure = "*"\nat_most = "ceiling"', sample.measure("AUC", 1.0, 0.99, 1.0)
+    rule, measure = 'measure = "*"\nat_most = "ceiling"', sample.measure("auc.informed", 1.0, 0.99, 1.0)
     for verdict, outcome in BY_VERDICT.items():
         assert judged(rule, measure, claimed=np.inf, verdict=verdict) == [outcome]
     assert judged(rule, measure) == [Outcome.INCONCLUSIVE]
@@ -214,9 +248,7 @@ def test_ceiling_binds_only_where_something_is_promised():
 def test_gate_never_passes_an_interval_beyond_the_threshold(one, other, threshold):
     """Whatever the numbers: pass means all of the interval within, fail all of it beyond."""
     low, high = sorted((one, other))
-    found = judged(
-        f'measure = "least cosine, m"\nat_most = {threshold!r}', sample.measure("least cosine, m", low, low, high)
-    )
+    found = judged(f'measure = "least_cosine"\nat_most = {threshold!r}', sample.measure("least_cosine", low, low, high))
     assert found == [Outcome.PASS if high <= threshold else Outcome.FAIL if low > threshold else Outcome.INCONCLUSIVE]
 
 
@@ -296,7 +328,7 @@ def alone(*findings, claimed=1.0):
     return replace(report, examinations=(server,), promise=promise)
 
 
-AUC = sample.measure("AUC, by loss", 0.5, 0.4, 0.6, ceiling=0.93)
+AUC = sample.measure("auc.loss", 0.5, 0.4, 0.6, ceiling=0.93)
 
 
 @pytest.mark.parametrize(
@@ -339,8 +371,8 @@ def exact_and_promised(draw):
     """One finding without a promise, and the same under one: with ceilings on its measures, which a success breaks."""
     name = draw(st.sampled_from(JUDGED))
     limits = draw(st.lists(NUMBERS, max_size=3))
-    names = ("AUC, one", "AUC, other", "TPR at 1 % FPR, one")
-    exact = [Measure(each, low, low, high, "m, 95 %") for each, (low, high) in zip(names, limits, strict=False)]
+    names = ("auc.one", "auc.other", "tpr_at_1e-2.one")
+    exact = [sample.measure(each, low, low, high) for each, (low, high) in zip(names, limits, strict=False)]
     promised = [replace(each, ceiling=draw(st.floats(0, 1))) for each in exact]
     crossed = any(each.low > each.ceiling for each in promised)
     verdict = Verdict.SUCCEEDS if crossed else draw(st.sampled_from(list(Verdict)))
@@ -422,7 +454,7 @@ RULE = '[[rule]]\nattack = "unmixing"\nreason = "r"\n'
         (f'{HEAD}\n{RULE}measure = "m"\nat_most = 1\ntolerated = true', "tolerated goes without"),
         (f"{HEAD}\n{RULE}".replace("unmixing", "unmixin"), "did you mean 'unmixing'"),
         (f'{HEAD}\n{RULE}adversary = "server"', "did you mean 'curious_server'"),
-        (f'{HEAD}\n{RULE}measure = "members found"\nat_most = 1', "did you mean 'members found by the range of B'"),
+        (f'{HEAD}\n{RULE}measure = "members found by the range of B"\nat_most = 1', "did you mean 'members_found'"),
         (f'{HEAD}\n{RULE}measure = "AUC*"\nat_most = 1', "unmixing has no measure"),
         (HEAD + WAIVER.format("2026-03-01").replace("curious_server", "curious"), "did you mean 'curious_server'"),
         (HEAD + WAIVER.format("2026-03-01").replace("unmixing", "mixing"), "did you mean 'unmixing'"),
@@ -431,7 +463,7 @@ RULE = '[[rule]]\nattack = "unmixing"\nreason = "r"\n'
             "without an adversary there is no 'unmixing'",
         ),
         (f'{HEAD}\n{RULE}adversary = "network_observer"', "network_observer has no attack 'unmixing'"),
-        (f'{HEAD}\n{RULE}measure = "least cosine, m"\nat_most = 0\noptional = true', "may be misspelt"),
+        (f'{HEAD}\n{RULE}measure = "least_cosine*"\nat_most = 0', "did you mean 'least_cosine'"),
         (
             HEAD + WAIVER.format("2026-03-01").replace("curious_server", "network_observer"),
             "network_observer has no attack 'unmixing'",

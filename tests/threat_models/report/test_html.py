@@ -10,11 +10,13 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.threat_models.report import sample
-from threat_models.findings import Control, Curve, Measure, Picture, Series, Verdict
+from threat_models.active.probe import PROBE, REFUSED_WAYS
+from threat_models.attacks.reconstruction.inversion import PSNR, REIDENTIFIED
+from threat_models.findings import Control, Curve, Measure, Metric, Picture, Series, Verdict
 from threat_models.report.content import AttackNote, Level
 from threat_models.report.gate import Gate
+from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
-from threat_models.report.judging import judge
 from threat_models.session import Provenance
 
 VOID = {"meta", "img", "br", "line", "circle", "polyline", "polygon", "path"}
@@ -66,7 +68,7 @@ def nasty():
         "unmixing",
         Verdict.SUCCEEDS,
         NASTY,
-        measures=(Measure(NASTY, 0.5, 0.4, 0.6, NASTY),),
+        measures=(Measure(Metric("id", NASTY), 0.5, 0.4, 0.6, NASTY, of=NASTY),),
         curves=(Curve(NASTY, NASTY, NASTY, (Series(NASTY, (0.0, 1.0), (0.0, 1.0)),)),),
         pictures=(Picture(NASTY, (NASTY,), ((sample.picture().rows[0][0],),)),),
         controls=(Control(NASTY, True, True), Control(NASTY, False, False)),
@@ -240,9 +242,9 @@ def test_correction_is_said_where_the_intervals_are():
 def test_refusals_are_a_list_of_their_own():
     """Each way to cheat is told with whether it was refused, not as a 1 or a 0."""
     measures = (
-        Measure("ways to cheat that were refused", 0.5, 0.5, 0.5, "none"),
-        Measure("swapped keys: other keys. client-1: refused", 1.0, 1.0, 1.0, "none"),
-        Measure("replay: an old session. client-2 went along", 0.0, 0.0, 0.0, "none"),
+        REFUSED_WAYS.exact(0.5),
+        PROBE.exact(1.0, of="swapped keys: other keys. client-1: refused"),
+        PROBE.exact(0.0, of="replay: an old session. client-2 went along"),
     )
     found = sample.finding("malicious_server", Verdict.SUCCEEDS, measures=measures)
     text = Page(as_html(sample.with_findings(sample.report(), found))).text
@@ -255,9 +257,9 @@ def test_levels_of_an_inversion_are_the_rows_of_one_table():
     """The same measures from several levels of knowledge stand side by side, with the level named once."""
     names = ("raw feature", "N, A and B of its client")
     measures = tuple(
-        sample.measure(f"{what}, {name}", value, value, value, baseline=0.1)
+        sample.measure(what, value, value, value, of=name, baseline=0.1)
         for name in names
-        for what, value in (("re-identified", 0.5), ("PSNR in dB", 9.0))
+        for what, value in ((REIDENTIFIED, 0.5), (PSNR, 9.0))
     )
     found = sample.finding("feature_inversion", Verdict.FAILS, measures=measures)
     page = as_html(sample.with_findings(sample.report(levels=()), found))

@@ -14,8 +14,8 @@ from tests.threat_models.report import sample
 from threat_models.findings import Verdict
 from threat_models.report.content import AttackNote
 from threat_models.report.gate import Gate
+from threat_models.report.gate_evaluation import judge
 from threat_models.report.json_report import SCHEMA, as_json
-from threat_models.report.judging import judge
 
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
 
@@ -45,7 +45,7 @@ def test_schema_refuses_what_is_not_a_report():
     for key in good:
         assert not VALIDATOR.is_valid({name: value for name, value in good.items() if name != key})
     assert not VALIDATOR.is_valid(good | {"more": 1})
-    assert not VALIDATOR.is_valid(good | {"format": "secagg-audit/2"})
+    assert not VALIDATOR.is_valid(good | {"format": "secagg-audit/3"})
     assert not VALIDATOR.is_valid(good | {"gate": good["gate"] | {"exit_code": 2}})
     assert not VALIDATOR.is_valid(good | {"promise": good["promise"] | {"claimed": "much"}})
 
@@ -111,5 +111,5 @@ def test_headline_counts_every_finding():
 
 def test_numbers_of_numpy_are_numbers():
     """Measures that hold numpy's own floats are written like any other."""
-    measure = sample.measure("AUC", np.float64(0.5), np.float64(0.4), np.float64(0.6))
+    measure = sample.measure(sample.AUC, np.float64(0.5), np.float64(0.4), np.float64(0.6))
     as_json(sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.FAILS, measures=(measure,))))

@@ -9,7 +9,7 @@ import pytest
 from tests.threat_models.report import sample
 from threat_models.findings import Verdict
 from threat_models.report.gate import DEFAULT, Gate
-from threat_models.report.judging import judge
+from threat_models.report.gate_evaluation import judge
 from threat_models.report.sarif import as_sarif
 
 WAIVER = '[[waiver]]\nattack = "unmixing"\nadversary = "curious_server"\nreason = "ticket 7"\nexpires = 2026-03-01\n'
@@ -104,7 +104,9 @@ def test_figures_are_in_the_properties():
     """Every measure is there with its limits and method."""
     (measure,) = result_of(sample.report())["properties"]["measures"]
     assert measure == {
-        "name": "cosine of the recovered features, all",
+        "id": "cosine",
+        "of": "all",
+        "label": "cosine of the recovered features, all",
         "unit": "",
         "good": "no more than 0.83, by class means",
         "method": sample.CP,

@@ -1,7 +1,5 @@
-"""Text from data, numbers for people, the lines for a terminal and the cells for a spreadsheet."""
+"""Text from data, measures for people, and the lines for a terminal."""
 
-import csv
-import io
 import math
 from dataclasses import replace
 from datetime import date
@@ -11,31 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.threat_models.report import sample
-from threat_models.findings import Measure, Verdict
+from threat_models.active.probe import PROBE
+from threat_models.attacks.reconstruction.inversion import REFERENCE, REIDENTIFIED
+from threat_models.attacks.reconstruction.unmixing import LEAST_COSINE
+from threat_models.findings import SHARE, Metric, Verdict
 from threat_models.report.gate import Gate
-from threat_models.report.judging import judge
-from threat_models.report.summary import COLUMNS, as_csv, as_text
-from threat_models.report.text import LONGEST, cell, figure, interval, shown
+from threat_models.report.gate_evaluation import judge
+from threat_models.report.summary import as_text
+from threat_models.report.text import LONGEST, figure, good_of, summarise, to_line, with_interval
 
 
 @given(st.text(st.characters()))
 def test_what_is_shown_is_one_printable_line(text):
     """Whatever the text: nothing that a terminal acts on, and what is printable stays."""
-    assert shown(text).isprintable()
-    assert shown(shown(text)) == shown(text)
-    assert not text.isprintable() or shown(text) == text
+    assert to_line(text).isprintable()
+    assert to_line(to_line(text)) == to_line(text)
+    assert not text.isprintable() or to_line(text) == text
 
 
 def test_long_text_is_cut():
     """A name of a million letters does not fill the page."""
-    assert len(shown("a" * 1_000_000)) == LONGEST
-
-
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "＝", "\t=", "\n@", " ="])
-def test_no_cell_is_a_formula(start):
-    """What a spreadsheet would compute becomes text; other names stay as they are."""
-    assert cell(f"{start}cmd").startswith("'")
-    assert cell("plain = text") == "plain = text"
+    assert len(to_line("a" * 1_000_000)) == LONGEST
 
 
 @pytest.mark.parametrize(
@@ -57,11 +51,47 @@ def test_figures_have_four_digits(value, words):
 
 def test_interval_is_told_where_there_is_one():
     """Without limits there is the value alone."""
-    assert interval(sample.measure("m", 0.5, 0.4, 0.6)) == "0.5 (0.4 to 0.6)"
-    assert interval(Measure("m", 0.5, 0.5, 0.5, "none")) == "0.5"
-    assert interval(Measure("m", 0.0, 0.0, 1.0, "not supported by 9 non-members"), "%") == "0 %"
-    assert interval(sample.measure("m", 0.5, 0.4, 0.6), "%") == "50 % (40 to 60 %)"
-    assert interval(sample.measure("m", math.nan, math.nan, math.nan)) == "not supported"
+    share = Metric("share", "share", SHARE)
+    assert with_interval(sample.measure("m", 0.5, 0.4, 0.6)) == "0.5 (0.4 to 0.6)"
+    assert with_interval(share.exact(0.5)) == "50 %"
+    assert with_interval(sample.measure(share, 0.0, 0.0, 1.0, has_interval=False)) == "0 %"
+    assert with_interval(sample.measure(share, 0.5, 0.4, 0.6)) == "50 % (40 to 60 %)"
+    assert with_interval(sample.measure("m", math.nan, math.nan, math.nan)) == "not supported"
+
+
+def test_summary_has_label_value_interval_unit_good_and_ceiling():
+    """One line says what was measured, how surely, what would be good and what ε allows."""
+    auc = sample.measure(sample.AUC, 0.57, 0.565, 0.576, baseline=0.5, ceiling=0.575)
+    found = sample.finding("membership_release", Verdict.FAILS, measures=(auc,))
+    assert summarise(found) == (
+        "AUC, knowing all other records: 0.57 (0.565 to 0.576); good: 0.5, chance; a success above 0.6; "
+        "epsilon allows 0.575"
+    )
+
+
+def test_units_are_said():
+    """A share of 1 never stands as a bare 1, nor a refusal as a number."""
+    rate = sample.measure(REIDENTIFIED, 0.5, 0.4, 0.6, of="class mean of sum of all", baseline=0.1)
+    assert summarise(sample.finding("feature_inversion", Verdict.FAILS, measures=(rate,))).endswith(
+        "sum of all: 50 % (40 to 60 %); good: no more than 10 %, by the class alone"
+    )
+    assert with_interval(PROBE.exact(1.0, of="a: b")) == "refused"
+    assert with_interval(PROBE.exact(0.0, of="a: b")) == "not refused"
+
+
+def test_what_the_view_shows_sums_up_a_finding():
+    """A measure of a reference does not, wherever it stands; a finding without another has no summary."""
+    reference = sample.measure(REFERENCE, 0.9, 0.8, 1.0, of="raw feature")
+    seen = sample.measure(REIDENTIFIED, 0.5, 0.4, 0.6, of="N, A and B of its client")
+    for measures, leading in (((reference,), None), ((reference, seen), seen)):
+        found = sample.finding("feature_inversion", Verdict.FAILS, measures=measures)
+        assert found.leading is leading
+        assert bool(summarise(found)) == (leading is not None)
+
+
+def test_good_needs_its_reference():
+    """Without a baseline nothing is said of what would be good compared with it."""
+    assert good_of(sample.measure(LEAST_COSINE, 0.5, 0.4, 0.6)) == ""
 
 
 def test_terminal_gets_the_verdict_first():
@@ -77,18 +107,6 @@ def test_terminal_gets_the_verdict_first():
 def test_terminal_is_told_that_there_was_no_gate():
     """Without a gate nothing looks like a verdict."""
     assert as_text(sample.report()).splitlines()[0].endswith("no gate was applied")
-
-
-def test_table_has_every_measure():
-    """A row for each, of the subject and of the levels, with names that no spreadsheet computes."""
-    found = sample.finding("unmixing", Verdict.FAILS, measures=(sample.measure('=HYPERLINK("x")', 0.5, 0.4, math.inf),))
-    report = sample.with_findings(sample.report(), found)
-    rows = list(csv.DictReader(io.StringIO(as_csv(report))))
-    findings = [*report.findings, *(finding for level in report.levels for finding in level.findings)]
-    assert len(rows) == sum(len(finding.measures) for finding in findings)
-    row = next(row for row in rows if row["attack"] == "unmixing")
-    assert tuple(row) == COLUMNS
-    assert (row["level"], row["measure"], row["low"], row["high"]) == ("", '\'=HYPERLINK("x")', "0.4", "inf")
 
 
 def test_control_has_a_sentence_of_its_own():

@@ -1,0 +1,27 @@
+"""`secagg aggregator`: a second party of a protection whose sum is shared."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.options import PlanOption
+from secagg.cli.party import StateOption, TlsOption, WaitOption
+from secagg.cli.second import ServerOption, take_part
+from secagg.parties.setup import LEAST_PATIENCE
+
+
+def aggregator(
+    plan: PlanOption,
+    server: ServerOption,
+    state: StateOption,
+    tls: TlsOption,
+    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on for clients; port 0 takes a free one.")],
+    wait: WaitOption = LEAST_PATIENCE,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Hold one share of every client's vector, and publish the sum of the shares. Start again after a crash."""
+    take_part("aggregator", plan, server, state, tls, listen, wait, Speaker(quiet=quiet, json_to=json_to))

@@ -1,0 +1,22 @@
+"""`secagg key-holder`: the second party of a protection that encrypts."""
+
+from __future__ import annotations
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker
+from secagg.cli.options import PlanOption
+from secagg.cli.party import StateOption, TlsOption, WaitOption
+from secagg.cli.second import ServerOption, take_part
+from secagg.parties.setup import LEAST_PATIENCE
+
+
+def key_holder(
+    plan: PlanOption,
+    server: ServerOption,
+    state: StateOption,
+    tls: TlsOption,
+    wait: WaitOption = LEAST_PATIENCE,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Make the session's key, and open one sum with it. Start again after a crash."""
+    take_part("key-holder", plan, server, state, tls, None, wait, Speaker(quiet=quiet, json_to=json_to))

@@ -1,0 +1,43 @@
+"""`secagg predict`: what a head says of labelled records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
+from secagg.head import predict as classes_of
+from secagg.parties import Pipeline
+
+
+def predict(
+    head: Annotated[Path, typer.Option(help="head.safetensors of a session.")],
+    data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
+    backbone: Annotated[str | None, typer.Option(help="Where the backbone's file is.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Apply a head to labelled records and say how often it is right."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    if out is not None:
+        refuse_unwritable(out)
+    linear, metadata = read_head(head)
+    pipeline = Pipeline.of_metadata(metadata)
+    with speaker.progress(f"predicting {data}") as progress:
+        records = pipeline.records(data)
+        features = pipeline.head_inputs(records.inputs, backbone, progress)
+        assessed = linear.evaluate(features, records.labels)
+    if out is not None:
+        names = [pipeline.classes[label] for label in classes_of(linear, features)]
+        out.write_text("\n".join(names) + "\n", encoding="utf-8")
+        speaker.say(f"wrote {out}")
+    content: dict[str, Any] = {
+        "records": assessed.total,
+        "correct": assessed.correct,
+        "accuracy": assessed.accuracy,
+        "accuracy_interval": list(assessed.interval),
+    }
+    speaker.result(content, two_columns("Prediction", [("accuracy", percent(assessed))]))

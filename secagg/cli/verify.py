@@ -1,0 +1,62 @@
+"""`secagg verify`: what transcripts prove."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
+from secagg.errors import ExitCode, SecaggError
+from secagg.parties.links import verified_together
+from secagg.parties.verification import Verified
+from secagg.parties.vouching import Trust
+
+
+def verify(
+    transcripts: Annotated[
+        list[Path], typer.Argument(help="transcript.log of a party, with its uploads/ beside it; one for each round.")
+    ],
+    plans: TrustedPlansOption = None,
+    rosters: TrustedRostersOption = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.
+
+    Every one is checked, whatever becomes of the others. Exit codes: 0 all verify, 3 one does not, 2 one cannot be
+    read, 4 one is consistent and no more: nobody vouches for its keys, the round before it is not
+    among them, or its vectors were purged.
+    """
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    trust = Trust.in_files(plans or (), rosters or ())
+    with speaker.busy(f"verifying {', '.join(map(str, transcripts))}"):
+        found = verified_together(transcripts, trust)
+    failures = [each for each in found if isinstance(each, SecaggError)]
+    contents = [each.findings if isinstance(each, Verified) else {"failure": str(each)} for each in found]
+    files = list(zip(transcripts, contents, strict=True))
+    tables = [_table(path, content) for path, content in files]
+    if len(transcripts) > 1:
+        speaker.result({"transcripts": [{"file": str(path), **content} for path, content in files]}, *tables)
+    elif not failures:
+        speaker.result(contents[0], *tables)
+    if failures:
+        raise max(failures, key=lambda failure: failure.exit_code)
+    if doubts := [doubt for each in found if isinstance(each, Verified) for doubt in each.doubts]:
+        if remedies := dict.fromkeys(doubt.remedy for doubt in doubts if doubt.remedy):
+            speaker.say(f"to know more, {'; '.join(remedies)}")
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _table(path: Path, content: dict[str, Any]) -> str:
+    """The findings for people; signers one a line, with the identity keys that `pki show` shows."""
+    words = {"signers": "\n".join(f"{name}  {key}" for name, key in content.get("signers", {}).items())}
+    rows = [
+        (name, words.get(name) or (", ".join(value) if isinstance(value, list) else str(value or "nobody")))
+        for name, value in content.items()
+        if name != "verdict"
+    ]
+    verdict = content.get("verdict", "does not verify")
+    return two_columns(f"{path}: {verdict if verdict.startswith('consistent') else f'the transcript {verdict}'}", rows)

@@ -1,0 +1,130 @@
+"""Delimited text as a table: comma, semicolon or tab, plain or gzipped, with a header or with a schema."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from pathlib import Path
+
+from secagg.data.format import Lines, TableFormat
+from secagg.data.schema import Schema
+from secagg.data.table import COMMA_REMEDY, header_of
+from secagg.errors import BadInput, BadRecord, why
+from secagg.reading import data_limit, read_stream
+
+SUFFIXES = (".csv", ".data", ".tsv")
+DELIMITERS = (",", ";", "\t")
+_GROWTH = 16
+"""A field of a few characters takes about this many times its length."""
+
+
+def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
+    """The lines of a file; with `tolerant` no row has a say in how another is read."""
+    return _lines_alone(path, schema) if tolerant else _lines(path, schema)
+
+
+def _lines(path: Path, schema: Schema | None) -> Lines:
+    """Return header, fields and rows; the first row that cannot be used is refused."""
+    lines, rows = _parse(path)
+    if not lines:
+        raise BadInput(f"{path} is empty")
+    header, start = header_of(path, lines[0], schema)
+    lines, rows = lines[start:], rows[start:]
+    for fields, row in zip(lines, rows, strict=True):
+        if len(fields) != len(header):
+            other = any(delimiter in field for field in fields for delimiter in DELIMITERS)
+            remedy = COMMA_REMEDY if other else "every row needs the same number of fields"
+            raise BadRecord(str(path), row, f"has {len(fields)} fields instead of {len(header)}", remedy=remedy)
+    return header, lines, rows
+
+
+def _lines_alone(path: Path, schema: Schema | None) -> Lines:
+    """Return header, fields and rows, where no row has a say in how another is read; no fields: a broken row.
+
+    Every line that is not blank is one record, so that a quote left open spoils its own line only. The
+    delimiter is the header's; where the schema fixes the order, each line shows its own.
+    """
+    content = [(row, line) for row, line in enumerate(_content(path, "replace"), start=1) if line.strip()]
+    if schema is not None and schema.fields:
+        return _lines_in_order(content, list(schema.fields))
+    if not content:
+        raise BadInput(f"{path} is empty", remedy="a table without records has its header")
+    delimiter = _delimiter(content[0][1])
+    header, _ = header_of(path, _split(content[0][1], delimiter), schema)
+    return (
+        header,
+        [_usable(line, (delimiter,), len(header)) for _, line in content[1:]],
+        [row for row, _ in content[1:]],
+    )
+
+
+def _lines_in_order(content: list[tuple[int, str]], header: list[str]) -> Lines:
+    """The lines of a file whose schema fixes the order of its columns.
+
+    A line that spells this order is a header, wherever it stands, and no record; whatever else the first line says
+    decides nothing for the others.
+    """
+    records = [(row, _usable(line, DELIMITERS, len(header))) for row, line in content]
+    kept = [(row, fields) for row, fields in records if [field.strip() for field in fields] != header]
+    return header, [fields for _, fields in kept], [row for row, _ in kept]
+
+
+def _usable(line: str, delimiters: tuple[str, ...], width: int) -> list[str]:
+    """The fields of a line by the first delimiter that gives the right number; none where none does."""
+    splits = (_split(line, delimiter) for delimiter in delimiters)
+    return next((fields for fields in splits if len(fields) == width), [])
+
+
+def _content(path: Path, errors: str) -> list[str]:
+    """Return the lines of a text file, plain or gzipped; `errors` says what becomes of bytes that are not UTF-8."""
+    try:
+        with path.open("rb") as file:
+            content = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
+            text = read_stream(content.read, path, data_limit() // _GROWTH)
+        return list(io.StringIO(text.decode("utf-8-sig", errors), newline=""))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text", remedy="save the table as UTF-8") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadInput(f"cannot read {path} ({why(error)})") from error
+
+
+def _delimiter(line: str) -> str:
+    return max(DELIMITERS, key=line.count)
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    """Return the fields of one line, none when its quotes do not match."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=True))
+    except csv.Error:
+        return []
+
+
+def _parse(path: Path) -> tuple[list[list[str]], list[int]]:
+    """Return the fields and the first line number of every row that is not blank."""
+    content = _content(path, "strict")
+    first = next((line for line in content if line.strip()), "")
+    reader = csv.reader(content, delimiter=_delimiter(first), strict=True, skipinitialspace=True)
+    lines: list[list[str]] = []
+    rows: list[int] = []
+    start = 1
+    try:
+        for fields in reader:
+            if fields and any(field.strip() for field in fields):
+                lines.append(fields)
+                rows.append(start)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise BadRecord(
+            str(path), start, f"cannot be split into fields ({error})", remedy="check its quotes"
+        ) from error
+    return lines, rows
+
+
+DELIMITED = TableFormat(
+    suffixes=(*SUFFIXES, *(f"{suffix}.gz" for suffix in SUFFIXES)),
+    called=f"{' '.join(SUFFIXES)}, also with .gz",
+    lines=read_lines,
+)

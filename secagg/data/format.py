@@ -1,0 +1,58 @@
+"""What a format of data files is: a further one is a file with such a value, and its place in `sources.FORMATS`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from secagg.data.records import Dataset
+from secagg.data.schema import Schema
+from secagg.data.split import Split
+from secagg.errors import BadInput
+
+Lines = tuple[list[str], list[list[str]], list[int]]
+"""The header; each record's fields, none for a row that is no record; each record's row, from 1 on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """How the names of its files end, in small letters, and what help and refusals call it.
+
+    `library` is what must be importable to read it, and `extra` which extra of this package installs that.
+    """
+
+    suffixes: tuple[str, ...]
+    called: str
+    library: str = ""
+    extra: str = ""
+
+    def takes(self, path: Path) -> bool:
+        """Whether a file is of this format, by its name."""
+        return path.name.lower().endswith(self.suffixes)
+
+    def require(self, path: Path) -> None:
+        """Raise BadInput unless what reads the format is installed."""
+        try:
+            importlib.import_module(self.library or __name__)
+        except ModuleNotFoundError:
+            what = f"{path}: {self.called} needs the library {self.library.partition('.')[0]}, which is not installed"
+            raise BadInput(what, remedy=f"pip install 'secagg[{self.extra}]', or save it in another format") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledFormat(Format):
+    """A format that says itself which records are labelled how; `open` takes the file, how to split, and tolerance."""
+
+    open: Callable[[Path, Split, bool], Dataset]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFormat(Format):
+    """A table of text; `lines` takes the file, the schema if there is one, and tolerance (see `table.read_table`).
+
+    Raises BadInput for what is no such file, BadRecord for a row at fault unless tolerant.
+    """
+
+    lines: Callable[[Path, Schema | None, bool], Lines]

@@ -1,0 +1,292 @@
+"""One session in memory, whatever protects it: the parties' own state machines, every message through its bytes.
+
+Sockets, disks and the signed frames around messages are missing; who is to say what when, is the protection's affair.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from secagg.crypto.signatures import SigningKey
+from secagg.encoding import Integers
+from secagg.parties import SessionSetup, opening_noise_of
+from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
+from secagg.protection.seam import ReadyState, ServerState, Transition, VectorState, WorkingState
+from secagg.randomness import OperatingSystem
+from secagg.roster import SERVER_INDEX
+from secagg.wire import decode, encode
+
+
+@dataclass
+class Measured:
+    """What a session cost. CPU seconds per client are summed over its steps; bytes are what it sent.
+
+    `server_seconds` are elapsed ones of the server and of all second parties, by what was collected or said.
+    """
+
+    client_cpu: dict[int, float] = field(default_factory=dict)
+    client_bytes: dict[int, int] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: Measured) -> None:
+        """Add the cost of another session."""
+        for member, seconds in other.client_cpu.items():
+            self.client_cpu[member] = self.client_cpu.get(member, 0.0) + seconds
+        for member, size in other.client_bytes.items():
+            self.client_bytes[member] = self.client_bytes.get(member, 0) + size
+        for step, seconds in other.server_seconds.items():
+            self.server_seconds[step] = self.server_seconds.get(step, 0.0) + seconds
+
+    @contextmanager
+    def client(self, member: int) -> Iterator[None]:
+        """What runs inside costs this client CPU."""
+        begun = time.process_time()
+        yield
+        self.add(Measured({member: time.process_time() - begun}))
+
+    @contextmanager
+    def server(self, step: str) -> Iterator[None]:
+        """What runs inside takes server or second parties time."""
+        begun = time.perf_counter()
+        yield
+        self.add(Measured(server_seconds={step: time.perf_counter() - begun}))
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """The opened sum, the clients in it, and the cost."""
+
+    total: Integers
+    members: tuple[int, ...]
+    measured: Measured
+
+
+class InMemorySession:
+    """Carries every party through one session: at once (`run`), or a step at a time for whoever looks between.
+
+    `parties` are the clients, the second parties and, where it signs, the server, by roster index. A client in `leaves`
+    vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the sum adds.
+    What parties have said and the server has not heard lies in the `outbox`, what it has said and they have not in the
+    `inbox`; `uploads` are the bytes that they announce.
+    """
+
+    def __init__(
+        self,
+        context: SessionContext,
+        protection: Protection,
+        parties: Mapping[int, LocalParty],
+        vector_of: Callable[[int], Integers],
+        leaves: Mapping[int, str] | None = None,
+        noise: Callable[[], Integers] | None = None,
+    ) -> None:
+        self.context = context
+        self.protection = protection
+        self.parties = dict(parties)
+        self.vector_of = vector_of
+        self.leaves = dict(leaves or {})
+        self.noise = noise
+        self.states: dict[int, Any] = {}
+        self.outbox: dict[int, Any] = {}
+        self.inbox: dict[int, Any] = {}
+        self.uploads: dict[int, bytes] | _Files = {}
+        self.measured = Measured()
+        self.server: Any = None
+
+    def run(self) -> SessionResult:
+        """Carry the session to its end. Raises SessionAborted when too few are left, or nothing may be opened.
+
+        What is uploaded waits in files, as at a server: memory is that of a few vectors.
+        """
+        with TemporaryDirectory() as folder:
+            self.uploads = _Files(Path(folder))
+            self.begin()
+            self.play()
+            with self.measured.server("open"):
+                total = self.opened()
+        return SessionResult(total, self.server.members, self.measured)
+
+    def begin(self) -> None:
+        """Every party takes its first step."""
+        self.server = self.protection.begin_server(self.context)
+        for index, me in self.parties.items():
+            script = self.protection.client if self._is_client(index) else self.protection.second
+            if index != SERVER_INDEX and script is not None:
+                self._act(index, partial(script.begin, self.context, me))
+
+    def play(self) -> None:
+        """Go on from where the session stands until the sum can be opened."""
+        while isinstance(self.server, ServerState):
+            self.hear()
+            self.close()
+            self.answer()
+
+    def hear(self, *without: int) -> None:
+        """The server takes what lies ready from those that it expects; who leaves at this step does it before."""
+        for index, message in list(self.outbox.items()):
+            if self._leaves_at(index, type(message)):
+                self.leave(index)
+        said, self.outbox = self.outbox, {}
+        with self.measured.server(self.server.awaits.__name__):
+            for index, message in sorted(said.items()):
+                if index in self.server.expected and index not in without:
+                    self.deliver(index, message)
+
+    def deliver(self, index: int, message: Any) -> None:
+        """A party's message reaches the server, with the bytes that it announces."""
+        data = encode(message)
+        self._charge(index, len(data))
+        self.server.accept(index, decode(self.server.awaits, data))
+        if isinstance(self.server, VectorState):
+            self._charge(index, self.server.vector_bytes)
+            self.server.inspect(index, self.uploads[index])
+
+    def close(self) -> None:
+        """The server ends its step, and adds up where the sum is to be declared."""
+        with self.measured.server(self.server.awaits.__name__):
+            following, messages = self.server.close()
+            if isinstance(following, SumToDeclare):
+                for member in following.vectors:
+                    following.add(member, self.uploads[member])
+                following, messages = following.requested(following.request(self.parties[SERVER_INDEX].identity))
+        self.server, self.inbox = following, dict(messages)
+
+    def answer(self, *without: int) -> None:
+        """Every party that is there takes what the server shows it, where it waits for that.
+
+        Clients come before second parties, which close what they collect as soon as it is their turn.
+        """
+        shown, self.inbox = self.inbox, {}
+        for index, message in sorted(shown.items()):
+            state = self.states.get(index)
+            awaited = getattr(state, "awaits", getattr(state, "opened_by", None))
+            if type(message) is awaited and index not in without:
+                self.show(index, message)
+
+    def show(self, index: int, message: Any) -> None:
+        """The server's message reaches a party. Raises what the party makes of it."""
+        state, me, data = self.states[index], self.parties[index], encode(message)
+        if isinstance(state, WorkingState):
+            self._work(index)
+        else:
+            self._act(index, lambda: state.advance(self.context, me, decode(state.awaits, data)))
+
+    def leave(self, member: int) -> None:
+        """A client vanishes."""
+        for each in (self.states, self.outbox, self.inbox):
+            each.pop(member, None)
+
+    def opened(self) -> Integers:
+        """What the server opens, with the noise of a server that adds some."""
+        ring, length = self.context.ring, self.context.length
+        total = np.zeros(length, dtype=ring.word)
+        for index in self.server.vectors:
+            total += ring.unpack(self.uploads[index], length)
+        opened: Integers = self.server.open(self.context, total)
+        return opened if self.noise is None or self.context.seconds else opened + self.noise()
+
+    def _is_client(self, index: int) -> bool:
+        return index in self.context.identities
+
+    def _leaves_at(self, index: int, step: type) -> bool:
+        return self.leaves.get(index) == step.__name__
+
+    def _charge(self, index: int, size: int) -> None:
+        if self._is_client(index):
+            self.measured.add(Measured(client_bytes={index: size}))
+
+    def _act(self, index: int, action: Callable[[], Transition]) -> None:
+        """A party takes a step, on its own account."""
+        with self.measured.client(index) if self._is_client(index) else self.measured.server(f"second party {index}"):
+            transition = self._protected(index, action())
+        self._take(index, transition)
+
+    def _protected(self, index: int, transition: Transition) -> Transition:
+        """A client protects its vector as soon as it can, if it is not about to leave."""
+        ready = transition.state
+        if not isinstance(ready, ReadyState) or self._leaves_at(index, self.protection.client.announcement):
+            return transition
+        return ready.protect(self.context, self.parties[index], self.context.ring.encode(self.vector_of(index)))
+
+    def _take(self, index: int, transition: Transition) -> None:
+        """A party's next state; what it says leaves, and a second party does the work that waits for nobody."""
+        self.states[index] = transition.state
+        if transition.vector is not None:
+            self.uploads[index] = transition.vector
+        if transition.outgoing is not None:
+            self._send(index, transition.outgoing)
+        if isinstance(transition.state, WorkingState) and transition.state.opened_by is None:
+            self._work(index)
+
+    def _work(self, index: int) -> None:
+        """A second party does its own work."""
+        state, me = self.states[index], self.parties[index]
+        parts = {part.receiver: part for part in self.protection.deliveries(self.context)}
+        self._act(
+            index, lambda: state.work(self.context, me, lambda client: self._part(client, parts[index]), self.noise)
+        )
+
+    def _send(self, index: int, message: Any) -> None:
+        """A message lies ready for the server, or each second party gets it with its part of the upload."""
+        parts = self.protection.deliveries(self.context)
+        is_upload = self._is_client(index) and isinstance(message, self.protection.client.announcement)
+        if not is_upload or parts[0].receiver == SERVER_INDEX:
+            self.outbox[index] = message
+        elif not all(self._hand_over(index, message, part) for part in parts):
+            self.leave(index)
+
+    def _hand_over(self, member: int, message: Any, part: Delivery) -> bool:
+        """A second party takes a client's part and gives its receipt; False where the client vanishes then."""
+        me, data = self.parties[part.receiver], encode(message)
+        self._charge(member, len(data) + part.size)
+        with self.measured.server(type(message).__name__):
+            taking = self.states[part.receiver]
+            taking = taking.accept(self.context, me, decode(type(message), data), self._part(member, part))
+            receipt = taking.receipt(self.context, me, member)
+        self.states[part.receiver] = taking
+        with self.measured.client(member):
+            self.states[member].check_receipt(self.context, decode(type(receipt), encode(receipt)))
+        return not self._leaves_at(member, type(receipt))
+
+    def _part(self, member: int, part: Delivery) -> bytes:
+        return self.uploads[member][part.start : part.start + part.size]
+
+
+def run_session(
+    setup: SessionSetup,
+    identities: Mapping[int, SigningKey],
+    vector_of: Callable[[int], Integers],
+    leaves: Mapping[int, str],
+) -> SessionResult:
+    """Open the sum of the clients that stay; `leaves` says who leaves at which step.
+
+    `identities` are those of all parties by their index in the roster. Raises SessionAborted when too few are left.
+    """
+    context, source = setup.context, OperatingSystem()
+    parties = {
+        index: LocalParty(index, identities[index], source)
+        for index in (SERVER_INDEX, *context.clients, *context.seconds)
+    }
+    noise = opening_noise_of(setup, source)
+    return InMemorySession(context, setup.protection, parties, vector_of, leaves, noise).run()
+
+
+class _Files:
+    """Parties' bytes, each in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __setitem__(self, index: int, content: bytes) -> None:
+        (self._folder / str(index)).write_bytes(content)
+
+    def __getitem__(self, index: int) -> bytes:
+        return (self._folder / str(index)).read_bytes()

@@ -1,0 +1,28 @@
+"""The policy of a member who has read one plan and trusts its roster and backbone, as a file to tighten."""
+
+from __future__ import annotations
+
+from secagg.plan import NoiseFrom, Plan
+from secagg.policy import Policy
+from secagg.protection import USUAL, protection_named
+
+
+def policy_accepting(plan: Plan, data_name: str) -> Policy:
+    """The defaults, but for what they must concede to accept this plan. Raises BadInput for an unknown protection.
+
+    That is its roster, backbone, method and cost, a protection that keeps one party from seeing any vector, and
+    noise from those who open the sum where they are several, of whom one honest one is enough. Everything else is for
+    a person to concede.
+    """
+    protection = protection_named(plan.protection)
+    by_openers = plan.noise == NoiseFrom.AGGREGATOR and protection.fewest_seconds > 1
+    return Policy(
+        data_name=data_name,
+        roster=plan.roster.hex(),
+        backbones=(plan.backbone_digest.hex(),),
+        methods=(plan.method,),
+        protections=(protection.name,) if protection.hides_vectors else (USUAL,),
+        noise_from=(NoiseFrom.CLIENT.value, NoiseFrom.AGGREGATOR.value) if by_openers else (NoiseFrom.CLIENT.value,),
+        max_epsilon=plan.epsilon,
+        max_epsilon_total=plan.epsilon,
+    )

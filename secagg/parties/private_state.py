@@ -1,0 +1,38 @@
+"""What a round leaves to its own member: sealed in the round's folder before the upload leaves, read by the next.
+
+A method whose rounds keep nothing leaves no file. The key lies beside the state: who reads the folder reads both; the
+seal binds the state to its round and shows damage.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from secagg.crypto.sealing import seal, unseal
+from secagg.errors import BadInput
+from secagg.parties.memory import write_synced
+from secagg.randomness import RandomSource
+
+STATE_FILE, KEY_FILE = "private.state", "private.key"
+KEY_BYTES = 32
+
+
+def keep_state(folder: Path, state: bytes, round_digest: bytes, randomness: RandomSource) -> None:
+    """Write the state that the round of this digest leaves, over an earlier try's; nothing for an empty one."""
+    if state:
+        key = randomness.bytes(KEY_BYTES)
+        write_synced(folder / KEY_FILE, key)
+        write_synced(folder / STATE_FILE, seal(key, state, round_digest))
+
+
+def recall_state(folder: Path, round_digest: bytes) -> bytes:
+    """Return what the round of this digest left in its folder; empty where nothing. Raises BadInput for damage."""
+    if not (folder / STATE_FILE).exists():
+        return b""
+    try:
+        return unseal((folder / KEY_FILE).read_bytes(), (folder / STATE_FILE).read_bytes(), round_digest)
+    except (OSError, ValueError):
+        raise BadInput(
+            f"the private state in {folder} is damaged, or of another round",
+            remedy="bring the folder back; without it this member cannot go on",
+        ) from None

@@ -1,0 +1,107 @@
+"""What is known of a protection is known to the protection: nobody else asks for its name, and a new one just works."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from secagg.cli.options import ProtectionOption
+from secagg.crypto.signatures import SigningKey
+from secagg.data import open_dataset
+from secagg.experiments.choosing import compare
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
+from secagg.parties import SessionSetup
+from secagg.parties.consent import policy_accepting
+from secagg.parties.explanation import explain
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.protection import PROTECTIONS
+from secagg.randomness import OperatingSystem
+from secagg.roster import Member, Roster
+from tests.architecture.source import Module, installed, within
+from threat_models.report.gate import DEFAULT, Gate
+
+NAMED = {"masked", "shared", "encrypted"}
+MAY_NAME = {
+    "secagg.protection": "they are made there",
+    "secagg.policy": "what a member consents to unless it says otherwise; protections stand after policies",
+    "threat_models.active": "each probe cheats in the messages of one protection",
+    "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
+}
+
+
+def names_protections(module: Module) -> Iterator[str]:
+    """The lines outside of docstrings that spell the name of a protection."""
+    if any(within(module.name, package) for package in MAY_NAME):
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and node.value in NAMED:
+            yield f"{module.name}:{node.lineno} knows {node.value!r} by its name"
+
+
+def test_nobody_knows_a_protection_by_its_name() -> None:
+    """No installed module spells a protection's name but those that may."""
+    assert [found for module in installed() for found in names_protections(module)] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["x = plan.protection == 'masked'", "HOW = {'shared': 1}", "f(protection='encrypted')"]
+)
+def test_a_spelt_name_is_found(text: str) -> None:
+    """Spelling a name is found in a comparison, a table and a default, but where it may be."""
+    assert len(list(names_protections(Module("secagg.federation.second", text)))) == 1
+    assert list(names_protections(Module("secagg.protection.sharing.client", text))) == []
+
+
+@pytest.fixture(params=sorted(PROTECTIONS))
+def fourth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of one more protection: another one under a new name, in the registry and nowhere else."""
+    monkeypatch.setitem(PROTECTIONS, "veiled", replace(PROTECTIONS[request.param], name="veiled"))
+    return str(request.param)
+
+
+def a_roster(clients: int) -> Roster:
+    """A server and clients, and no second party."""
+    names = [("server", "server"), *((f"client-{number}", "client") for number in range(clients))]
+    members = [Member(name, role, SigningKey.generate(OperatingSystem()).public) for name, role in names]
+    return Roster.of("a consortium", members)
+
+
+def test_one_more_protection_simulates(fourth: str) -> None:
+    """It opens the same sum, to the bit, as the one that it is, with a client that leaves."""
+    data = open_dataset("wine")
+    one, other = (
+        simulate_dataset(data, SimulationSettings(protection=name, dropouts=1, clients=4, seed=3))
+        for name in ("veiled", fourth)
+    )
+    found, expected = one.to_json(), other.to_json()
+    assert found["protection"] == "veiled"
+    assert [found[name] for name in ("aggregate_sha256", "head_sha256", "survivors")] == [
+        expected[name] for name in ("aggregate_sha256", "head_sha256", "survivors")
+    ]
+
+
+def test_one_more_protection_is_planned_and_explained(fourth: str) -> None:
+    """`plan --explain` compares it, `plan show` explains it, a policy accepts it, a gate may ask for it."""
+    data, roster = PublicData.of_shape((4,), ("a", "b")), a_roster(4)
+    choices = PlanChoices(radius=1.0)
+    shown = {each.protection: each for each in compare(data, roster, choices)}
+    assert list(shown) == [*(name for name in PROTECTIONS if name != "veiled"), "veiled"]
+    same = [replace(shown[name], protection="", seconds=0.0) for name in ("veiled", fourth)]
+    assert same[0] == same[1]
+    if PROTECTIONS[fourth].second_role:
+        return
+    plan = make_plan(data, roster, replace(choices, protection="veiled"), OperatingSystem())
+    setup = SessionSetup.of(plan, roster)
+    assert dict(explain(setup))["protection"] == "veiled"
+    policy = policy_accepting(plan, "records")
+    assert ("veiled" in policy.protections) is PROTECTIONS[fourth].hides_vectors
+    text = DEFAULT.read_text(encoding="utf-8")
+    assert "veiled" in Gate.parse(text.replace("protections = [", 'protections = ["veiled", ')).protections
+
+
+def test_option_lists_every_protection() -> None:
+    """The option's help is made from the registry."""
+    help_of = ProtectionOption.__metadata__[0].help
+    assert all(name in help_of for name in PROTECTIONS)

@@ -1,0 +1,153 @@
+"""README's method of three rounds in a federation, and a method whose rounds leave each member a private state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from methods import METHODS
+from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.round import Contribution, Local, Opened, Round, Step
+from secagg.encoding import Block, Kind
+from secagg.errors import BadInput, PlanRefused
+from secagg.federation import session_folder
+from secagg.head import LinearHead
+from secagg.parties.consent import policy_accepting
+from secagg.parties.links import verify_transcript
+from secagg.parties.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
+from secagg.parties.reference import pooled_result
+from secagg.privacy import Unit
+from secagg.randomness import OperatingSystem
+from secagg.statistics import Grid
+from tests.federation.rounds import Cast, Play, Played, opened
+from tests.methods.readme import readme_method
+from tests.parties.promised import promised
+
+EXACT = {"epsilon": float("inf"), "delta": None, "adjacency": None}
+EVERYONE = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Diary(SimpleMethod):
+    """Three sums of one number: a member's index, plus ten times the bytes that its last round left it."""
+
+    name: ClassVar[str] = "diary"
+    number: int = 1
+
+    @property
+    def parameters(self) -> Parameters:
+        """None."""
+        return {}
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
+        """One entry, three times."""
+        block = Block("diary", (1,), bound=1 << 20, kind=Kind.OTHER)
+        return (SumSpec((block,), (), "equal", per=Unit.SILO, times=3, is_additive=False, refusal="it is a test"),)
+
+    def contribute(self, local: Local) -> Contribution:
+        """A page more is left each time."""
+        entry = np.array([local.member + 10 * len(local.state)], dtype=np.int64)
+        return Contribution({"diary": entry}, local.state + b"p" * local.member)
+
+    def finalize(self, opened: Opened) -> Step:
+        """A head of zeros after the third."""
+        if self.number < 3:
+            return Step(next_round=replace(self, number=self.number + 1))
+        return Step(LinearHead(np.zeros((3, 4), dtype=np.float32), np.zeros(3, dtype=np.float32)))
+
+    def broadcast(self) -> bytes:
+        """The round's number."""
+        return bytes([self.number])
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next."""
+        return replace(self, number=broadcast[0])
+
+    def require_equal(self, told: Round) -> None:
+        """It is."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known() -> Iterator[None]:
+    """Both methods are in the registry."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "averaging", readme_method("averaging"))  # type: ignore[arg-type]
+        patch.setitem(METHODS, "diary", Diary)  # type: ignore[arg-type]
+        yield
+
+
+def played(folder: Path, method: str, **choices: Any) -> tuple[Cast, Played]:
+    """A plan of this method from beginning to end, without noise."""
+    play = Play(Cast.of(folder, refine=0, method=method, parameters=(), **{**EXACT, **choices}))
+    return play.cast, asyncio.run(play.run())
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
+def test_averaging_ends_with_the_exact_head(tmp_path: Path, protection: str) -> None:
+    """Three rounds over the real parties end with the head that the members' own updates give, bit for bit."""
+    cast_, ended = played(tmp_path, "averaging", protection=protection)
+    assert len(ended.stages) == 3
+    reference = pooled_result(cast_.setup, cast_.records)
+    for _, outcome in ended.clients.values():
+        assert outcome.members == EVERYONE
+        assert outcome.head_sha256 == reference.artifact_sha256
+
+
+def test_averaging_is_refused_by_default_for_its_sums(tmp_path: Path) -> None:
+    """At ε = ∞ the default policy counts three sums about the same records, whatever the method calls its rounds."""
+    setup = promised(4, method="averaging", parameters=(), **EXACT)
+    policy = replace(policy_accepting(setup.plan, "data"), refinement_without_noise=False)
+    with pytest.raises(PlanRefused) as refusal:
+        setup.check(policy)
+    assert [line.split(":")[0] for line in refusal.value.violations] == ["refinement_without_noise"]
+
+
+def test_an_update_is_not_charged_per_record(tmp_path: Path) -> None:
+    """The ring has room for one update of each client, however many records the plan allows it."""
+    small, large = (promised(4, method="averaging", parameters=(), max_records=each, **EXACT) for each in (1, 1 << 16))
+    assert small.context.ring == large.context.ring
+    assert small.capacity.largest == large.capacity.largest
+
+
+def test_state_is_private_and_carried(tmp_path: Path) -> None:
+    """Each round's sum is made with what the round before left each member; no frame and no other folder holds it."""
+    cast_, ended = played(tmp_path, "diary", radius=100.0)
+    totals = [int(opened(cast_, stage)[0]) for stage in ended.stages]
+    assert totals == [sum(member * (1 + 10 * turn) for member in EVERYONE) for turn in range(3)]
+    for member in EVERYONE:
+        for turn, stage in enumerate(ended.stages, start=1):
+            folder = session_folder(cast_.state(member), stage)
+            assert recall_state(folder, stage.context.plan) == b"p" * member * turn
+            assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
+    assert not list(cast_.state(0).rglob(STATE_FILE))
+    for transcript in cast_.transcripts(1, ended.stages):
+        verify_transcript(transcript)
+        assert b"pppp" not in transcript.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["state", "key", "other round"])
+def test_damaged_state_is_refused(tmp_path: Path, damage: str) -> None:
+    """A state that was changed, whose key is gone, or that another round left, is refused with a remedy."""
+    keep_state(tmp_path, b"secret", b"round", OperatingSystem())
+    assert b"secret" not in (tmp_path / STATE_FILE).read_bytes()
+    if damage == "state":
+        content = bytearray((tmp_path / STATE_FILE).read_bytes())
+        content[0] ^= 1
+        (tmp_path / STATE_FILE).write_bytes(content)
+    if damage == "key":
+        (tmp_path / KEY_FILE).unlink()
+    with pytest.raises(BadInput, match="damaged, or of another round"):
+        recall_state(tmp_path, b"another" if damage == "other round" else b"round")
+
+
+def test_a_round_that_leaves_nothing_leaves_no_file(tmp_path: Path) -> None:
+    """Methods without private state write none, and find none."""
+    keep_state(tmp_path, b"", b"round", OperatingSystem())
+    assert list(tmp_path.iterdir()) == []
+    assert recall_state(tmp_path, b"round") == b""

@@ -1,0 +1,131 @@
+"""Gaussian likelihoods: of a release with a record in it, and of a record under what the release says of its class.
+
+Records are integers q (n, d) in cells y (n,), their classes or what a sum divides these into; a record adds
+Δ = (e_y, e_y ⊗ q, q qᵀ) to counts N, class sums A and second moment B (which prototypes and slot sums lack). `noise` is
+that of the opened blocks: σ_N, σ_A, σ_B, the latter over √2 off the diagonal, so that ⟨Δ, X⟩/σ² over the upper triangle
+is qᵀXq/σ_B² over the whole matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from methods.slots import cell_sums
+from secagg.privacy import OpenedNoise
+from secagg.statistics import full_matrix
+from threat_models.session import Blocks, Records
+
+Floats = NDArray[np.float64]
+Noise = Mapping[str, OpenedNoise]
+
+MOMENTS = frozenset({"counts", "class_sums", "second_moment"})
+RIDGE = 1e-3
+"""Of the mean eigenvalue, added to every one of a covariance."""
+
+
+def total(records: Records, cells: int, names: frozenset[str]) -> dict[str, Floats]:
+    """The blocks of a sum over records, those of `names`: what `secagg.statistics.accumulate` gives, as float64.
+
+    Exact while n·R_q² < 2⁵³.
+    """
+    rows, dimension = records.integers.astype(np.float64), records.integers.shape[1]
+    kept = records.cells >= 0
+    counts, sums = cell_sums(records.integers[kept], records.cells[kept], cells)
+    blocks = {"counts": counts.astype(np.float64), "class_sums": sums.astype(np.float64)}
+    if "second_moment" in names:
+        blocks["second_moment"] = (rows.T @ rows)[np.triu_indices(dimension)]
+    return blocks
+
+
+def squared_mu(records: Records, noise: Noise) -> Floats:
+    """μ² = ‖Δ‖²/σ² of every record, (n,): at most that of the plan, less for shorter records."""
+    squares = np.einsum("nd,nd->n", records.integers.astype(np.float64), records.integers.astype(np.float64))
+    found: Floats = 1 / noise["counts"].sigma ** 2 + squares / noise["class_sums"].sigma ** 2
+    if "second_moment" in noise:
+        found += (squares / noise["second_moment"].sigma) ** 2
+    return found
+
+
+def standardise(residual: Blocks, noise: Noise) -> dict[str, Floats]:
+    """Divide the entries of each block, (entries,), by their σ: N(0, 1) each where the residual is planned noise."""
+    found = {name: np.asarray(block, dtype=np.float64).ravel() / noise[name].sigma for name, block in residual.items()}
+    if "second_moment" in found:
+        found["second_moment"][off_diagonal(len(found["second_moment"]))] *= math.sqrt(2)
+    return found
+
+
+def noise_ratio(residual: Blocks, noise: Noise) -> tuple[float, int]:
+    """The mean square of a residual in units of the plan's σ², 1 where it is the planned noise; and its entries."""
+    scaled = np.concatenate(list(standardise(residual, noise).values()))
+    return float(np.mean(scaled**2)), len(scaled)
+
+
+def off_diagonal(size: int) -> NDArray[np.bool_]:
+    """Which of the `size` entries of an upper triangle, row by row, are not on the diagonal."""
+    upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
+    apart: NDArray[np.bool_] = upper != right
+    return apart
+
+
+def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str, Floats]:
+    """Draw noise of the given strength, in the shape of a release; seeded, for simulations and never for protection."""
+    generator = np.random.default_rng(seed)
+    found = {name: generator.normal(0, noise[name].sigma, np.shape(block)) for name, block in shapes.items()}
+    if "second_moment" in found:
+        found["second_moment"][off_diagonal(len(found["second_moment"]))] /= math.sqrt(2)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """Cells, or classes, with means (K, d) and one covariance with eigenvectors (d, d) and eigenvalues (d,)."""
+
+    means: Floats = field(repr=False)
+    values: Floats = field(repr=False)
+    vectors: Floats = field(repr=False)
+
+    def log_likelihood(self, records: Records) -> Floats:
+        """The logarithm of each record's density in its own cell, (n,), but for one constant."""
+        centred = (records.integers - self.means[records.cells]) @ self.vectors
+        found: Floats = -0.5 * (centred**2 / self.values).sum(axis=1)
+        return found
+
+
+def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
+    """Fit means of cells and the covariance within them to a release; without a second moment the covariance of `like`.
+
+    A ridge of 10⁻³ of the mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`secagg.head.spectrum`),
+    keeps it definite. Counts are taken as 1 at least.
+    """
+    sums = np.asarray(blocks["class_sums"], dtype=np.float64)
+    counts = np.maximum(np.asarray(blocks["counts"], dtype=np.float64), 1.0)
+    means, dimension = sums / counts[:, None], sums.shape[1]
+    if "second_moment" not in blocks:
+        values = np.ones(dimension) if like is None else like.values
+        return Gaussians(means, values, np.eye(dimension) if like is None else like.vectors)
+    scaled = sums / np.sqrt(counts)[:, None]
+    within = full_matrix(blocks["second_moment"], dimension) - scaled.T @ scaled
+    values, vectors = eigh(within / counts.sum())
+    edge = noise["second_moment"].sigma * np.sqrt(dimension / 2) / counts.sum() if noise is not None else 0.0
+    values = np.maximum(values, 0.0)
+    return Gaussians(means, values + RIDGE * max(values.mean(), 1.0) + edge, vectors)
+
+
+def outside_range(records: Records, blocks: Blocks) -> Floats:
+    """The share of each record's length outside the column space of B (n,): 0 for every record of an exact sum.
+
+    Says something for fewer records than features; a record that was not summed is inside with probability 0.
+    """
+    rows = records.integers.astype(np.float64)
+    count = round(float(np.sum(blocks["counts"])))
+    _, vectors = eigh(full_matrix(blocks["second_moment"], rows.shape[1]))
+    span = vectors[:, max(0, rows.shape[1] - count) :]
+    rest = rows - (rows @ span) @ span.T
+    found: Floats = np.linalg.norm(rest, axis=1) / np.maximum(np.linalg.norm(rows, axis=1), 1.0)
+    return found

@@ -1,0 +1,214 @@
+"""Was this record in the sum? The best test on a release, and what can be told from the release alone.
+
+Homer et al. 2008 and Dwork et al. 2015 tell members from exact statistics; with Gaussian noise of known strength the
+likelihood ratio is the best test there is (Neyman & Pearson 1933), and it is linear in the release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.privacy import PrivacyClaim
+from secagg.statistics import Grid
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.gaussian_likelihood import (
+    MOMENTS,
+    Noise,
+    fit,
+    outside_range,
+    squared_mu,
+    total,
+)
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.metrics import Figures, Scores, measure
+from threat_models.attacks.membership.noise_check import NOISE, NoiseCheck, check_noise
+from threat_models.findings import Control, Finding, decide
+from threat_models.session import Blocks, Knowledge, Records
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+
+SEED = 20_080_829
+TRIALS = 10_000
+CONTROL_MU = 5.0
+CONTROL_MEMBERS = 40
+"""So many members, of as many sums as it takes, succeed however many limits an audit corrects for."""
+ALONE = Figures("from_release", "from the release alone")
+INFORMED = Figures("informed", "knowing all other records")
+
+
+@dataclass(frozen=True, eq=False)
+class BestTest:
+    """The test of an adversary that knows all records but the candidate: scores and labels (n,) of what it scored.
+
+    `noise` compares the noise in the sum with the plan's.
+    """
+
+    scores: Scores
+    labels: NDArray[np.int64]
+    noise: NoiseCheck
+
+
+def score_by_release(release: Blocks, noise: Noise | None, records: Records, public: Records | None) -> Floats:
+    """Score records (n,) as an adversary can who knows the release and public records alone.
+
+    An exact sum of fewer records than features: whether the record lies in the range of B. Else how much likelier the
+    record is under the classes that the release describes than under those of the release and the public records
+    together (Gaussian plug-in): both describe the population, and the release alone is bent towards its members.
+    """
+    classes, dimension = release["class_sums"].shape
+    if noise is None and "second_moment" in release and float(np.sum(release["counts"])) < dimension:
+        return -outside_range(records, release)
+    if public is None:
+        return fit(release, noise).log_likelihood(records)
+    if public.in_cells is not None:
+        return _score_by_cell(release, noise, records, public)
+    known = total(public, classes, MOMENTS)
+    spread = fit(known)
+    population = fit({name: release[name] + known[name] for name in release}, noise, spread)
+    return fit(release, noise, spread).log_likelihood(records) - population.log_likelihood(records)
+
+
+def _score_by_cell(release: Blocks, noise: Noise | None, records: Records, public: Records) -> Floats:
+    """Score records of divided classes: by the mean of the record's cell against the public mean of its class.
+
+    The cell is one of many that public records hardly fill, so that the population is that of the class. A cell that an
+    exact sum has empty holds nobody.
+    """
+    by_label = replace(public, in_cells=None)
+    classes = 1 + int(max(records.labels.max(initial=0), public.labels.max(initial=0)))
+    population = fit(total(by_label, classes, MOMENTS))
+    inside = fit(release, noise, population).log_likelihood(records)
+    values = inside - population.log_likelihood(replace(records, in_cells=None))
+    if noise is None:
+        values[np.asarray(release["counts"])[records.cells] == 0] = -np.inf
+    return values
+
+
+def run_best_test(release: Blocks, noise: Noise, knowledge: Knowledge, grid: Grid) -> BestTest:
+    """Run the Neyman-Pearson test: ⟨Δ, release − expected⟩/σ² − μ²/2, expected without the candidate.
+
+    It is N(±μ²/2, μ²) for records in the sum and not. Every candidate is tested with and without it, 10⁴ times in all
+    of either, each time under noise of its own: tests on one release share its noise, so that a threshold found on some
+    of them would know it. The noise is the plan's, or less where less is measured in a block.
+    """
+    records = knowledge.candidates
+    known = total(records.take(knowledge.is_member), len(release["counts"]), frozenset(release))
+    if knowledge.others is not None:
+        known = {name: block + knowledge.others[name] for name, block in known.items()}
+    found = check_noise(release, known, noise, grid)
+    times = -(-TRIALS // len(records))
+    squares, labels = np.tile(squared_mu(records, found.reduce(noise)), 2 * times), np.tile(records.labels, 2 * times)
+    is_member = np.arange(len(squares)) < len(squares) // 2
+    values = np.random.default_rng(SEED).normal(0, np.sqrt(squares)) + squares * is_member - squares / 2
+    return BestTest(Scores(values, is_member), labels, found)
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view = views[0]
+    noise, claim, candidates = view.noise, view.claim, knowledge.candidates
+    values = score_by_release(view.release, noise, candidates, knowledge.public)
+    rows = metrics.match_classes(candidates.labels, knowledge.is_member)
+    alone = Scores(values, knowledge.is_member).take(rows)
+    blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
+    progress(1, 3)
+    best = run_best_test(view.release, noise, knowledge, view.plan.grid) if noise is not None else None
+    judged, labels = (alone, candidates.labels[rows]) if best is None else (best.scores, best.labels)
+    progress(2, 3)
+    controls = tuple(_make_sum_control(knowledge, view.release, is_true) for is_true in (True, False))
+    if noise is not None:
+        controls += tuple(_make_noise_control(knowledge, noise, is_true) for is_true in (True, False))
+    lines, found = {ALONE.words: alone}, measure(alone, ALONE)  # one noise: what ε allows is of many
+    if best is not None:
+        lines[INFORMED.words] = best.scores
+        found = (*measure(best.scores, INFORMED, claim), *found, *filter(None, (best.noise.worst,)))
+    worst = metrics.measure_worst_class(judged, labels, view.plan.classes)
+    found += (*worst, *blind.measures)
+    broken = metrics.crosses(found) or (best is not None and bool(best.noise.short))
+    if best is None:
+        succeeded = blind.lets_succeed(alone) or (metrics.tells_class(worst) and not blind.tells)
+        withstood = metrics.withstands(alone) and not blind.tells
+    else:  # whose members are drawn, not found: they are of one population, and who knows less tells no more
+        succeeded = broken or metrics.succeeds(best.scores) or blind.lets_succeed(alone) or metrics.tells_class(worst)
+        withstood = metrics.withstands(best.scores) and best.noise.is_complete
+    progress(3, 3)
+    return Finding(
+        "membership_release",
+        "",
+        decide(succeeded, withstood, controls),
+        _describe(judged, best, broken, claim)
+        + metrics.describe_class(worst)
+        + (blind.sentence if best is None else ""),
+        found,
+        (metrics.roc("Membership, from the sum", lines, claim),),
+        controls=controls,
+    )
+
+
+def _describe(judged: Scores, best: BestTest | None, broken: bool, claim: PrivacyClaim | None) -> str:
+    if best is None:
+        told = metrics.describe(judged)
+        return f"From the exact sum alone members are {told}. Who knows all other records knows the last."
+    limit = "This is more than the claim allows." if broken else "The claim allows this."
+    which = "the plan's noise"
+    if best.noise.short:
+        which = "the noise that is there"
+        noise = f"There is less noise in the sum than planned: in its {', '.join(best.noise.short).replace('_', ' ')}."
+    elif best.noise.is_complete:
+        noise = "The noise in each of its blocks was measured."
+    else:
+        noise = "Whether the sum holds this noise cannot be told without all its records."
+    result = f"By the best test under {which}, knowing all other records, members are {metrics.describe(judged)}."
+    return f"{result} {limit if claim is not None else 'Nothing is claimed.'} {noise}"
+
+
+def _choose_pool(knowledge: Knowledge) -> Records:
+    """Choose public records where there are enough, else the candidates that nobody had, else all candidates."""
+    outside = knowledge.candidates.take(~knowledge.is_member)
+    chosen = [each for each in (knowledge.public, outside) if each is not None and len(each) >= 100]
+    return chosen[0] if chosen else knowledge.candidates
+
+
+def _make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
+    """Try exact sums of a few records: their members must be told from others; others called members must not."""
+    pool, generator = _choose_pool(knowledge), np.random.default_rng(SEED)
+    classes, dimension = release["class_sums"].shape
+    few = max(1, min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4))
+    parts = []
+    for _ in range(-(-CONTROL_MEMBERS // few)):
+        order = generator.permutation(len(pool))
+        summed, called, others = order[:few], order[few : 2 * few], order[2 * few :]
+        blocks = total(pool.take(summed), classes, frozenset(release))
+        tested = np.concatenate([summed if is_true else called, others])
+        values = score_by_release(blocks, None, pool.take(tested), knowledge.public)
+        parts.append(Scores(values, np.arange(len(tested)) < few))
+    sums = f"exact sum{'s' * (len(parts) > 1)} of {few} records"
+    name = f"{len(parts)} {sums}" if is_true else f"others, called members of {len(parts)} {sums}"
+    return Control(name, is_true, metrics.succeeds(metrics.pool_scores(parts)))
+
+
+def _make_noise_control(knowledge: Knowledge, noise: Noise, is_true: bool) -> Control:
+    """Try the best test under so little noise that it must succeed, or on records none of which was summed."""
+    pool = _choose_pool(knowledge)
+    generator = np.random.default_rng(SEED + 1)
+    called = generator.permutation(len(pool)) < len(pool) // 2
+    squares = np.full(len(pool), CONTROL_MU**2) if is_true else squared_mu(pool, noise)
+    values = generator.normal(0, np.sqrt(squares)) + (squares * called if is_true else 0.0) - squares / 2
+    name = f"noise {1 / CONTROL_MU:g} times a record's length" if is_true else "the planned noise and no member"
+    return Control(name, is_true, metrics.succeeds(Scores(values, called)))
+
+
+MEMBERSHIP_RELEASE = Attack(
+    "membership_release",
+    "Membership of a record, from the sum",
+    "Neyman & Pearson 1933; Homer et al. 2008; Dwork et al. 2015",
+    ("release", "class_sums"),
+    _run,
+    (*INFORMED.metrics, *ALONE.metrics, NOISE, metrics.WORST_CLASS, BLIND),
+    trusts_owners=True,
+    limits=9,
+)

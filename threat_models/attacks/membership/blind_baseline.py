@@ -1,0 +1,118 @@
+"""A classifier that sees the records and no sum: where it tells members from others, a test must do better to count.
+
+Records that took part and records that did not are often of two populations, such as two hospitals or two years, and a
+membership test tells the populations. Das, Zhang & Tramèr 2024 ("Blind baselines beat membership inference attacks for
+foundation models"): a test counts where it does better than one that never saw what is attacked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from secagg.privacy import PrivacyClaim
+from threat_models.attacks.membership.metrics import (
+    CHANCE,
+    NOTABLE_AREA,
+    NOTABLE_FACTOR,
+    RATES,
+    Figures,
+    Flags,
+    Floats,
+    Scores,
+    measure,
+    succeeds,
+)
+from threat_models.findings import Measure, Metric
+from threat_models.multiplicity import current_level
+from threat_models.session import Records
+
+BLIND = Metric(
+    "blind_auc", "blind AUC, from the records alone", good="0.5: without the session they are not told apart"
+)
+SEED = 20_240_601
+FOLDS = 5
+FEWEST = 2 * FOLDS
+"""Of either kind: with fewer there is no blind guess, and no interval of a test that says anything."""
+LEVEL = 1e-3
+"""How often records of one population may seem to be of two, at most: it costs a verdict, and proves nothing."""
+SHRINKAGE = 0.1
+"""Of a standardised feature's variance, which the classifier adds to it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blind:
+    """The scores of a classifier that saw the records of a membership test and no sum; None where they are too few."""
+
+    scores: Scores | None = field(repr=False)
+
+    @classmethod
+    def of(cls, records: Records, is_member: Flags) -> Blind:
+        """Scores out of five folds by a ridge classifier on standardised features and their squares.
+
+        `records` are those that the test compares, with members and others of one proportion in every class.
+        """
+        if min(int(is_member.sum()), int((~is_member).sum())) < FEWEST:
+            return cls(None)
+        model = make_pipeline(
+            StandardScaler(),
+            FunctionTransformer(_append_squares),
+            StandardScaler(),
+            RidgeClassifier(alpha=SHRINKAGE * len(records), class_weight="balanced"),
+        )
+        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED)
+        rows = records.integers.astype(np.float64)
+        return cls(Scores(cross_val_predict(model, rows, is_member, cv=folds, method="decision_function"), is_member))
+
+    @property
+    def area(self) -> Measure | None:
+        """The area under its ROC curve; None where there is no guess."""
+        return None if self.scores is None else replace(self.scores.area(min(LEVEL, current_level())), metric=BLIND)
+
+    @property
+    def tells(self) -> bool:
+        """Whether the records are surely told apart without the sum."""
+        return self.area is not None and self.area.low > CHANCE
+
+    def allows(self, scores: Scores) -> bool:
+        """Whether a test's numbers may count: the classifier tells nothing, or the test surely does better."""
+        if self.scores is None or self.area is None or not self.tells:
+            return True
+        low, least = RATES[0], self.area.high
+        is_better = scores.area().low > max(NOTABLE_AREA, least)
+        rates = scores.rate(low), self.scores.rate(low)
+        return is_better or (scores.supports(low) and rates[0].low > max(NOTABLE_FACTOR * low, rates[1].high))
+
+    def lets_succeed(self, scores: Scores) -> bool:
+        """Whether a test succeeds by more than what the records alone tell."""
+        return succeeds(scores) and self.allows(scores)
+
+    def measure(self, scores: Scores, figures: Figures, claim: PrivacyClaim | None) -> tuple[Measure, ...]:
+        """Measure a test, beside what a claim allows where its numbers may count."""
+        return measure(scores, figures, claim if self.allows(scores) else None)
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The area, as a finding holds it."""
+        return () if self.area is None else (self.area,)
+
+    @property
+    def sentence(self) -> str:
+        """What follows for a test, after a space; empty where the classifier does not tell the records apart."""
+        if self.area is None or not self.tells:
+            return ""
+        return (
+            " But a classifier that sees these records and nothing of the session tells them apart, too, with an area "
+            f"of {self.area.value:.3f} ({self.area.low:.3f} to {self.area.high:.3f}): only more than that would be "
+            "membership, and less of it is no sign of protection. Give members and others of one population."
+        )
+
+
+def _append_squares(rows: Floats) -> Floats:
+    """Features that show differences of spread, too."""
+    return np.hstack([rows, rows**2])

@@ -1,0 +1,131 @@
+"""Is the planned noise in a sum? By its records where all are known, else by what holds in every exact sum.
+
+Noise that is missing from one block drowns among the entries of the others: each block is tested by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from secagg.statistics import Grid, Normalisation, full_matrix
+from threat_models.attacks.gaussian_likelihood import Noise, standardise
+from threat_models.estimation.intervals import at_level, bonferroni
+from threat_models.findings import Measure, Metric
+from threat_models.session import Blocks
+
+Floats = NDArray[np.float64]
+
+NOISE = Metric("noise_variance", "noise variance over the plan's", good="1, as planned")
+LEVEL = 3e-4
+"""Noise as planned is called too small with this probability at most, all blocks together."""
+UNEXPLAINED = 6.0
+"""Not all records are known where a residual's mean square is that many standard deviations above the noise's."""
+UNCOUNTED = 4.0
+"""Nor where the number of records is that many standard deviations of its noise from that of those known."""
+LEAST_RATIO = 1e-6
+"""Noise of less variance than this part of the plan's is none."""
+LEAST_BITS = 30
+"""So many parities agree by chance with a probability below 10⁻⁹."""
+
+
+@dataclass(frozen=True)
+class NoiseCheck:
+    """The variance of the noise over the plan's, in each block that could be tested, by name.
+
+    `is_complete`: in all of them, since all that was summed is known.
+    """
+
+    blocks: Mapping[str, Measure]
+    is_complete: bool
+
+    @property
+    def worst(self) -> Measure | None:
+        """The block whose noise is surely smallest; None where nothing could be tested."""
+        return min(self.blocks.values(), key=lambda found: found.high, default=None)
+
+    @property
+    def short(self) -> tuple[str, ...]:
+        """The blocks with less noise than planned."""
+        return tuple(name for name, found in self.blocks.items() if found.high < 1)
+
+    def reduce(self, planned: Noise) -> Noise:
+        """The plan's noise, reduced to what was measured in the blocks that have less."""
+        less = {name: math.sqrt(max(self.blocks[name].value, LEAST_RATIO)) for name in self.short}
+        return {name: replace(each, sigma=each.sigma * less.get(name, 1.0)) for name, each in planned.items()}
+
+
+def check_noise(release: Blocks, known: Blocks, noise: Noise, grid: Grid) -> NoiseCheck:
+    """Check the noise in a release; `known` is the exact sum of those of its records that are known."""
+    scaled = standardise({name: release[name] - known[name] for name in known}, noise)
+    blind = NoiseCheck(_check_without_records(release, noise, grid), is_complete=False)
+    if not is_explained(scaled):
+        return blind
+    complete = NoiseCheck(_measure_variances(scaled, noise), is_complete=True)
+    return complete if complete.short or not blind.short else blind
+
+
+def is_explained(scaled: Mapping[str, Floats]) -> bool:
+    """Whether a residual is no more than noise as planned, so that all records in the sum are known."""
+    counts = scaled["counts"]
+    return abs(float(counts.sum())) <= UNCOUNTED * math.sqrt(len(counts)) and all(
+        np.mean(each**2) <= 1 + UNEXPLAINED * math.sqrt(2 / len(each)) for each in scaled.values()
+    )
+
+
+def _check_without_records(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Measure]:
+    """Check the noise by what holds in every exact sum, whatever its records."""
+    if "second_moment" not in release or not parities_agree(release):
+        return _measure_variances(zero_residuals(release, noise, grid), noise)
+    method = at_level("parities of the diagonal", 2.0 ** -len(release["class_sums"][0]))
+    return {name: Measure(NOISE, 0.0, 0.0, 0.0, method, baseline=1.0) for name in ("class_sums", "second_moment")}
+
+
+def _measure_variances(scaled: Mapping[str, Floats], noise: Noise) -> dict[str, Measure]:
+    """Measure the variance of entries that are N(0, 1) under the planned noise; all intervals hold but for `LEVEL`.
+
+    Noise is rounded to integers: before that no entry was larger by more than ½.
+    """
+    level = bonferroni(LEVEL, max(1, len(scaled)))
+    found = {}
+    for name, entries in scaled.items():
+        squares = float(np.sum(entries**2))
+        most = float(np.sum((np.abs(entries) + 0.5 / noise[name].sigma) ** 2))
+        low = squares / float(stats.chi2.isf(level / 2, len(entries)))
+        high = most / float(stats.chi2.isf(1 - level / 2, len(entries)))
+        found[name] = Measure(NOISE, squares / len(entries), low, high, at_level("chi-square", level), baseline=1.0)
+    return found
+
+
+def zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Floats]:
+    """What is 0 in an exact sum but for rounding, over its σ under the planned noise: N(0, 1) each, or larger.
+
+    Records less their own mean have entries that sum to 0: so do the rows of A, with d·σ_A², and of B, whose sums have
+    the covariance σ_B²/2·(d·I + 1·1ᵀ). Other records are bound by nothing.
+    """
+    if grid.normalisation is not Normalisation.CENTRED_UNIT:
+        return {}
+    sums = np.asarray(release["class_sums"], dtype=np.float64)
+    dimension = sums.shape[1]
+    found: dict[str, Floats] = {"class_sums": sums.sum(axis=1) / (noise["class_sums"].sigma * math.sqrt(dimension))}
+    if "second_moment" in release:
+        rows = full_matrix(release["second_moment"], dimension).sum(axis=1)
+        white = rows - (1 - math.sqrt(0.5)) * rows.mean()
+        found["second_moment"] = white * math.sqrt(2 / dimension) / noise["second_moment"].sigma
+    return found
+
+
+def parities_agree(release: Blocks) -> bool:
+    """Whether the diagonal of B is odd where the class sums are: q² and q are odd together, noise is so half the time.
+
+    Says something of both blocks at once, from 30 features on: noise on either makes each agree with probability ½.
+    """
+    sums = np.asarray(release["class_sums"])
+    upper, right = np.triu_indices(sums.shape[1])
+    diagonal = np.asarray(release["second_moment"])[upper == right]
+    return len(diagonal) >= LEAST_BITS and bool(np.all((diagonal - sums.sum(axis=0)) % 2 == 0))

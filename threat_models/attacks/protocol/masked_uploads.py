@@ -1,0 +1,142 @@
+"""Test whether masked uploads are uniform in the ring and independent of each other, as masks must make them.
+
+One-time masks make every upload uniform and independent of the vectors, of other clients' uploads and of other
+sessions'. What is tested is what a faulty mask leaves: a bias of the stream, entries without a mask, one mask for two
+clients, one mask for two sessions. A pass says no more than that none of these shows; a distinguisher for AES is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.findings import Control, Finding, Metric, Verdict
+from threat_models.session import Knowledge
+from threat_models.views import View
+
+CHANCE = Metric("chance", "chance, if uniform", good="above 0.000001", leads=True, each="kind of trace")
+LEVEL = 1e-6
+"""Probability with which uniform uploads are reported."""
+FEWEST_WORDS = 160
+"""Ten for each value of a half byte, so that χ² holds."""
+Words = NDArray[np.uint64]
+
+
+def unpack_words(upload: bytes, entries: int) -> tuple[Words, int]:
+    """Unpack the entries of a vector, with the bits of the ring."""
+    size = len(upload) // entries
+    words = np.zeros((entries, 8), dtype=np.uint8)
+    words[:, :size] = np.frombuffer(upload, dtype=np.uint8).reshape(entries, size)
+    return words.view("<u8").reshape(-1), 8 * size
+
+
+def chance(vectors: Sequence[Words], bits: int) -> float:
+    """How probable it is that uniform words look like these (n vectors of one length).
+
+    Three tests, each with Bonferroni's correction: χ² of the sixteen values of every half byte, of all vectors and of
+    each, where there are enough words; that all n signed values of an entry are as small as the largest of them (uⁿ for
+    u·2^(bits − 1)); and that all entries of all vectors are.
+    """
+    table = np.stack(vectors)
+    enough = [each for each in (table, *vectors) if each.size >= FEWEST_WORDS]
+    counts = [
+        np.bincount((each >> np.uint64(at)).ravel().astype(np.int64) & 15, minlength=16)
+        for each in enough
+        for at in range(0, bits, 4)
+    ]
+    of_halves = min((float(stats.chisquare(each).pvalue) for each in counts), default=1.0) * max(1, len(counts))
+    small = np.minimum(table, (~table + np.uint64(1)) & np.uint64((1 << bits) - 1))
+    relative = (small.astype(np.float64) + 1.0) / 2.0 ** (bits - 1)
+    of_entries = float((relative.max(axis=0) ** len(vectors)).min()) * len(vectors[0])
+    of_all = float(relative.max() ** min(table.size, 1 << 20))
+    return min(1.0, 3 * min(of_halves, of_entries, of_all))
+
+
+def find_traces(sessions: Sequence[Mapping[str, Words]], bits: int) -> dict[str, float]:
+    """Compute the chance of each kind of trace; `sessions` are the clients' words in each session, of one ring."""
+    modulus = np.uint64((1 << bits) - 1)
+    found = {
+        "uploads of a session": [chance(list(each.values()), bits) for each in sessions],
+        "differences of two clients": [
+            chance([(one - other) & modulus], bits)
+            for each in sessions
+            for one, other in combinations(each.values(), 2)
+        ],
+        "differences of a client's two sessions": [
+            chance([(one[name] - other[name]) & modulus], bits)
+            for one, other in combinations(sessions, 2)
+            for name in one.keys() & other.keys()
+            if len(one[name]) == len(other[name])
+        ],
+    }
+    return {name: min(1.0, len(values) * min(values)) for name, values in found.items() if values}
+
+
+def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    """Test the uploads of all views. Not applicable unless they are masked: others are not uniform by design."""
+    if views[0].plan.protection != "masked" or not views[0].uploads or not views[0].release:
+        return Finding(
+            "masked_uploads", "", Verdict.NOT_APPLICABLE, "There are no masked uploads: nothing need be uniform."
+        )
+    entries = [sum(block.size for block in view.release.values()) for view in views]
+    words = [
+        {name: unpack_words(u, count) for name, u in view.uploads.items()}
+        for view, count in zip(views, entries, strict=True)
+    ]
+    bits = next(iter(words[0].values()))[1]
+    sessions = [{name: own for name, (own, width) in each.items() if width == bits} for each in words]
+    found = find_traces([each for each in sessions if each], bits)
+    controls = _make_controls(next(iter(sessions[0].values())), len(sessions[0]), bits)
+    smallest = min(found.values())
+    if smallest < LEVEL:
+        worst = min(found, key=lambda name: found[name])
+        verdict, sentence = Verdict.SUCCEEDS, f"Masks leave a trace in the {worst}: uniform words do so once in"
+        sentence += f" {1 / max(smallest, 1e-300):.2g} sessions."
+    else:
+        verdict, sentence = Verdict.FAILS, "No trace of the vectors, of other clients or of other sessions in uploads."
+    if verdict is Verdict.FAILS and min(map(_count_words, sessions)) < FEWEST_WORDS:
+        verdict, sentence = Verdict.INCONCLUSIVE, f"{sentence} So few entries could hide one."
+    if not all(control.holds for control in controls):
+        verdict = Verdict.INCONCLUSIVE
+    measures = tuple(
+        CHANCE.exact(value, "chi-squared and largest values, Bonferroni", of=name, baseline=1.0)
+        for name, value in found.items()
+    )
+    progress(1, 1)
+    return Finding("masked_uploads", "", verdict, sentence, measures, controls=controls)
+
+
+def _count_words(session: Mapping[str, Words]) -> int:
+    """Entries of all uploads together."""
+    return sum(map(len, session.values()))
+
+
+def _make_controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:
+    """Words in clear must be seen, uniform ones must not."""
+    generator = np.random.default_rng(0)
+    clear = [generator.integers(0, 1000, len(like), dtype=np.uint64) for _ in range(clients)]
+    uniform = [generator.integers(0, 1 << bits, len(like), dtype=np.uint64) for _ in range(clients)]
+
+    def is_seen(vectors: list[Words]) -> bool:
+        return chance(vectors, bits) < LEVEL
+
+    return (
+        Control("vectors without masks", expected=True, succeeded=is_seen(clear)),
+        Control("uniform vectors", expected=False, succeeded=is_seen(uniform)),
+    )
+
+
+MASKED_UPLOADS = Attack(
+    "masked_uploads",
+    "Are masked uploads uniform and independent?",
+    "Bonawitz et al. 2017, Lemma 6.1 (what must hold)",
+    ("uploads", "release"),
+    run,
+    (CHANCE,),
+    tries_records=False,
+)

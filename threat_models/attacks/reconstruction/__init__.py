@@ -1,0 +1,1 @@
+"""Single records, and images of them, made again out of sums and means."""

@@ -1,0 +1,71 @@
+"""How alike two features or two images are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+from scipy.optimize import linear_sum_assignment
+
+from secagg.errors import BadInput
+
+Floats = NDArray[np.float64]
+
+
+def cosines(features: Floats, others: Floats) -> Floats:
+    """Cosine of every row of (n, d) with every row of (m, d): (n, m). A row without a direction has 0."""
+    rows, columns = (
+        each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-300) for each in (features, others)
+    )
+    table: Floats = rows @ columns.T
+    return table
+
+
+def match_cosines(found: Floats, true: Floats) -> Floats:
+    """Cosine (m,) of each true feature (m, d) with the one that the best matching gives it; 0 for those left over."""
+    table = cosines(true, found)
+    result = np.zeros(len(true))
+    rows, columns = linear_sum_assignment(-table)
+    result[rows] = table[rows, columns]
+    return result
+
+
+def match_rows(true: Floats, found: Floats) -> NDArray[np.intp]:
+    """Give each true feature (m, d) its own row of those found (n, d), n ≥ m, so that the sum of cosines is largest."""
+    columns: NDArray[np.intp] = linear_sum_assignment(-cosines(true, found))[1]
+    return columns
+
+
+def psnr(image: Floats, other: Floats) -> float:
+    """Peak signal-to-noise ratio in dB of two images of the same shape in [0, 1]; equal ones have infinity."""
+    error = float(np.mean(_difference(image, other) ** 2))
+    return float(-10 * np.log10(error)) if error else float("inf")
+
+
+def ssim(image: Floats, other: Floats) -> float:
+    """Structural similarity of two images (h, w, c) in [0, 1], averaged over places and channels.
+
+    Wang, Bovik, Sheikh & Simoncelli 2004, Eq. 13 with their Gaussian window (11×11, σ = 1.5), K₁ = 0.01, K₂ = 0.03;
+    only where the window lies inside. Raises BadInput for images smaller than the window.
+    """
+    if min(image.shape[:2]) < 11:
+        raise BadInput(f"an image of {image.shape[0]}×{image.shape[1]} pixels", remedy="SSIM needs 11×11")
+    _difference(image, other)
+
+    def local(values: Floats) -> Floats:
+        blurred: Floats = gaussian_filter(values, sigma=1.5, radius=5, axes=(0, 1))[5:-5, 5:-5]
+        return blurred
+
+    mean, mean_other = local(image), local(other)
+    spread, spread_other = local(image**2) - mean**2, local(other**2) - mean_other**2
+    together = local(image * other) - mean * mean_other
+    small, little = 0.01**2, 0.03**2
+    likeness = (2 * mean * mean_other + small) * (2 * together + little)
+    return float(np.mean(likeness / ((mean**2 + mean_other**2 + small) * (spread + spread_other + little))))
+
+
+def _difference(image: Floats, other: Floats) -> Floats:
+    if image.shape != other.shape:
+        raise BadInput(f"images of shape {image.shape} and {other.shape}")
+    difference: Floats = image - other
+    return difference

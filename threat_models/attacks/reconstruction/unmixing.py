@@ -1,0 +1,233 @@
+"""Unmixing a sum of fewer records than dimensions: which records are in it, and what they are.
+
+The column space of B = Σ q qᵀ is the span of the records: who lies outside is not among them, who lies inside is, but
+for a coincidence of probability 0. The records themselves follow by `threat_models.attacks.reconstruction.rotation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.plan import Plan
+from secagg.statistics import accumulate
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.metrics import NOTABLE_AREA, match_classes
+from threat_models.attacks.reconstruction.rotation import as_features, recover, root_of
+from threat_models.attacks.reconstruction.similarity import match_cosines
+from threat_models.attacks.targets import Target, targets_in
+from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
+from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
+from threat_models.session import SOMEBODY, Blocks, Knowledge, Records
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+_BY_MEANS = "no more than {baseline}, by class means"
+FEW = "sum of few records"
+COSINE = Metric("cosine", "cosine of the recovered features", "", _BY_MEANS, leads=True, each=FEW)
+LEAST_COSINE = Metric("least_cosine", "least cosine", "", _BY_MEANS, each=FEW)
+_AS_STRANGERS = "no more than of strangers, of whom {baseline} are found"
+FOUND = Metric("members_found", "members found by the range of B", SHARE, _AS_STRANGERS, leads=True)
+MISTAKEN = Metric("strangers_found", "strangers taken for members", SHARE, "as many as members found")
+NEEDED = ("class_sums", "second_moment")
+INSIDE = 1e-6
+"""A record lies in the span when no more than this part of its squared length is outside."""
+FALSE_ALARMS = 0.01
+"""Under noise nothing lies in the span: the threshold is that which so many public records pass."""
+MOST = 64
+"""Largest sum whose records the default attack recovers, and the largest number of sums that it tries."""
+SUMS = 3
+CONTROL = 8
+
+
+def outside(blocks: Blocks, plan: Plan, records: int, integers: NDArray[np.int64]) -> Floats:
+    """The part of each q's squared length (m,) that lies outside the span of a sum of `records` records, 0 to 1."""
+    root = root_of(blocks, plan, records)
+    root = root[root.any(axis=1)]
+    axes = root / np.linalg.norm(root, axis=1, keepdims=True)
+    rows = integers / plan.levels
+    lengths = np.maximum(np.einsum("ij,ij->i", rows, rows), 1e-300)
+    left = rows - (rows @ axes.T) @ axes
+    part: Floats = np.einsum("ij,ij->i", left, left) / lengths
+    return part
+
+
+def passes(target: Target, plan: Plan, records: Records, public: Records | None) -> NDArray[np.bool_]:
+    """Try which records (m,) the range test takes for members. From n ≥ d on the span is everything: all pass."""
+    if target.records >= plan.dimension:
+        return np.ones(len(records), dtype=np.bool_)
+    limit = INSIDE
+    if target.is_noisy and public is not None and len(public):
+        known = outside(target.blocks, plan, target.records, public.integers)
+        limit = float(np.quantile(known, FALSE_ALARMS))
+    inside: NDArray[np.bool_] = outside(target.blocks, plan, target.records, records.integers) <= limit
+    return inside
+
+
+def sum_of(records: Records, plan: Plan) -> Blocks:
+    """The exact blocks of these records."""
+    return accumulate(records.integers, records.labels, len(plan.classes), plan.levels)
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean())
+
+
+def _class_means(target: Target, plan: Plan) -> Floats:
+    """What each record would be guessed to be from class sums alone (n, d)."""
+    counts = target.counts
+    means = np.asarray(target.blocks["class_sums"]) / np.maximum(counts, 1)[:, None] / plan.levels
+    return as_features(np.repeat(means, counts, axis=0), plan)
+
+
+def _test_membership(found: Sequence[Target], plan: Plan, knowledge: Knowledge) -> tuple[Interval, Interval] | None:
+    """The true- and false-positive rates of the range test over all sums; None where no member or no stranger is known.
+
+    Where none of the sums is known to hold a member, one of somebody's counts as found by any. If it is not, it may be
+    in a sum that was not tried, and the rates say nothing.
+    """
+    taken = np.array([passes(each, plan, knowledge.candidates, knowledge.public) for each in found])
+    held = np.array([each.holds(knowledge) for each in found])
+    is_unplaced = not held.any()
+    if is_unplaced:
+        taken, held = np.atleast_2d(taken.any(axis=0)), np.array([[each == SOMEBODY for each in knowledge.owners]])
+    nobody = np.broadcast_to(~knowledge.is_member, taken.shape)
+    if not (held.any() and nobody.any()):
+        return None
+    hits, alarms = (clopper_pearson(int(taken[rows].sum()), int(rows.sum())) for rows in (held, nobody))
+    return None if is_unplaced and hits.low <= alarms.high else (hits, alarms)
+
+
+def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[Interval, float, float] | None:
+    """Compare known members' features with what is recovered: mean cosine, the least, and the mean with class means."""
+    held = np.flatnonzero(target.holds(knowledge))
+    if not len(held):
+        return None
+    true = knowledge.candidates.features[held]
+    found = recover(target.blocks, plan, public=knowledge.public)
+    scores = match_cosines(found.features, true)
+    baseline = _mean(match_cosines(_class_means(target, plan), true))
+    return bootstrap(_mean, [scores], np.random.default_rng(0)), float(scores.min()), baseline
+
+
+def _make_controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
+    """The range test on a sum of a few records that nobody protects, and on one of random directions."""
+    free = knowledge.public if knowledge.public is not None else knowledge.candidates.take(~knowledge.is_member)
+    size = min(CONTROL, plan.dimension // 2, len(free) // 2)
+    if size < 2:
+        return (Control("a few records, unprotected", expected=True, succeeded=False),)
+    known, others = free.take(np.arange(size)), free.take(np.arange(size, len(free)))
+    generator = np.random.default_rng(0)
+    noise = generator.standard_normal((size, plan.dimension))
+    noise *= 0.9 * plan.levels / np.linalg.norm(noise, axis=1, keepdims=True)
+    random = Records(np.rint(noise).astype(np.int64), known.labels, noise)
+    results = []
+    for records in (known, random):
+        target = Target("control", sum_of(records, plan), frozenset(), is_noisy=False)
+        hits, alarms = (passes(target, plan, each, None).mean() for each in (known, others))
+        results.append(bool(hits > 0.99 and alarms < 0.5))
+    return (
+        Control(f"the range test on {size} public records, unprotected", expected=True, succeeded=results[0]),
+        Control("the range test on random directions instead", expected=False, succeeded=results[1]),
+    )
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    plan = views[0].plan
+    found = targets_in(views[0], *NEEDED)
+    if not found:
+        sentence = "It sees no second moment of others' records."
+        return Finding(UNMIXING.name, "", Verdict.NOT_APPLICABLE, sentence)
+    small = [each for each in found if 1 <= each.records < plan.dimension]
+    steps = 2 + min(SUMS, len(small))
+    progress(0, steps)
+    controls = _make_controls(plan, knowledge)
+    rates = _test_membership(small or found[:1], plan, knowledge)
+    progress(2, steps)
+    recovered: list[tuple[Target, tuple[Interval, float, float]]] = []
+    for done, target in enumerate([each for each in small if each.records <= MOST][:SUMS]):
+        if (scored := _score_recovery(target, plan, knowledge)) is not None:
+            recovered.append((target, scored))
+        progress(3 + done, steps)
+    progress(steps, steps)
+    rows = match_classes(knowledge.candidates.labels, knowledge.is_member)
+    blind = Blind.of(knowledge.candidates.take(rows), knowledge.is_member[rows])
+    return _make_finding(plan, found[0], rates, recovered, blind, controls)
+
+
+def _make_finding(
+    plan: Plan,
+    least: Target,
+    rates: tuple[Interval, Interval] | None,
+    recovered: Sequence[tuple[Target, tuple[Interval, float, float]]],
+    blind: Blind,
+    controls: tuple[Control, ...],
+) -> Finding:
+    measures: list[Measure] = []
+    for target, (mean, low, baseline) in recovered:
+        name = f"{target.name} ({target.records} records)"
+        measures.append(mean.measure(COSINE, of=name, baseline=baseline))
+        measures.append(LEAST_COSINE.exact(low, of=name, baseline=baseline))
+    if rates is not None:
+        measures.append(rates[0].measure(FOUND, baseline=rates[1].value))
+        measures.append(rates[1].measure(MISTAKEN))
+    is_member_known = rates is not None and _beats(blind, rates)
+    best = max((mean.value for _, (mean, _, baseline) in recovered if mean.low > baseline), default=None)
+    succeeded = is_member_known or best is not None
+    withstood = least.records >= plan.dimension or (_is_withstood(rates, recovered) and not blind.tells)
+    sentence = _describe(plan, least, rates if is_member_known else None, best, withstood)
+    outcome = decide(succeeded, withstood, controls)
+    if blind.tells and rates is not None:
+        measures += blind.measures
+    return Finding(UNMIXING.name, "", outcome, sentence, tuple(measures), controls=controls)
+
+
+def _beats(blind: Blind, rates: tuple[Interval, Interval]) -> bool:
+    """Whether more members than strangers are found, by more than a guess without the sum tells them apart.
+
+    A test with one threshold has the area (1 + TPR − FPR)/2.
+    """
+    least = (1 + rates[0].low - rates[1].high) / 2
+    return rates[0].low > rates[1].high and (blind.area is None or not blind.tells or least > blind.area.high)
+
+
+def _is_withstood(
+    rates: tuple[Interval, Interval] | None, recovered: Sequence[tuple[Target, tuple[Interval, float, float]]]
+) -> bool:
+    """Whether surely no more is found of sums of few: of members than this area, of features than of class means."""
+    if rates is None or not recovered or (1 + rates[0].high - rates[1].low) / 2 > NOTABLE_AREA:
+        return False
+    return all(mean.high <= baseline for _, (mean, _, baseline) in recovered)
+
+
+def _describe(
+    plan: Plan, least: Target, rates: tuple[Interval, Interval] | None, best: float | None, withstood: bool
+) -> str:
+    size = f"The smallest sum that it sees, {least.name}, holds {least.records} records in {plan.dimension} dimensions"
+    parts = []
+    if rates is not None:
+        parts.append(f"the range of B finds {rates[0].value:.1%} of the members at {rates[1].value:.1%} false alarms")
+    if best is not None:
+        parts.append(f"the features of single records come out with a mean cosine of {best:.3f}")
+    if parts:
+        return f"{size}: {', and '.join(parts)}."
+    if least.records >= plan.dimension:
+        return f"{size}: its range is the whole space, and no record stands out."
+    ending = "" if withstood else " That more could be found is not ruled out."
+    return f"{size}, but neither who is in it nor what the records are was found.{ending}"
+
+
+UNMIXING = Attack(
+    name="unmixing",
+    title="Unmixing: members and single features out of a sum of few records",
+    paper="Guan et al., FedCGS (2503.06962), claims that B hides features; Elser, Rankenburg & Thibault 2007",
+    needs=(),
+    run=_run,
+    metrics=(COSINE, LEAST_COSINE, FOUND, MISTAKEN, BLIND),
+    trusts_owners=True,
+    limits=3 + SUMS,
+)
+"""Needs contributions or a release: which of them a view has is found out when it runs."""

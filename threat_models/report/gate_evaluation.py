@@ -1,0 +1,232 @@
+"""Judge a report by a gate: one line for each thing that is judged, with the figures that decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+
+from threat_models.findings import Finding, Measure, Verdict
+from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome
+from threat_models.report.gate import Gate, Rule
+from threat_models.report.text import figure, quantity, summarise, with_interval
+
+BY_VERDICT = {
+    Verdict.SUCCEEDS: Outcome.FAIL,
+    Verdict.FAILS: Outcome.PASS,
+    Verdict.INCONCLUSIVE: Outcome.INCONCLUSIVE,
+    Verdict.NOT_APPLICABLE: Outcome.PASS,
+}
+
+
+def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
+    """Judge everything in a report; waivers count up to and including their day.
+
+    An expired waiver is a line that fails. What was declared but not run is inconclusive, and so are an adversary of
+    whom no attack tells anything and a report without any finding.
+    """
+    lines = [
+        _judge_protection(gate, report),
+        *_judge_provenance(report),
+        *_judge_records(gate, report),
+        *_judge_promise(gate, report),
+    ]
+    lines += _judge_inputs(report)
+    for one in report.examinations:
+        lines += [line for finding in one.findings for line in _judge_finding(gate, report, finding)]
+        lines += [*_judge_missing(one), *_judge_uninformed(gate, one)]
+    if not report.findings:
+        lines.append(GateLine("audit", "", Outcome.INCONCLUSIVE, "No attack was run."))
+    waived = [_waive(gate, line, today) for line in lines]
+    return GateResult((*waived, *_judge_waivers(gate, today)), gate.sha256, today.isoformat())
+
+
+def _judge_protection(gate: Gate, report: AuditReport) -> GateLine:
+    found = report.subject.protection
+    if found in gate.protections:
+        return GateLine("protection", "", Outcome.PASS, f"Uploads are protected ({found}).")
+    allowed = ", ".join(gate.protections)
+    return GateLine("protection", "", Outcome.FAIL, f'The protection is "{found}"; the gate allows {allowed}.')
+
+
+def _judge_provenance(report: AuditReport) -> Iterator[GateLine]:
+    """Judge whose transcripts these are: findings about one that nobody vouches for say nothing of a consortium."""
+    for each in report.subject.provenance:
+        outcome = Outcome.INCONCLUSIVE if each.has_doubts else Outcome.PASS
+        yield GateLine("transcript", "", outcome, f"{each.transcript}: {each.verdict}; {each.proves}.")
+
+
+def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
+    """Judge the size of a sum without noise: with too few records per dimension B tells of each of them."""
+    if math.isfinite(report.promise.claimed):
+        return
+    records, dimension = report.subject.records, report.subject.dimension
+    if records is None:
+        why = "How many records the exact sum holds is neither in it nor given (--records)."
+        yield GateLine("records", "", Outcome.INCONCLUSIVE, why)
+        return
+    least = math.ceil(gate.records_per_dimension * dimension)
+    facts = f"The exact sum holds {records:,} records of {dimension:,} dimensions; the gate asks for {least:,}."
+    if records >= least:
+        yield GateLine("records", "", Outcome.PASS, facts)
+        return
+    figures = [
+        f"{finding.adversary}: "
+        + ", ".join(f"{measure.label} {with_interval(measure)}" for measure in finding.measures)
+        for finding in report.findings
+        if finding.attack == "unmixing" and finding.measures
+    ]
+    unmixed = f" Unmixing by {'; by '.join(figures)}." if figures else ""
+    yield GateLine("records", "", Outcome.FAIL, facts + unmixed)
+
+
+def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
+    """Judge the claimed ε by the auditor's own computation and by the measured lower bounds."""
+    promise = report.promise
+    if math.isinf(promise.claimed):
+        yield GateLine("promise", "", Outcome.PASS, "No finite epsilon is claimed: nothing is promised of a record.")
+        return
+    outcome = Outcome.PASS if promise.agrees else Outcome.FAIL
+    claims = f"Claimed epsilon {figure(promise.claimed)}, recomputed {figure(promise.recomputed)}."
+    yield GateLine("promise", "", outcome, claims)
+    if promise.measured is None and gate.measured:
+        yield GateLine("promise", "", Outcome.INCONCLUSIVE, "The noise was not measured.")
+    for bound in filter(None, (promise.measured, promise.one_run)):
+        outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
+        yield GateLine("promise", "", outcome, bound.sentence)
+
+
+def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
+    """Judge the records that the auditor brought: nothing is known by those that may not be what they are called."""
+    for doubt in report.subject.doubts:
+        yield GateLine("inputs", "", Outcome.INCONCLUSIVE, doubt)
+
+
+def _judge_finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
+    if finding.verdict is Verdict.NOT_APPLICABLE:
+        yield GateLine(finding.attack, finding.adversary, Outcome.PASS, f"Not applicable: {finding.sentence}")
+        return
+    rules = gate.rules_for(finding.attack, finding.adversary)
+    if gate.controls and (finding.controls or not all(rule.tolerated for rule in rules)):
+        yield from _judge_controls(finding)
+    measured = [line for rule in rules if rule.measure for line in _judge_measures(rule, report, finding)]
+    plain = tuple(rule for rule in rules if not rule.measure)
+    is_partial = bool(finding.unseen) and finding.verdict is Verdict.INCONCLUSIVE
+    is_unbound = any(_is_void(rule, report) for rule in rules)
+    if not plain and (is_partial or is_unbound or not measured):  # rules that judged nothing, or not all, replace none
+        plain = (Rule(finding.attack, ""),)
+    yield from (*measured, *(_judge_verdict(rule, finding) for rule in plain))
+
+
+def _judge_verdict(rule: Rule, finding: Finding) -> GateLine:
+    outcome = Outcome.PASS if rule.tolerated else BY_VERDICT[finding.verdict]
+    tolerated = f" (tolerated: {rule.reason})" if rule.tolerated else ""
+    figures = f" ({summary})" if outcome is Outcome.FAIL and (summary := summarise(finding)) else ""
+    sentence = f"The attack {_describe(finding.verdict)}{tolerated}: {finding.sentence}{figures}"
+    return GateLine(finding.attack, finding.adversary, outcome, sentence)
+
+
+def _describe(verdict: Verdict) -> str:
+    return "is inconclusive" if verdict is Verdict.INCONCLUSIVE else str(verdict)
+
+
+def _judge_controls(finding: Finding) -> Iterator[GateLine]:
+    """Judge the controls: a line for each kind that is missing, and for each control that did not behave."""
+    kinds = {control.expected for control in finding.controls}
+    for expected, word in ((True, "positive"), (False, "negative")):
+        if expected not in kinds:
+            yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, f"It has no {word} control.")
+    for control in finding.controls:
+        if not control.holds:
+            did = "succeeded and must not" if control.succeeded else "did not succeed and must"
+            sentence = f"The control {control.name!r} {did}."
+            yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, sentence)
+
+
+def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterator[GateLine]:
+    """Judge each measure that the rule names; where none can be judged, one line says so.
+
+    A name of several metrics passes over measures that have no such threshold or no interval; an id does not. A ceiling
+    that nobody promised draws no line where there is something that it would have bounded.
+    """
+    named = [measure for measure in finding.measures if rule.judges(measure.metric)]
+    if _is_void(rule, report) and any(not math.isnan(measure.low + measure.high) for measure in named):
+        return
+    judged = [(measure, threshold) for measure in named if (threshold := _threshold(rule, measure)) is not None]
+    if any(measure.metric.id != rule.measure for measure in named):
+        judged = [pair for pair in judged if not math.isnan(pair[0].low + pair[0].high)]
+    for measure, threshold in judged:
+        yield _judge_measure(rule, finding, measure, threshold)
+    if not judged and not rule.optional:
+        sentence = f"There is nothing to judge: {rule.measure!r} against {_limit(rule)}."
+        yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, sentence)
+
+
+def _limit(rule: Rule) -> float | str:
+    return next(limit for limit in (rule.at_most, rule.at_least) if limit is not None)
+
+
+def _threshold(rule: Rule, measure: Measure) -> float | None:
+    limit = _limit(rule)
+    base = {"baseline": measure.baseline, "ceiling": measure.ceiling}[limit] if isinstance(limit, str) else limit
+    return None if base is None else base + (rule.margin if rule.at_most is not None else -rule.margin)
+
+
+def _judge_measure(rule: Rule, finding: Finding, measure: Measure, threshold: float) -> GateLine:
+    sign = 1 if rule.at_most is not None else -1
+    low, high = sorted((sign * measure.low, sign * measure.high))
+    if math.isnan(low + high):
+        outcome, word = Outcome.INCONCLUSIVE, "cannot be told against"
+    elif high <= sign * threshold:
+        outcome, word = Outcome.PASS, "keeps"
+    elif low > sign * threshold:
+        outcome, word = Outcome.FAIL, "breaks"
+    else:
+        outcome, word = rule.unclear, "is not shown to break or keep"
+    limit = _limit(rule)
+    asked = "at most" if sign == 1 else "at least"
+    asked += f" {quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
+    found = f"{measure.label}: {with_interval(measure)}"
+    return GateLine(finding.attack, finding.adversary, outcome, f"{found}, {word} {asked}.")
+
+
+def _judge_missing(one: Examination) -> list[GateLine]:
+    """An inconclusive line for each attack that the adversary declares and that has no finding."""
+    ran = {finding.attack for finding in one.findings}
+    missing = [attack for attack in one.adversary.attacks if attack not in ran]
+    return [GateLine(attack, one.adversary.name, Outcome.INCONCLUSIVE, "It was not run.") for attack in missing]
+
+
+def _judge_uninformed(gate: Gate, one: Examination) -> Iterator[GateLine]:
+    """Draw a line for an adversary of whom every attack that ran, and that may not succeed, is inconclusive."""
+    ran = [finding for finding in one.findings if finding.verdict is not Verdict.NOT_APPLICABLE]
+    judged = [finding for finding in ran if not _is_tolerated(gate, finding)] or ran
+    if one.adversary.name != CONTROL and judged and all(each.verdict is Verdict.INCONCLUSIVE for each in judged):
+        yield GateLine("audit", one.adversary.name, Outcome.INCONCLUSIVE, "No attack of this adversary tells anything.")
+
+
+def _is_tolerated(gate: Gate, finding: Finding) -> bool:
+    """Whether the gate lets an attack succeed."""
+    return any(rule.tolerated for rule in gate.rules_for(finding.attack, finding.adversary))
+
+
+def _is_void(rule: Rule, report: AuditReport) -> bool:
+    """Whether a rule names a ceiling where no ε is promised; the attack is then judged by its verdict."""
+    return "ceiling" in (rule.at_most, rule.at_least) and math.isinf(report.promise.claimed)
+
+
+def _waive(gate: Gate, line: GateLine, today: date) -> GateLine:
+    if line.outcome is not Outcome.FAIL:
+        return line
+    for waiver in gate.waivers:
+        if (waiver.attack, waiver.adversary) == (line.attack, line.adversary) and today <= waiver.expires:
+            return replace(line, outcome=Outcome.PASS, waiver=f"{waiver.reason} (until {waiver.expires.isoformat()})")
+    return line
+
+
+def _judge_waivers(gate: Gate, today: date) -> Iterator[GateLine]:
+    for waiver in gate.waivers:
+        if today > waiver.expires:
+            sentence = f"The waiver for this ({waiver.reason}) expired on {waiver.expires.isoformat()}."
+            yield GateLine(waiver.attack, waiver.adversary, Outcome.FAIL, sentence)

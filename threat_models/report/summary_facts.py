@@ -1,0 +1,118 @@
+"""The facts of a report beside its attacks: what was audited, what was promised and measured of it, and the limits."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+
+from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
+from threat_models.report.content import LowerBound, Promise, Subject
+from threat_models.session import Provenance, Session
+
+RELEASES = 20_000
+LEVEL = 0.001
+"""How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
+RESERVED = 2 * LEVEL
+"""The chance of either, which is not left for the attacks' limits (`threat_models.multiplicity`)."""
+ONE_RUN_LEVEL = 0.01
+"""How often the bound from canaries in one run may be above the truth: reserved too, where there are canaries."""
+SPREAD = 4
+"""Features of the second canary."""
+PACKAGES = ("numpy", "scipy", "torch", "secagg")
+LIMITS = (
+    "Attacks not listed here were not run; better ones may exist. A failed one proves nothing beyond its power.",
+    "Who took part and who did not is the auditor's word, held against the opened sum where there is one.",
+    "A transcript cannot show how noise was drawn, what an aggregator added up, or what a member kept.",
+    "Side channels of machines, and what was published about the same people elsewhere, are out of scope.",
+)
+
+
+def subject_of(
+    sessions: Sequence[Session],
+    known: int | None,
+    settings: Mapping[str, str],
+    transcripts: Mapping[str, str],
+    provenance: Sequence[Provenance] = (),
+) -> Subject:
+    """What was audited; the number of records is the least that was opened, else the `known` one.
+
+    Where there is noise on it the `known` number comes first, which is public; without one it is as noisy as the sums.
+    """
+    opened = [session.release["counts"] for session in sessions if "counts" in session.release]
+    records = min((max(0, round(float(counts.sum()))) for counts in opened), default=known)
+    is_noisy = bool(opened) and any(session.noise is not None for session in sessions)
+    if is_noisy and known is not None:
+        records, is_noisy = known, False
+    return Subject(
+        protection=sessions[0].plan.protection,
+        records=records,
+        dimension=sessions[0].plan.dimension,
+        transcripts=tuple(transcripts.items()),
+        provenance=tuple(provenance),
+        settings=settings,
+        is_noisy=is_noisy,
+    )
+
+
+def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
+    """Recompute the plan's promise and measure it on re-releases with the plan's own noise.
+
+    Of several sessions: a promise that does not hold, else the one that promises least.
+    """
+    promises = [_measure_one(session, progress) for session in sessions]
+    return max(promises, key=lambda each: (each.disproved or not each.agrees, each.claimed))
+
+
+def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Promise:
+    plan, claim = session.plan, session.claim
+    if claim is None:
+        return Promise(
+            "No differential privacy: exact sums are opened.",
+            math.inf,
+            math.inf,
+            "nothing to recompute",
+            0.0,
+            plan.unit,
+            "",
+        )
+    bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
+    wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if _has_moments(session) else bound
+    return Promise(
+        sentence=claim.sentence(),
+        claimed=claim.epsilon,
+        recomputed=bound.recomputed,
+        recomputed_by="the auditor's own accounting of the plan's noise",
+        delta=claim.delta,
+        unit=plan.unit,
+        adjacency=plan.adjacency,
+        measured=_combine(bound, wider),
+    )
+
+
+def _has_moments(session: Session) -> bool:
+    return "second_moment" in session.release and session.plan.dimension >= SPREAD
+
+
+def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
+    """Combine the bound by the worst record with one spread over features, which meets noise off B's diagonal."""
+    telling = wider if wider.refuted and not bound.refuted else bound
+    return LowerBound(
+        lower=bound.lower,
+        method=bound.epsilon.method,
+        sentence=f"{telling.sentence} Assumed: {telling.assumption}.",
+        power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
+        refuted=bound.refuted or wider.refuted,
+        curve=bound.curve,
+    )
+
+
+def bound_of(one_run: OneRunBound) -> LowerBound:
+    """What canaries in one run showed, for the report."""
+    return LowerBound(one_run.lower, one_run.method, one_run.sentence, one_run.power, one_run.refuted)
+
+
+def environment() -> dict[str, str]:
+    """Versions of what computed the report."""
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
