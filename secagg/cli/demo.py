@@ -129,14 +129,11 @@ def _in_a_sentence(report: AuditReport) -> str:
 
     found = [finding.verdict for one in report.examinations for finding in one.findings]
     succeed = found.count(Verdict.SUCCEEDS)
-    tried = f"{succeed} of {len(found)} attacks {'succeeds' if succeed == 1 else 'succeed'}"
+    tried = f"{succeed} of {len(found)} attacks on it {'succeeds' if succeed == 1 else 'succeed'}"
     if math.isinf(report.promise.claimed):
-        return (
-            f"An exact sum promises nothing about a record, as expected, and {tried}. "
-            "`secagg demo --epsilon 4` promises something."
-        )
+        return f"An exact sum promises nothing about a record, as expected: {tried}. --epsilon 4 adds a promise."
     verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
-    return f"Under epsilon {report.promise.claimed:g} {tried}{verdict}."
+    return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
 
 
 def _choices(expand: int, protection: str, epsilon: float, refine: int) -> PlanChoices:
