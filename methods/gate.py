@@ -187,11 +187,11 @@ class GatedRound(SimpleRound):
     def contribute(self, local: Local) -> Contribution:
         """The method's blocks over the kept cells, each row in its class's place."""
         rows = self._rows(local.classes)
-        examples, is_kept = self._kept(local.examples, rows)
+        examples, is_kept = self._keep(local.examples, rows)
         inputs = None if local.inputs is None else local.inputs[is_kept]
         made = self.round.contribute(replace(local, examples=examples, classes=len(rows), inputs=inputs))
         widened = {
-            name: self._widened(block, local.classes) if name in self.per_class else block
+            name: self._widen(block, local.classes) if name in self.per_class else block
             for name, block in made.blocks.items()
         }
         return Contribution(widened, made.state)
@@ -199,7 +199,7 @@ class GatedRound(SimpleRound):
     def cells(self, examples: Examples, classes: int) -> Integers:
         """The method's, of the records in kept cells."""
         rows = self._rows(classes)
-        own, is_kept = self._kept(examples, rows)
+        own, is_kept = self._keep(examples, rows)
         cells = np.full(len(examples), -1, dtype=np.int64)
         cells[is_kept] = self.round.cells(own, len(rows))
         return cells
@@ -209,26 +209,26 @@ class GatedRound(SimpleRound):
         others = self._others(self._classes(blocks))
         by_cell = [self._by_cell(blocks[name]) for name in self.per_class & set(blocks)]
         left_out = [
-            f"{_called(int(cell), self.domains)} was left out, but its sum is not 0"
+            f"{_name_cell(int(cell), self.domains)} was left out, but its sum is not 0"
             for cell in others
             if any(block[cell].any() for block in by_cell)
         ]
-        return [*self.round.sanity_failures(self._narrowed(blocks), grid), *left_out]
+        return [*self.round.sanity_failures(self._narrow(blocks), grid), *left_out]
 
     def finalize(self, opened: Opened) -> Step:
         """What the kept cells give: a head that never predicts another class, with noise or without; or a round."""
-        step = self.round.finalize(replace(opened, blocks=self._narrowed(opened.blocks)))
+        step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
-        return Step(self._widened_head(step.artifact, self._classes(opened.blocks)), following)
+        return Step(self._widen_head(step.artifact, self._classes(opened.blocks)), following)
 
-    def _widened_head(self, artifact: Artifact | None, classes: int) -> Artifact | None:
+    def _widen_head(self, artifact: Artifact | None, classes: int) -> Artifact | None:
         """A head with rows for all classes, those left out absent; any other artifact as it is."""
         if not isinstance(artifact, LinearHead):
             return artifact
         bias = np.full(classes, ABSENT_BIAS, dtype=np.float32)
         bias[self._rows(classes)] = artifact.bias
-        means = self._widened(artifact.means, classes) if artifact.means is not None else None
-        return LinearHead(self._widened(artifact.weight, classes), bias, artifact.before, means)
+        means = self._widen(artifact.means, classes) if artifact.means is not None else None
+        return LinearHead(self._widen(artifact.weight, classes), bias, artifact.before, means)
 
     def broadcast(self) -> bytes:
         """The kept cells before the method's first round, which needs no other word; then what the method tells."""
@@ -249,7 +249,7 @@ class GatedRound(SimpleRound):
         """The cells (class, domain) that did not pass, of so many classes."""
         return tuple(divmod(int(cell), self.domains) for cell in self._others(classes))
 
-    def _kept(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:
+    def _keep(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:
         """The records in kept cells, their classes counted among the kept ones, `rows`; and which they are."""
         is_kept: NDArray[np.bool_] = np.isin(_cells(examples, self.domains), self.kept)
         counted = examples.take(is_kept)
@@ -273,7 +273,7 @@ class GatedRound(SimpleRound):
         """A row for each cell."""
         return block.reshape(len(block) * self.domains, -1)
 
-    def _narrowed(self, aggregate: Blocks) -> Blocks:
+    def _narrow(self, aggregate: Blocks) -> Blocks:
         """The sum as the method knows it: of the kept classes alone, where the other cells hold nothing."""
         rows = self._rows(self._classes(aggregate))
         narrow = dict(aggregate)
@@ -283,7 +283,7 @@ class GatedRound(SimpleRound):
             narrow[name] = block.reshape(aggregate[name].shape)[rows]
         return narrow
 
-    def _widened(self, rows: NDArray[Number], classes: int) -> NDArray[Number]:
+    def _widen(self, rows: NDArray[Number], classes: int) -> NDArray[Number]:
         """The kept classes' rows in their places among all classes, the others zero."""
         wide = np.zeros((classes, *rows.shape[1:]), dtype=rows.dtype)
         wide[self._rows(classes)] = rows
@@ -295,6 +295,6 @@ def _cells(examples: Examples, domains: int) -> Integers:
     return examples.labels * domains + examples.domains
 
 
-def _called(cell: int, domains: int) -> str:
+def _name_cell(cell: int, domains: int) -> str:
     class_, domain = divmod(cell, domains)
     return f"class {class_}" + (f" in domain {domain}" if domains > 1 else "")

@@ -37,7 +37,7 @@ def slot_of(records: Integers, slots: int) -> Integers:
     if not 1 <= slots <= MOST_SLOTS:
         raise BadInput(f"{slots} slots", remedy=f"give 1 to {MOST_SLOTS}")
     constants = _constants(records.shape[1])
-    mixed = _mixed(records.view(np.uint64) @ constants[1:] + constants[0])
+    mixed = _mix(records.view(np.uint64) @ constants[1:] + constants[0])
     return ((mixed >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)).astype(np.int64)
 
 
@@ -124,7 +124,7 @@ def _constants(dimension: int) -> Words:
     return constants
 
 
-def _mixed(words: Words) -> Words:
+def _mix(words: Words) -> Words:
     """SplitMix64's finaliser (Steele, Lea & Flood 2014)."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -204,10 +204,10 @@ def _parse(content: Mapping[str, Any]) -> Policy:
         raise BadInput(f"unknown keys: {', '.join(unknown)}")
     if missing := sorted({"roster", "backbones"} - set(values)):
         raise BadInput(f"missing keys: {', '.join(missing)}", remedy="write a policy with plan policy")
-    return Policy(**{name: _typed(name, types[name], value) for name, value in values.items()})
+    return Policy(**{name: _read_typed(name, types[name], value) for name, value in values.items()})
 
 
-def _typed(name: str, expected: str, value: Any) -> Any:
+def _read_typed(name: str, expected: str, value: Any) -> Any:
     if expected == "tuple[str, ...]" and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
     if expected == "float" and value == "inf":

@@ -66,14 +66,14 @@ class FedTCSet:
         if self.noise:
             mechanism = paper_noise(self.noise)
             rows = mechanism.apply(rows, generator)
-            epsilon = mechanism.epsilon(sensitivity=self._moved(held), dimension=rows.shape[1], delta=DELTA)
+            epsilon = mechanism.epsilon(sensitivity=self._move(held), dimension=rows.shape[1], delta=DELTA)
             tail = "the filter ranks records" if self.keep < 1 else "another record of the same label, public batches"
             note = f"{mechanism.sentence(epsilon, DELTA)} ({tail})"
         head = fit(rows, labels, np.ones(len(labels)), classes, self.epochs, self.momentum)
         number = max(len(own) for _, own in sets)
         return Fitted((Linear(head),), NUMBER * (rows.shape[1] + 1) * number, note=note)
 
-    def _moved(self, clients: Sequence[ClientData]) -> float | None:
+    def _move(self, clients: Sequence[ClientData]) -> float | None:
         """How far one record moves the one prototype that it is in: 2/B at length 1; None where nothing bounds it."""
         longest = max(float(np.abs(np.linalg.norm(client.features, axis=1) - 1).max()) for client in clients) + 1
         if self.keep < 1 or longest > 1 + ROUNDED:

@@ -55,12 +55,12 @@ class MPFTSamples(ABC):
         rows, labels = [], []
         for label in np.unique(client.labels):
             own = client.features[client.labels == label]
-            rows.append(self._sampled(own, math.ceil(self.rate * len(own)), generator))
+            rows.append(self._sample(own, math.ceil(self.rate * len(own)), generator))
             labels.append(np.full(len(rows[-1]), label))
         return np.concatenate(rows), np.concatenate(labels)
 
     @abstractmethod
-    def _sampled(self, features: Reals, count: int, generator: np.random.Generator) -> Reals:
+    def _sample(self, features: Reals, count: int, generator: np.random.Generator) -> Reals:
         """`count` ≤ n rows (count, d) that stand for `features` (n, d)."""
 
 
@@ -75,7 +75,7 @@ class MPFTRandom(MPFTSamples):
         "of a class in a domain, or of a slot of it, under every protection"
     )
 
-    def _sampled(self, features: Reals, count: int, generator: np.random.Generator) -> Reals:
+    def _sample(self, features: Reals, count: int, generator: np.random.Generator) -> Reals:
         return features[generator.choice(len(features), count, replace=False)]
 
 
@@ -90,7 +90,7 @@ class MPFTCluster(MPFTSamples):
         "them; mpft with sampling=cluster takes the steps of k-means in secure sums over all clients"
     )
 
-    def _sampled(self, features: Reals, count: int, generator: np.random.Generator) -> Reals:
+    def _sample(self, features: Reals, count: int, generator: np.random.Generator) -> Reals:
         with extra("experiments"):
             from sklearn.cluster import KMeans
             from sklearn.exceptions import ConvergenceWarning

@@ -84,7 +84,7 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
     rules = Gate.read(question.gate or DEFAULT)
     adversaries = [adversary_named(name) for name in question.threat_models]
-    evidence = _recorded(speaker, question, adversaries) if question.transcripts else _simulated(speaker, question)
+    evidence = _record(speaker, question, adversaries) if question.transcripts else _simulate(speaker, question)
     comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.apply():
         report = _report(speaker, evidence, adversaries, comparisons, seed=question.seed)
@@ -117,7 +117,7 @@ def _notes() -> dict[str, AttackNote]:
     return {**found, ACTIVE.name: ACTIVE}
 
 
-def _simulated(speaker: Speaker, question: Question) -> Evidence:
+def _simulate(speaker: Speaker, question: Question) -> Evidence:
     """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
     options = question.simulation
     settings = settings_of(options)
@@ -147,7 +147,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _recorded(speaker: Speaker, question: Question, adversaries: list[Adversary]) -> Evidence:
+def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) -> Evidence:
     """Transcripts, verified before anything is read from them; those of one plan's rounds are one session."""
     with speaker.busy(f"verifying {', '.join(map(str, question.transcripts))}"):
         shown = read_sessions(question.transcripts, question.trust)
@@ -191,7 +191,7 @@ def _report(
         if evidence.one_run is not None:
             promise = replace(promise, one_run=bound_of(evidence.one_run))
         examinations = [
-            _cheated(each, told)
+            _cheat(each, told)
             if each.attacks == (ACTIVE.name,)
             else examine(each, evidence.sessions, evidence.knowledge, told)
             for each in adversaries
@@ -218,7 +218,7 @@ def _report(
     )
 
 
-def _cheated(adversary: Adversary, told: Any) -> Examination:
+def _cheat(adversary: Adversary, told: Any) -> Examination:
     finding = malicious_server(lambda done, total: told(ACTIVE.title, done, total))
     return Examination(adversary, adversary.sees, (), (replace(finding, adversary=adversary.name),))
 

@@ -123,14 +123,14 @@ def _number(epsilon: float) -> float | str:
     return "inf" if math.isinf(epsilon) else epsilon
 
 
-def _shown(epsilon: float | str) -> str:
+def _show(epsilon: float | str) -> str:
     return epsilon if isinstance(epsilon, str) else shown(epsilon)
 
 
 def _table(title: str, entries: list[Entry]) -> list[str]:
     rows = [_HEADER]
     for row in map(_row, entries):
-        cost = (_shown(row["epsilon"]), f"{row['delta']:g}", row["unit"], row["adjacency"] or "-")
+        cost = (_show(row["epsilon"]), f"{row['delta']:g}", row["unit"], row["adjacency"] or "-")
         rows.append((str(row["number"]), row["session"][:12], *cost, escaped(row["data_name"])))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (zip(row, widths, strict=True) for row in rows)
@@ -138,5 +138,5 @@ def _table(title: str, entries: list[Entry]) -> list[str]:
 
 
 def _spent(totals: list[dict[str, Any]], delta: float) -> str:
-    rows = [(f"{total['unit']} level, {total['adjacency']}", f"epsilon {_shown(total['epsilon'])}") for total in totals]
+    rows = [(f"{total['unit']} level, {total['adjacency']}", f"epsilon {_show(total['epsilon'])}") for total in totals]
     return two_columns(f"  together, at delta {delta:g}", [("  " + name, value) for name, value in rows])

@@ -74,7 +74,7 @@ def _run(arguments: list[str]) -> int:
     except SecaggError as error:
         return _complain(str(error), error.exit_code, debug)
     except typer.TyperException as error:
-        return _misused(error.format_message(), debug)
+        return _say_misuse(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted; run the same command again to go on", ExitCode.INTERRUPTED, debug)
     except MemoryError:
@@ -86,7 +86,7 @@ def _run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else ExitCode.DONE
 
 
-def _misused(text: str, debug: bool) -> int:
+def _say_misuse(text: str, debug: bool) -> int:
     """Say what is wrong with the words of a command; where a group stands alone, what it has."""
     if text.startswith("Usage:"):
         print(text, file=sys.stderr)

@@ -41,8 +41,8 @@ def methods(context: typer.Context, json_to: JsonOption = None, quiet: QuietOpti
             for name, each in BASELINES.items()
         },
     }
-    rows = [(name, f"{each['title']}\nsums {', '.join(each['blocks'])}{_named(each)}") for name, each in known.items()]
-    others = [(name, f"leaves a client: {each['leaves']}{_named(each)}") for name, each in baselines.items()]
+    rows = [(name, f"{each['title']}\nsums {', '.join(each['blocks'])}{_name(each)}") for name, each in known.items()]
+    others = [(name, f"leaves a client: {each['leaves']}{_name(each)}") for name, each in baselines.items()]
     text = "\n\n".join([two_columns("Methods", rows), two_columns("Baselines (--protection none)", others)])
     Speaker(quiet=quiet, json_to=json_to).result({"methods": known, "baselines": baselines}, text)
 
@@ -81,6 +81,6 @@ def _method(name: str) -> dict[str, Any]:
     }
 
 
-def _named(entry: dict[str, Any]) -> str:
+def _name(entry: dict[str, Any]) -> str:
     listed = " ".join(f"{name}={value}" for name, value in entry["parameters"].items())
     return f"\n--parameters {listed}" if listed else ""

@@ -152,7 +152,7 @@ def new(
     warn_of_programs(speaker, [backbone])
     plan = make_plan(data, members, choices, OperatingSystem())
     write_plan(plan, out)
-    others = _compared(speaker, data, members, choices) if explain_all else []
+    others = _compare(speaker, data, members, choices) if explain_all else []
     setup = SessionSetup.of(plan, members)
     _explain(speaker, setup, others)
     _remark(speaker, setup, choices)
@@ -236,7 +236,7 @@ def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = (
     speaker.result({**content, "explained": dict(rows), **compared}, two_columns("Plan", rows), *tables)
 
 
-def _compared(speaker: Speaker, data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
+def _compare(speaker: Speaker, data: PublicData, roster: Roster, choices: PlanChoices) -> list[Choice]:
     from secagg.experiments.choosing import compare
 
     with speaker.busy("measuring one client under every protection"):

@@ -97,7 +97,7 @@ def simulate(
     data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
     if not protection_named(protection).hides_vectors:
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
-    result = _simulated(speaker, data, settings)
+    result = _simulate(speaker, data, settings)
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
@@ -109,7 +109,7 @@ def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
     return SimulationSettings(**{**chosen, "epsilon": to_epsilon(given["epsilon"])})
 
 
-def _simulated(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
+def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
     warn_of_programs(speaker, [settings.backbone])
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)

@@ -133,7 +133,7 @@ def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
     modes, first = set(), None
     for each in found:
         try:
-            with _opened(each.path) as image:
+            with _open(each.path) as image:
                 modes.add(MODES[image.mode])
                 first = first or (image.height, image.width)
         except _UnusableImage:
@@ -173,7 +173,7 @@ def _pixels(path: Path, shape: Shape, fit: bool) -> NDArray[Any]:
     from PIL import Image, ImageOps
 
     wanted = (shape[1], shape[0])
-    with _opened(path) as image:
+    with _open(path) as image:
         if image.size != wanted and not fit:
             problem = f"is {image.width} × {image.height} pixels, the first image is {wanted[0]} × {wanted[1]}"
             raise _UnusableImage(problem, "give one size for all with --image-size")
@@ -190,7 +190,7 @@ def _pixels(path: Path, shape: Shape, fit: bool) -> NDArray[Any]:
     return values if values.shape == shape else np.repeat(values[:, :, None], shape[2], axis=2)
 
 
-def _opened(path: Path) -> Image.Image:
+def _open(path: Path) -> Image.Image:
     """The image, its pixels not read yet. Raises _UnusableImage."""
     from PIL import Image
 

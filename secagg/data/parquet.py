@@ -28,7 +28,7 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
 
     try:
         with path.open("rb") as file:
-            names = _checked_names(path, pyarrow.parquet.ParquetFile(file))
+            names = _check_names(path, pyarrow.parquet.ParquetFile(file))
             table = pyarrow.parquet.ParquetFile(file, read_dictionary=names).read()
             return {name: _cells(table[name], tolerant) for name in names}
     except OSError as error:
@@ -41,7 +41,7 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
         raise BadInput(f"cannot read {path} as Parquet", remedy="write it again, or save it as .csv") from error
 
 
-def _checked_names(path: Path, file: Any) -> list[str]:
+def _check_names(path: Path, file: Any) -> list[str]:
     """The names of the columns, before any of them is read. Raises BadInput for what is no table of cells."""
     from pyarrow import types
 

@@ -89,7 +89,7 @@ def adapt_clients(
                 predict(each, held_out.inputs) == held_out.labels
                 for each in (head, adapted, _alone(own.take(used), classes, adaptation))
             ]
-            found.append(_measured(right, own.cells, held_out.cells, classes, domains=len(names)))
+            found.append(_measure(right, own.cells, held_out.cells, classes, domains=len(names)))
     if not found:
         raise BadInput("no client has records to adapt to", remedy="use fewer clients, or another partition")
     columns = [[value for value in column if value is not None] for column in zip(*found, strict=True)]
@@ -102,7 +102,7 @@ def _alone(own: _Examples, classes: int, adaptation: Adaptation) -> LinearHead:
     return adapt(head, own.inputs, own.labels, replace(adaptation, weight=0.0))
 
 
-def _measured(
+def _measure(
     right: Sequence[NDArray[np.bool_]],
     own: NDArray[np.int64],
     held_out: NDArray[np.int64],

@@ -56,13 +56,13 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
         problem = f"{kind.name} cannot keep an epsilon: {kind.protections}"
         raise BadInput(problem, remedy="leave out --epsilon; the baseline with one is dp-sgd")
     baseline = kind(**read_parameters(kind.name, asdict(kind()), settings.parameters))
-    return _unprotected(baseline, features, settings, clock)
+    return _run_unprotected(baseline, features, settings, clock)
 
 
-def _unprotected(
+def _run_unprotected(
     baseline: Baseline, features: Features, settings: SimulationSettings, clock: Clock
 ) -> SimulationResult:
-    normalisation = _normalised(settings) or Normalisation.NONE
+    normalisation = _normalise(settings) or Normalisation.NONE
     grid = Grid(1.0, FINE_LEVELS, settings.centre, normalisation)
     everybody = _in_the_clear(features, grid)
     clients = [everybody.take(rows) for rows in split(features.dataset, settings)]
@@ -132,7 +132,7 @@ def _refuse_faulty(faulty: NDArray[np.bool_], records: Records) -> None:
 def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
     """Pooled records; softmax regression without privacy at ε = ∞. Clients, partition and protection do nothing."""
     _refuse_what_sums_have(settings, "dp-sgd has all records in one place")
-    noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalisation=_normalised(settings))
+    noisy = PlanChoices(epsilon=1.0, centre=settings.centre, normalisation=_normalise(settings))
     normalisation = normalisation_for(noisy)
     if normalisation is Normalisation.NONE:
         raise BadInput("dp-sgd clips, and takes normalised records", remedy="choose centred-unit or unit")
@@ -176,7 +176,7 @@ def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:
             raise BadInput(f"{why} and no {name}", remedy=f"leave out --{name.replace('_', '-')}")
 
 
-def _normalised(settings: SimulationSettings) -> Normalisation | None:
+def _normalise(settings: SimulationSettings) -> Normalisation | None:
     return Normalisation(settings.normalise) if settings.normalise else None
 
 

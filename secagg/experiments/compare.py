@@ -69,7 +69,7 @@ def compare(
     A run that is refused is tried again with the protection `none`; its `unprotected` then says why. `progress` takes
     (runs done, runs in all). Raises BadInput for a comparison that cannot be.
     """
-    settings = _asked(dataset, contenders, grid, seeds)
+    settings = _ask(dataset, contenders, grid, seeds)
     out = Path(out)
     asked = runs_of(dataset, settings, out, workers, progress)
     refused = [run for run in asked.runs if run.result is None and run.settings["protection"] != UNPROTECTED]
@@ -101,7 +101,7 @@ def write(comparison: Comparison, out: Path) -> None:
         plot_domains(comparison, [out / "domains.png", out / "domains.svg"])
 
 
-def _asked(
+def _ask(
     dataset: Dataset, contenders: Sequence[Contender], grid: Mapping[str, Sequence[Any]], seeds: int
 ) -> list[dict[str, Any]]:
     """The settings of every run as asked for. Raises BadInput."""

@@ -287,9 +287,9 @@ def _promise(result: Mapping[str, Any]) -> str:
 def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
     """The texts of one row."""
     bare = {why for entry in row.entries for why in entry.unprotected}
-    shown = [_shown(entry, marks) for entry in row.entries]
+    shown = [_show(entry, marks) for entry in row.entries]
     ran = [
-        name + (marks.of(*map(_unprotected, sorted(bare))) if name == "none" and bare else "")
+        name + (marks.of(*map(_is_unprotected, sorted(bare))) if name == "none" and bare else "")
         for name in row.protections
     ]
     finite = [promise for promise in row.promises if promise != "none"]
@@ -302,13 +302,13 @@ def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
 OPENED_ONLY = "ε bounds what is released, not what the server sees: it sees what every client sends."
 
 
-def _unprotected(why: str) -> str:
+def _is_unprotected(why: str) -> str:
     reason, _, _ = why.partition("; give --protection none")  # the remedy is what was done
     return f"Ran without protection: {reason}."
 
 
-def _shown(entry: Entry, marks: _Marks) -> str:
-    told = marks.of(*map(_unprotected, entry.unprotected), *(f"Refused: {reason}." for reason in entry.refusals))
+def _show(entry: Entry, marks: _Marks) -> str:
+    told = marks.of(*map(_is_unprotected, entry.unprotected), *(f"Refused: {reason}." for reason in entry.refusals))
     if entry.accuracy is None:
         return DASH + told
     return shown_accuracy(entry.accuracy, entry.interval, entry.seeds, len(entry.refusals)) + told

@@ -76,7 +76,7 @@ class Features:
         """The same of anything that `measure` can judge."""
         if self.dataset.test is None or self.test is None:
             return None
-        return _measured(measure, self.dataset.test, self.test, grid)
+        return _measure(measure, self.dataset.test, self.test, grid)
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
         """The same for each value of the left-out column, else of the column `domain`; nothing without it."""
@@ -89,7 +89,7 @@ class Features:
             values = records.columns[column]
             for value in np.unique(values):
                 own = np.flatnonzero(values == value)
-                if (measured := _measured(measure, records.take(own), features[own], grid)) is not None:
+                if (measured := _measure(measure, records.take(own), features[own], grid)) is not None:
                     found.append(DomainAccuracy(str(value), measured, left))
         return tuple(found)
 
@@ -104,7 +104,7 @@ def map_of(dataset: Dataset, backbone: str | None, expand: int, progress: Progre
     return FeatureMap(opened, Expansion(expand) if expand else None)
 
 
-def _measured(measure: Measure, records: Records, features: NDArray[np.float64], grid: Grid) -> Evaluation | None:
+def _measure(measure: Measure, records: Records, features: NDArray[np.float64], grid: Grid) -> Evaluation | None:
     labelled = records.labels != BAD
     return measure(inputs_of(features[labelled], grid), records.labels[labelled]) if labelled.any() else None
 

@@ -95,7 +95,7 @@ class SimulationResult:
             "head_sha256": self.head.digest if self.head is not None else None,
             "bad_records": self.bad_records,
             "bad_held_out": self.bad_held_out,
-            **(_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),
+            **(_tell_federated(self.federated) if self.federated else _not_federated(self.baseline_bytes)),
             "client_seconds": self.client_seconds,
             "server_seconds": self.server_seconds,
             "seconds": dict(self.seconds),
@@ -154,7 +154,7 @@ def _not_federated(sent: int | None) -> dict[str, Any]:
     return dict.fromkeys(FEDERATED_KEYS) | {"upload_bytes_per_client": sent}
 
 
-def _federated(run: Federated) -> dict[str, Any]:
+def _tell_federated(run: Federated) -> dict[str, Any]:
     plan = run.setup.plan
     values = (
         plan.normalisation,

@@ -206,10 +206,10 @@ class InMemorySession:
     def _act(self, index: int, action: Callable[[], Transition]) -> None:
         """A party takes a step, on its own account."""
         with self.measured.client(index) if self._is_client(index) else self.measured.server(f"second party {index}"):
-            transition = self._protected(index, action())
+            transition = self._protect(index, action())
         self._take(index, transition)
 
-    def _protected(self, index: int, transition: Transition) -> Transition:
+    def _protect(self, index: int, transition: Transition) -> Transition:
         """A client protects its vector as soon as it can, if it is not about to leave."""
         ready = transition.state
         if not isinstance(ready, ReadyState) or self._leaves_at(index, self.protection.client.announcement):

@@ -97,11 +97,11 @@ def simulate_features(
 ) -> SimulationResult:
     """The same over features that were extracted before, as the settings say."""
     refuse_records(features.dataset, settings)
-    run = run_baseline if settings.method in BASELINES else partial(_federated, adapting=adapting)
+    run = run_baseline if settings.method in BASELINES else partial(_federate, adapting=adapting)
     return remarked(run(features, settings, clock), features)
 
 
-def _federated(
+def _federate(
     features: Features, settings: SimulationSettings, clock: Clock, adapting: Progress | None
 ) -> SimulationResult:
     """Every session of the plan, its head, and the head that the pooled records would give."""
@@ -115,7 +115,7 @@ def _federated(
     last, result = played.setup, played.result
     head, reference = result.require_artifact(), pooled_result(setup, members, result).require_artifact()
     clock.lap("reference")
-    adapted = _adapted(cast, settings, head, adapting)
+    adapted = _adapt(cast, settings, head, adapting)
     clock.lap("adaptation")
     sent = max(measured.client_bytes[member] for member in result.members)
     return SimulationResult(
@@ -137,7 +137,7 @@ def _federated(
     )
 
 
-def _adapted(
+def _adapt(
     cast: Cast, settings: SimulationSettings, head: Artifact, progress: Progress | None
 ) -> AdaptedClients | None:
     if settings.adaptation is None:

@@ -63,12 +63,12 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
     """The series that have a result, in the order of the runs."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(repr(_shared(run)), []).append(run)
+        groups.setdefault(repr(_find_shared(run)), []).append(run)
     kept = [group for group in groups.values() if any(run.result for run in group)]
     series = []
     for group in kept:
-        settings = _shared(group[0])
-        peers = [_shared(other[0]) for other in kept]
+        settings = _find_shared(group[0])
+        peers = [_find_shared(other[0]) for other in kept]
         names = varying([peer for peer in peers if peer["method"] == settings["method"]])
         first = next(run.result for run in group if run.result)
         series.append(Series(described(settings, names), settings, first["protection"] == "none", _cells(group)))
@@ -101,7 +101,7 @@ def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:
     return ", ".join([settings["method"], *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])
 
 
-def _shared(run: Run) -> dict[str, Any]:
+def _find_shared(run: Run) -> dict[str, Any]:
     """The settings that are the same within a series."""
     return {name: value for name, value in run.settings.items() if name not in ("epsilon", "seed")}
 

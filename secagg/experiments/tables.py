@@ -84,7 +84,7 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
     epsilons = sorted({cell.epsilon for each in series for cell in each.cells})
     rows = []
     for each in series:
-        cells = {cell.epsilon: _shown(cell) for cell in each.cells}
+        cells = {cell.epsilon: _show(cell) for cell in each.cells}
         rows.append((each.label, *(cells.get(epsilon, "–") for epsilon in epsilons)))
     header = ("ε", *("∞" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in epsilons))
     return Table(_caption(dataset, runs), header, tuple(rows), footnotes(runs))
@@ -124,7 +124,7 @@ def _reason(run: Run) -> dict[str, str]:
     return {"unprotected_because": run.unprotected} if run.unprotected is not None else {}
 
 
-def _shown(cell: Cell) -> str:
+def _show(cell: Cell) -> str:
     return shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
 
 

@@ -34,7 +34,7 @@ def export_network(
     side = image_size or network.size
     example = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(0))
     try:
-        exported = torch.export.export(_prepared(network, resize, layer), (example,))
+        exported = torch.export.export(_prepare(network, resize, layer), (example,))
         _strip(exported)
         content = io.BytesIO()
         torch.export.save(exported, content)
@@ -52,7 +52,7 @@ def export_network(
     return program
 
 
-def _prepared(network: Network, resize: int | None, layer: str | None) -> torch.nn.Module:
+def _prepare(network: Network, resize: int | None, layer: str | None) -> torch.nn.Module:
     """The network with everything before and after it that belongs into the program."""
     import torch
 

@@ -69,7 +69,7 @@ def planned_name(spec: str) -> str:
 def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
     if spec.endswith(SUFFIX):
         file = ProgramFile.read(Path(spec))
-        return _Closed(file.digest, lambda progress: file.open(_known(shape, spec), progress, user_cache()))
+        return _Closed(file.digest, lambda progress: file.open(_is_known(shape, spec), progress, user_cache()))
     backbone = _without_program(spec, shape)
     return _Closed(backbone.digest, lambda _progress: backbone)
 
@@ -77,20 +77,20 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
 def _without_program(spec: str, shape: tuple[int, ...] | None) -> Backbone:
     form, _, parameter = spec.partition(":")
     if spec in ("features", "identity"):
-        shape = _known(shape, spec)
+        shape = _is_known(shape, spec)
         if len(shape) != 1:
             raise BadInput(f"{spec} takes vectors, but a record has shape {shape}", remedy="use pixels for images")
         return Identity(shape[0])
     if spec == "pixels":
-        return Pixels(_known(shape, spec))
+        return Pixels(_is_known(shape, spec))
     if form == "random-features":
         if not (parameter.isascii() and parameter.isdigit()):
             raise BadInput(f"{spec}: M is a number of features", remedy="for example random-features:512")
-        return FeatureMap(Pixels(_known(shape, spec)), Expansion(int(parameter)))
+        return FeatureMap(Pixels(_is_known(shape, spec)), Expansion(int(parameter)))
     raise BadInput(f"unknown backbone {spec!r}", remedy=f"give {FORMS}; `secagg backbone export` makes a .pt2")
 
 
-def _known(shape: tuple[int, ...] | None, spec: str) -> tuple[int, ...]:
+def _is_known(shape: tuple[int, ...] | None, spec: str) -> tuple[int, ...]:
     if shape is None:
         raise BadInput(f"the digest of {spec} depends on the shape of a record", remedy="give it, 28x28 say")
     return shape

@@ -124,7 +124,7 @@ class ProgramFile:
             once, again = (_run(module, probe, path.name) for _ in range(2))
         if once.tobytes() != again.tobytes():
             raise BadInput(f"the backbone {path} gives one record two different features", remedy=EVALUATION)
-        notes = () if once.ndim == 2 else (_flattened(path.name, once.shape[1:]),)
+        notes = () if once.ndim == 2 else (_flatten(path.name, once.shape[1:]),)
         return Program(path.name, self.digest, once.size, module, shape, progress, cache, notes)
 
 
@@ -141,7 +141,7 @@ def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:
                     raise BadInput(problem, remedy=EVALUATION)
 
 
-def _flattened(name: str, shape: tuple[int, ...]) -> str:
+def _flatten(name: str, shape: tuple[int, ...]) -> str:
     map_, features = "×".join(map(str, shape)), math.prod(shape)
     return f"the backbone {name} puts out a map of {map_}, taken as {features} features; a mean over places has fewer"
 

@@ -67,7 +67,7 @@ class FederationClient:
             try:
                 outcome = await self._session(setup, private, server, others or {})
             except SessionAborted as error:
-                raise self._counted(setup, error) from None
+                raise self._say_counted(setup, error) from None
             if outcome is None:
                 return rounds.done
             private = recall_state(session_folder(self.state, setup), setup.context.plan)
@@ -79,7 +79,7 @@ class FederationClient:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
         return release_of(self.setup, self.policy.data_name)
 
-    def _counted(self, setup: SessionSetup, error: SessionAborted) -> SessionAborted:
+    def _say_counted(self, setup: SessionSetup, error: SessionAborted) -> SessionAborted:
         """The session's end, and that the ledger counts it where a vector may have left: nothing is ever refunded."""
         if not self.ledger.has_uploaded(setup.context.plan):
             return error

@@ -72,15 +72,15 @@ class FederationServer:
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Hand a frame to the session that it names."""
-        return await self._named(peek(frame).plan).submit(member, frame)
+        return await self._find(peek(frame).plan).submit(member, frame)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Hand a vector to the session that its frame names."""
-        return await self._named(peek(frame).plan).upload(member, frame, parts)
+        return await self._find(peek(frame).plan).upload(member, frame, parts)
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member` in the session that is asked about."""
-        return await self._named(plan).fetch(member, plan, step, patience)
+        return await self._find(plan).fetch(member, plan, step, patience)
 
     def close(self) -> None:
         """Close the transcripts."""
@@ -91,7 +91,7 @@ class FederationServer:
         last = self.stages[-1]
         await last.session.farewell(last.setup.patience)
 
-    def _named(self, plan: bytes) -> ServerSession:
+    def _find(self, plan: bytes) -> ServerSession:
         if not plan:
             raise MalformedMessage("request", "it names no session")
         if plan not in self._stages:

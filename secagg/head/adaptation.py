@@ -166,15 +166,15 @@ def _held(
 ) -> Extra:
     """The loss beside cross-entropy, from the received head's scores (n, C) or the class means."""
     if adaptation.loss == "distil":
-        return _distilled(adaptation.weight, received)
+        return _distil(adaptation.weight, received)
     if not isinstance(start.before, Adapter) or start.before.kind != "residual":
         raise BadInput("a stacked adapter puts out no features to align with class means", remedy="use distil")
     if means is None or means.shape != (len(start.bias), start.inputs):
         raise BadInput("aligning takes the mean of every class", remedy="use a head that holds them")
-    return _aligned(adaptation.weight, means[labels])
+    return _align(adaptation.weight, means[labels])
 
 
-def _aligned(weight: float, means: NDArray[np.float64]) -> Extra:
+def _align(weight: float, means: NDArray[np.float64]) -> Extra:
     """λ times the mean square between what the adapter puts out and the directions of each record's class mean."""
     import torch
 
@@ -187,7 +187,7 @@ def _aligned(weight: float, means: NDArray[np.float64]) -> Extra:
     return loss
 
 
-def _distilled(weight: float, received: NDArray[np.float64]) -> Extra:
+def _distil(weight: float, received: NDArray[np.float64]) -> Extra:
     """β times the divergence of the local predictions from those by the received head's scores (n, C)."""
     import torch
 

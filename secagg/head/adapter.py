@@ -66,11 +66,11 @@ class Adapter:
         for weight, bias in self.layers:
             found = np.maximum(found @ weight.T.astype(np.float64) + bias, 0.0)
             if self.kind == "stacked":
-                found = _normalised(found)
-        return found if self.kind == "stacked" else _normalised(features + found)
+                found = _normalise(found)
+        return found if self.kind == "stacked" else _normalise(features + found)
 
 
-def _normalised(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalise(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
     shortened: NDArray[np.float64] = rows / np.maximum(lengths, SHORTEST)
     return shortened

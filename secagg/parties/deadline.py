@@ -31,7 +31,7 @@ class Deadline:
         self._slack = slack
         self._is_put_off = False
         now = self._looked = time.monotonic()
-        kept = self._kept()
+        kept = self._read_kept()
         if kept is None:
             self._closes = now + seconds
             self._keep()
@@ -63,7 +63,7 @@ class Deadline:
                 f"cannot write {self._file} ({error.strerror})", remedy="free the disk and start again"
             ) from None
 
-    def _kept(self) -> tuple[float, bool] | None:
+    def _read_kept(self) -> tuple[float, bool] | None:
         """When this step closes by an earlier life of the party; None in the first one."""
         try:
             step, closes, is_put_off = self._file.read_text(encoding="ascii").split()

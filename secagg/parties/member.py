@@ -158,7 +158,7 @@ class MemberSession:
                 try:
                     incoming = await self._receive(connections[SERVER_INDEX], state.awaits)
                 except SessionAborted as error:
-                    raise await self._explained(connections[SERVER_INDEX], state, error) from None
+                    raise await self._explain(connections[SERVER_INDEX], state, error) from None
                 if incoming is None:
                     return None
             transition = await self._own_step(connections[SERVER_INDEX], state, incoming)
@@ -273,7 +273,7 @@ class MemberSession:
         self._relive("received", data)
         return payload_of(body, expected)
 
-    async def _explained(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
+    async def _explain(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
         """The end of the session, with the name of whoever signed a receipt for this upload and then left it out."""
         if not isinstance(state, ReceiptState):
             return error

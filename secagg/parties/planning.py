@@ -103,7 +103,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
     expansion = Expansion(choices.expand) if choices.expand else None
     features = FeatureMap(open_backbone(spec, data.input_shape), expansion)
-    colluders, dropouts = _tolerated(len(roster.clients), choices)
+    colluders, dropouts = _find_tolerated(len(roster.clients), choices)
     normalised = normalisation_for(choices)
     return Plan(
         version=PLAN_VERSION,
@@ -209,7 +209,7 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     return chosen
 
 
-def _tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
+def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     """The chosen numbers of colluders and dropouts.
 
     Otherwise 1 colluder where there are enough clients to withstand one, and the usual dropouts (`usual_dropouts`) as

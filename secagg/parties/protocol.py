@@ -132,7 +132,7 @@ class ServerProtocol:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
             reason = error.reason if isinstance(error, SessionAborted) else str(self._setup.roster.name_culprit(error))
-            self._step, self.failure = None, "; ".join((reason, *self._told(), *self._counts()))
+            self._step, self.failure = None, "; ".join((reason, *self._tell(), *self._counts()))
             return
         self._owe(messages)
         if isinstance(following, ServerState):
@@ -154,7 +154,7 @@ class ServerProtocol:
         """What an end without a published sum must say where somebody may know it."""
         return (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
 
-    def _told(self) -> tuple[str, ...]:
+    def _tell(self) -> tuple[str, ...]:
         """Why second parties have left, in their own words: without them there is no sum."""
         left = [index for index in self._setup.context.seconds if index in self._reasons]
         return tuple(f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in left)

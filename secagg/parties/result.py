@@ -144,7 +144,7 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
     """
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
-    own = _recomputed(setup, outcome) if outcome.release else None
+    own = _recompute(setup, outcome) if outcome.release else None
     if setup.known_round is None:  # what the sum leads to stays open
         if outcome.head:
             _told_artifact(setup, outcome)
@@ -160,7 +160,7 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
         own.following.require_equal(setup.round.decode_broadcast(outcome.broadcast, setup.plan.grid))
 
 
-def _recomputed(setup: SessionSetup, outcome: Outcome) -> SumResult:
+def _recompute(setup: SessionSetup, outcome: Outcome) -> SumResult:
     """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
     if hashlib.sha256(outcome.release).digest() != outcome.aggregate_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")

@@ -127,7 +127,7 @@ class MemberVerifier:
     def _check_sent(self, record: Record) -> None:
         peeked = peek(record.content)
         require(peeked.sender == self.author, record, "it sent a frame in another party's name")
-        body = self._opened(record, peeked.sender, peeked.receiver)
+        body = self._open(record, peeked.sender, peeked.receiver)
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
         receivers: AbstractSet[int] = {SERVER_INDEX, *self._setup.context.identities}
         if body.step == self._script.announcement.__name__ and self.role == "client":
@@ -141,7 +141,7 @@ class MemberVerifier:
     def _check_received(self, record: Record) -> None:
         peeked = peek(record.content)
         require(peeked.sender != self.author, record, "its own frame stands as if it had been received")
-        body = self._opened(record, peeked.sender, peeked.receiver if self.author is None else self.author)
+        body = self._open(record, peeked.sender, peeked.receiver if self.author is None else self.author)
         if body.sender == SERVER_INDEX:
             self._check_servers(record, body)
             return
@@ -153,7 +153,7 @@ class MemberVerifier:
         else:
             self._check_receipt(record, body, handover)
 
-    def _opened(self, record: Record, sender: int, receiver: int) -> FrameBody:
+    def _open(self, record: Record, sender: int, receiver: int) -> FrameBody:
         """A frame with its signature checked; whoever signed it is among the signers."""
         setup = self._setup
         body = open_frame(record.content, setup.roster, setup.context.plan, sender, receiver)
@@ -198,7 +198,7 @@ class MemberVerifier:
     def conclusion(self, records: int) -> dict[str, Any]:
         """What the transcript tells. Raises TranscriptInvalid when its end is missing."""
         if "aborted" in self._said:
-            return {"session": f"aborted: {self._said['aborted']}", "released": self._released()}
+            return {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
         of_client = {
             "policy_sha256": self._said.get("policy", "-"),
             "ledger_row_sha256": self._said.get("ledger", "-"),
@@ -221,7 +221,7 @@ class MemberVerifier:
             "countersigned_by_server": self._is_countersigned,
         }
 
-    def _released(self) -> str:
+    def _say_released(self) -> str:
         """Whether a session that ended without an outcome counts as a release, as far as this party can tell."""
         if self._has_revealed:
             return f"yes: {self._setup.protection.revealed}; {COUNTS}"

@@ -56,13 +56,13 @@ def setup_of(records: Sequence[Record], find: Find = lambda context: None) -> tu
         setup = SessionSetup.of(plan, roster)
         if len(records) > index + 1 and records[index + 1].kind == "round":
             index += 1
-            setup = _opened(setup, _content(records, index, "round", RoundOpening), find)
+            setup = _open(setup, _content(records, index, "round", RoundOpening), find)
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
 
 
-def _opened(setup: SessionSetup, opening: RoundOpening, find: Find) -> SessionSetup:
+def _open(setup: SessionSetup, opening: RoundOpening, find: Find) -> SessionSetup:
     """The session that an opening begins, through all rounds from the first on, as far as they are to be found."""
     chain = [opening]
     while chain[-1].number > 2 and (before := find(chain[-1].previous)) is not None:
@@ -84,10 +84,10 @@ class Openings:
     def beside(self, transcript: Path) -> Find:
         """Look among the given ones first, then in the state folder that a transcript lies in."""
         state = transcript.resolve().parent.parent
-        return lambda context: self._given.get(context) or _kept(state, context)
+        return lambda context: self._given.get(context) or _find_kept(state, context)
 
 
-def _kept(state: Path, context: bytes) -> RoundOpening | None:
+def _find_kept(state: Path, context: bytes) -> RoundOpening | None:
     opening = _opening_of(state / folder_name(context) / FILE_NAME)
     return opening if opening is not None and opening.context == context else None
 

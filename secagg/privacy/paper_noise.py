@@ -61,7 +61,7 @@ class FedTCNoise:
         ∞. Gaussian: exact. Laplace: pure ε from the L1 length, at most √`dimension` times the L2 length. Exponential:
         ∞, since no outcome lies below its prototype, which tells neighbours apart. Raises BadInput.
         """
-        length = _moved(sensitivity, dimension, delta) * (1 - self.p) / self.scale
+        length = _move(sensitivity, dimension, delta) * (1 - self.p) / self.scale
         if self.distribution == "exponential":
             return math.inf
         if self.distribution == "laplace":
@@ -99,7 +99,7 @@ class MPFTNoise:
 
         `dimension`, how many numbers one unit moves, does not matter to gaussian noise.
         """
-        return _gaussian(_moved(sensitivity, dimension, delta) / (self.q * self.s), delta)
+        return _gaussian(_move(sensitivity, dimension, delta) / (self.q * self.s), delta)
 
     def sentence(self, epsilon: float, delta: float) -> str:
         """Return one line: what noise this is, and what the `epsilon` that it gives at `delta` is worth."""
@@ -165,7 +165,7 @@ DRAWS: Mapping[str, Callable[[NDArray[np.uint64]], Reals]] = {
 """Draws with the distribution's parameter 1, one for each 64-bit word."""
 
 
-def _moved(sensitivity: float | None, dimension: int, delta: float) -> float:
+def _move(sensitivity: float | None, dimension: int, delta: float) -> float:
     if not 0 < delta < 1:
         raise BadInput(f"delta cannot be {delta}", remedy="give a number between 0 and 1")
     if dimension < 1:

@@ -76,10 +76,10 @@ class Releases:
         if any((each.unit, each.adjacency) != (unit, adjacency) for each in sensitivities):
             raise BadInput(f"the sensitivities are not for {unit} and {adjacency}")
         pairs = zip(self.parts, sensitivities, strict=True)
-        return Releases(tuple((_renoised(calibration, other), times) for (calibration, times), other in pairs))
+        return Releases(tuple((_renoise(calibration, other), times) for (calibration, times), other in pairs))
 
 
-def _renoised(calibration: Calibration, sensitivity: Sensitivity) -> Calibration:
+def _renoise(calibration: Calibration, sensitivity: Sensitivity) -> Calibration:
     blocks = {block.name: block for block in sensitivity.blocks}
     noises = tuple(replace(noise, block=blocks[noise.block.name]) for noise in calibration.blocks)
     return replace(calibration, sensitivity=sensitivity, blocks=noises)

@@ -34,7 +34,7 @@ class Journal:
         self._count = 0
         self._known: set[bytes] = set()
         try:
-            self._file = _locked(path)
+            self._file = _lock(path)
             try:
                 self._resume()
             except (OSError, TranscriptInvalid):
@@ -101,7 +101,7 @@ class Journal:
     def _forget_after(self, end: int) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        self._file = _locked(self.path)
+        self._file = _lock(self.path)
         self._file.truncate(end)
         self._file.seek(end)
 
@@ -149,7 +149,7 @@ def _scan(path: Path, *, torn_tail_allowed: bool) -> Iterator[tuple[Record, int]
             yield record, file.tell()
 
 
-def _locked(path: Path) -> BinaryIO:
+def _lock(path: Path) -> BinaryIO:
     """Open or create a file for this process alone, until it is closed. Raises BadInput when another has it."""
     file = os.fdopen(open_private(path, os.O_RDWR), "r+b")
     try:

@@ -34,7 +34,7 @@ class Authority:
         """A fresh self-signed authority."""
         key = new_key()
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])])
-        builder = _dated(name, name, key.public_key(), CA_DAYS)
+        builder = _date(name, name, key.public_key(), CA_DAYS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
         return cls(builder.sign(key, hashes.SHA256()), key)
@@ -45,7 +45,7 @@ class Authority:
         if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
             raise BadInput(f"the request of {name} has no P-256 key")
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        builder = _dated(subject, self.certificate.subject, public, days)
+        builder = _date(subject, self.certificate.subject, public, days)
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
@@ -117,7 +117,7 @@ def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(extension.value.get_values_for_type(x509.DNSName))
 
 
-def _dated(
+def _date(
     subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)

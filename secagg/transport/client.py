@@ -93,7 +93,7 @@ class Link:
                 raise _Unusable(f"more than {MAX_FRAME_BYTES} bytes in one frame")
         return bytes(frame)
 
-    async def _opened(self) -> grpc.aio.Channel:
+    async def _open(self) -> grpc.aio.Channel:
         """The channel to the peer. Raises BadInput or NotNow while nobody with the pinned key is there."""
         if self._channel is None:
             certificate = await asyncio.to_thread(self._greet)
@@ -111,7 +111,7 @@ class Link:
         failing_since, told = None, ""
         while True:
             try:
-                return await call(rpc.SessionStub(await self._opened()))
+                return await call(rpc.SessionStub(await self._open()))
             except (BadInput, NotNow) as error:  # not the peer that the roster pins, or not yet
                 said = error.problem
             except grpc.aio.AioRpcError as error:

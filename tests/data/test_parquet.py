@@ -154,7 +154,8 @@ def test_other_file_is_refused(write, tmp_path, content):
 
 def test_missing_library_names_the_extra(tmp_path, monkeypatch):
     """Without pyarrow the refusal says what to install."""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     with pytest.raises(BadInput, match=r"pip install 'secagg\[tables\]'"):
         open_dataset(str(tmp_path / "t.parquet"), label="x")

@@ -63,7 +63,7 @@ class HeldKey:
         SessionAborted, with nothing released, for an entry outside ±`context.largest` or an excess of noise.
         """
         context = EncryptedContext.of(context)
-        total = _checked_sum(context, incoming, bind.message_digest(self.published))
+        total = _check_sum(context, incoming, bind.message_digest(self.published))
         declaration = incoming.declaration
         digest = bind.message_digest(declaration)
         sealing = AgreementKey.from_bytes(self.sealing_secret)
@@ -109,7 +109,7 @@ HOLDER_STATES = (HeldKey, SpentKey)
 """What a key holder remembers."""
 
 
-def _checked_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Polynomials:
+def _check_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Polynomials:
     """The sum's polynomials, when the server declared them above the minimum, of uploads for the published `key`."""
     declaration = request.declaration
     if not bind.declaration_is_signed(context, declaration):
