@@ -1,6 +1,7 @@
 """README and the guides as scripts: every ```console block is run in bash, in order, in one folder for each guide.
 
-In a block `$ ` begins a command and `> ` goes on with it, as bash prompts; `# exit code 4` at its end says how it ends.
+In a block `$ ` begins a command and `> ` goes on with it, as bash prompts; `# exit code 4` at its end says how it ends,
+`# exit code 0 or 4` that chance decides.
 Every other line is part of what it prints, in order, and … stands for anything. A ```python block is run too. A comment
 before a block says that it is not for everyday: `<!-- long -->` takes minutes, `<!-- yours: REASON -->` needs what only
 readers have.
@@ -24,7 +25,7 @@ FENCE = re.compile(
     r"(?:^(?P<remark><!--.*?-->)\n)?^```(?P<kind>console|python)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 REMARK = re.compile(r"<!-- (long|yours)(?:: (.+))? -->")
-ENDING = re.compile(r"# exit code (\d+)$")
+ENDING = re.compile(r"# exit code (\d+(?: or \d+)*)$")
 PORT = re.compile(r"(?<=127\.0\.0\.1:)7\d\d\d")
 LIMIT = 1200.0
 """Seconds after which a guide hangs."""
@@ -35,13 +36,13 @@ class Command:
     """What is typed, how it ends, and some of the lines that it prints."""
 
     text: str
-    code: int = 0
+    codes: tuple[int, ...] = (0,)
     shown: tuple[str, ...] = ()
 
     def complaint(self, code: int | None, printed: str) -> str:
         """What is not as the guide says; empty where all is."""
-        if code != self.code:
-            return f"ends with {code}, not {self.code}"
+        if code not in self.codes:
+            return f"ends with {code}, not {' or '.join(map(str, self.codes))}"
         rest = iter(" ".join(line.split()) for line in printed.splitlines())
         for line in self.shown:
             pattern = ".*".join(re.escape(" ".join(part.split())) for part in line.split("…"))
@@ -87,7 +88,8 @@ def _commands(lines: Iterable[str]) -> list[Command]:
     found = []
     for typed, shown in parts:
         ending = ENDING.search(typed[-1])
-        found.append(Command("\n".join(typed), int(ending[1]) if ending else 0, tuple(shown)))
+        codes = tuple(map(int, ending[1].split(" or "))) if ending else (0,)
+        found.append(Command("\n".join(typed), codes, tuple(shown)))
     return found
 
 
@@ -109,7 +111,7 @@ def complaints(commands: Iterable[Command], folder: Path, environment: Mapping[s
         code = int(ended.read_text()) if ended.exists() else None
         if complaint := command.complaint(code, said):
             found.append(f"{command.text}\n  {complaint}; it said:\n{said}")
-        if code != command.code:
+        if code not in command.codes:
             break
     return found
 
@@ -121,7 +123,7 @@ def _script(commands: Iterable[Command], folder: Path, ports: dict[str, str]) ->
         text = PORT.sub(lambda found: ports.setdefault(found[0], str(_free_port())), command.text)
         file = folder / str(number)
         lines += [f"{{ {text}\n}} >{file}.out 2>{file}.err </dev/null", f"code=$?; echo $code >{file}.code"]
-        lines.append(f"[ $code -eq {command.code} ] || exit 0")
+        lines.append(f"case $code in {'|'.join(map(str, command.codes))}) ;; *) exit 0 ;; esac")
     return "\n".join([*lines, "exit 0", ""])
 
 
