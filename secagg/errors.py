@@ -14,7 +14,7 @@ COUNTS = "count this as a release"
 
 
 class ExitCode(IntEnum):
-    """How a command ends, for scripts; `meaning` is what the help and the README say of it."""
+    """How a command ends, for scripts; `meaning` is what help and guide say of it."""
 
     meaning: str
 

@@ -20,6 +20,7 @@ from secagg.parties import LocalRecords, SessionSetup, read_records
 from secagg.parties.explanation import explain
 from secagg.parties.memory import write_synced
 from secagg.parties.result import HEAD_FILE
+from secagg.parties.rounds import following_setup
 from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import read_plan
 from secagg.policy import Policy, read_policy
@@ -75,9 +76,9 @@ def client(
         _explain_dry_run(speaker, setup, chosen, records, credentials.name)
         return
     sessions = asyncio.run(_take_part(federation, credentials, server, addresses))
-    if not sessions:
-        content = _uploaded_content(setup, state)
-        speaker.result(content, two_columns("Uploaded; run the same command again for the outcome", rows_of(content)))
+    due = following_setup(*sessions[-1]) if sessions else setup
+    if due is not None:
+        speaker.result(_uploaded_content(due, state), _what_next(due))
         return
     content = _client_content(sessions, state)
     speaker.result(content, two_columns("The session is over", rows_of(content)))
@@ -129,11 +130,19 @@ def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:
     sent = [record for record in read_transcript(transcript) if record.kind == "sent"]
     return {
         "uploaded": True,
+        "round": setup.number,
+        "rounds": setup.rounds,
         "promise": setup.claim.sentence() if setup.claim else None,
         "upload_bytes": setup.context.upload_bytes,
         "sent_bytes": setup.context.upload_bytes + sum(len(record.content) for record in sent),
         "transcript": str(transcript),
     }
+
+
+def _what_next(setup: SessionSetup) -> str:
+    """Which upload has left, and what a member does next."""
+    said = f"Uploaded, round {setup.number} of {setup.rounds}; run the same command again, later, for the outcome"
+    return said if setup.number == setup.rounds else f"{said} and the next round"
 
 
 def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -36,11 +37,14 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
 
+if TYPE_CHECKING:
+    from threat_models.report.content import AuditReport
+
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for everything that the demo writes; it is emptied first.")] = Path(
-        "secagg-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for everything that the demo writes; an earlier demo in it is removed.")
+    ] = Path("secagg-demo"),
     clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
     protection: ProtectionOption = USUAL,
@@ -56,7 +60,7 @@ def demo(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
     choices = _choices(expand, protection, promise, refine)
-    stage = _set_the_stage(out, clients, choices)
+    stage = _set_the_stage(out, clients, choices, speaker)
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))
@@ -111,7 +115,25 @@ def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]
     if report.gate is not None:
         bad = [line.sentence for line in report.gate.lines if line.outcome is not Outcome.PASS]
         verdict = ": ".join([str(report.gate.outcome), *(["; ".join(bad)] if bad else [])])
-    return {"audit": str(page), "audit_gate": verdict, "audit_found": report.headline()}
+    return {
+        "audit": str(page),
+        "audit_gate": verdict,
+        "audit_found": report.headline(),
+        "audit_says": _in_a_sentence(report),
+    }
+
+
+def _in_a_sentence(report: AuditReport) -> str:
+    """What the audit comes to, and what was to be expected."""
+    from threat_models.findings import Verdict
+
+    found = [finding.verdict for one in report.examinations for finding in one.findings]
+    succeed = found.count(Verdict.SUCCEEDS)
+    tried = f"{succeed} of {len(found)} attacks on it {'succeeds' if succeed == 1 else 'succeed'}"
+    if math.isinf(report.promise.claimed):
+        return f"An exact sum promises nothing about a record, as expected: {tried}. --epsilon 4 adds a promise."
+    verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
+    return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
 
 
 def _choices(expand: int, protection: str, epsilon: float, refine: int) -> PlanChoices:
@@ -129,11 +151,13 @@ def _choices(expand: int, protection: str, epsilon: float, refine: int) -> PlanC
     )
 
 
-def _set_the_stage(out: Path, clients: int, choices: PlanChoices) -> Stage:
+def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speaker) -> Stage:
     """Certificates, roster, plan, policies and each member's own records."""
     if out.exists():
         if any(out.iterdir()) and not (out / "plan.json").exists():
             raise BadInput(f"{out} is not empty and not a demo's folder", remedy="choose another with --out")
+        if any(out.iterdir()):
+            speaker.say(f"{out}/ holds an earlier demo, which is removed now; --out keeps both")
         shutil.rmtree(out)
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
@@ -205,39 +229,45 @@ def _report(
     first: list[int],
     verified: dict[str, Any],
 ) -> list[str]:
-    setup = SessionSetup.of(stage.plan, stage.roster)
-    rows = [
-        ("accuracy on held-out data", percent(federated)),
-        ("accuracy on pooled data", percent(pooled)),
-        (
-            "bytes per client",
-            f"{content['upload_bytes_per_client']} ({setup.layout.length} integers of {setup.context.ring.bits} bits"
-            + (f", and {setup.rounds - 1} rounds more)" if setup.rounds > 1 else ")"),
-        ),
-        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
-        ("promise", content["promise"] or "none: the exact sum is opened"),
-    ]
-    steps = [(name, f"{value:.3f} s") for name, value in content["seconds"].items()]
-    sight = [
+    """One screen: what was built, what the server saw, what an audit says of that, and where everything lies."""
+    seen = [
         (f"{stage.members[0]}'s counts begin", ", ".join(map(str, first))),
-        _received(stage, setup),
+        _received(stage, SessionSetup.of(stage.plan, stage.roster)),
         ("the server learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
-        ("transcript", f"{verified['verdict']}; countersigned by {len(verified['countersigned_by'])} members"),
+        ("its transcript", f"{verified['verdict']}; countersigned by {len(verified['countersigned_by'])} members"),
         ("it proves", verified["proves"]),
-        ("an audit of it", f"{content['audit_found']} The default gate: {content['audit_gate']}"),
     ]
     files = [
-        ("head", content["head"]),
-        ("head for PyTorch", content["head_torch"]),
-        ("the opened sum", content["aggregate"]),
-        ("server's transcript", content["transcript"]),
-        ("a client's transcript", str(stage.session(stage.members[0]) / "transcript.log")),
-        ("plan", str(stage.folder / "plan.json")),
+        ("the head", content["head"]),
+        ("the server's transcript", content["transcript"]),
+        ("the plan", str(stage.folder / "plan.json")),
         ("the audit's page", content["audit"]),
-        ("this report as JSON", str(stage.folder / "report.json")),
+        ("this and more", str(stage.folder / "report.json")),
     ]
-    titles = ("One secure sum", "Seconds per step (at the server)", "What was seen", "Files")
-    return ["\n" + two_columns(title, part) for title, part in zip(titles, (rows, steps, sight, files), strict=True)]
+    return [
+        "\n" + two_columns("What was built", _built(stage, content, federated, pooled)),
+        "\n" + two_columns("What the server saw", seen),
+        f"\nAn audit of what it saw\n  {content['audit_says']}",
+        "\n" + two_columns("Files", files),
+    ]
+
+
+def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled: Evaluation) -> list[tuple[str, str]]:
+    """The head's accuracy, what it cost, and what is promised."""
+    setup = SessionSetup.of(stage.plan, stage.roster)
+    claim = setup.claim
+    rounds = f", and {setup.rounds - 1} rounds more" if setup.rounds > 1 else ""
+    promised = "infinite: no noise, the exact sum is opened"
+    if claim is not None:
+        promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"
+    size = f"{setup.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
+    return [
+        ("accuracy on held-out data", percent(federated)),
+        ("accuracy on pooled data", f"{percent(pooled)}, without noise"),
+        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+        ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
+        ("epsilon", promised),
+    ]
 
 
 def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:

@@ -44,8 +44,9 @@ def verify(
         speaker.result(contents[0], *tables)
     if failures:
         raise max(failures, key=lambda failure: failure.exit_code)
-    if any(each.doubts for each in found if isinstance(each, Verified)):
-        speaker.say("to know more, bring the agreed plan (--plan), and all rounds' transcripts with their vectors")
+    if doubts := [doubt for each in found if isinstance(each, Verified) for doubt in each.doubts]:
+        if remedies := dict.fromkeys(doubt.remedy for doubt in doubts if doubt.remedy):
+            speaker.say(f"to know more, {'; '.join(remedies)}")
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 

@@ -44,14 +44,14 @@ def partition(
     if spec == "iid":
         parts = np.array_split(generator.permutation(len(labels)), clients)
     elif form == "dirichlet":
-        parts = _dirichlet(labels, clients, _alpha(parameter), generator)
+        parts = _dirichlet(labels, clients, _alpha(spec, parameter), generator)
     elif form == "shards":
         parts = _shards(
             labels,
             clients,
             _number(
                 parameter,
-                f"partition 'shards:{parameter}': K is a number of classes, 1 or more",
+                f"partition {spec!r}: K is a number of classes, 1 or more",
                 "for example shards:2",
             ),
             generator,
@@ -120,15 +120,13 @@ def _by_column(
     return tuple(parts)
 
 
-def _alpha(text: str) -> float:
+def _alpha(spec: str, text: str) -> float:
     try:
         alpha = float(text)
     except ValueError:
         alpha = math.nan
     if not (math.isfinite(alpha) and alpha >= 1e-3):
-        raise BadInput(
-            f"partition 'dirichlet:{text}': ALPHA is a number of 0.001 or more", remedy="for example dirichlet:0.05"
-        )
+        raise BadInput(f"partition {spec!r}: ALPHA is a number of 0.001 or more", remedy="for example dirichlet:0.05")
     return alpha
 
 

@@ -56,7 +56,8 @@ class FederationClient:
     ) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises.
 
-        Nothing where this client has uploaded and has not waited. `others` are the connections to aggregators.
+        A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
+        of them opens another. `others` are the connections to aggregators.
         """
         rounds: Rounds[Outcome] = Rounds(self.setup)
         private = b""
@@ -68,7 +69,7 @@ class FederationClient:
             except SessionAborted as error:
                 raise self._say_counted(setup, error) from None
             if outcome is None:
-                return []
+                return rounds.done
             private = recall_state(session_folder(self.state, setup), setup.context.plan)
             rounds.ended(outcome)
         return rounds.done

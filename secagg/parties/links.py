@@ -56,7 +56,7 @@ def linked(one: Verified, given: Sequence[Verified]) -> Verified:
     if is_linked:
         return one
     words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
-    alone = Doubt(words, "if the rounds before it ended as it says")
+    alone = Doubt(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
     return replace(one, doubts=(*one.doubts, alone))
 
 

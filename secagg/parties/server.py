@@ -91,7 +91,9 @@ class ServerSession:
         """Carry the session to its outcome and wait for the members to have it. Raises what `decide` raises."""
         outcome = await self.decide()
         _log.info(
-            "the sum is opened; its members have at most %d s to fetch the outcome", self._protocol.seconds_to_wait
+            "the sum is opened and written; up to %d s for its members to fetch the outcome "
+            "(stopping is safe: started again, the server goes on with it)",
+            self._protocol.seconds_to_wait,
         )
         await self._until_complete()
         return outcome

@@ -38,9 +38,16 @@ from secagg.transcript import (
 )
 from secagg.wire import encode
 
-NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own")
-NOBODYS_PLAN = Doubt("made under a plan that nobody vouched for", "if this plan is the one that was agreed on")
-UNKNOWN = Doubt("what its sum leads to needs the broadcasts of all rounds before", "if its sum leads to what it says")
+_BRING_PLAN = "bring the agreed plan (--plan)"
+NOBODYS_KEYS = Doubt("signed by keys that nobody vouched for", "if these keys are the members' own", _BRING_PLAN)
+NOBODYS_PLAN = Doubt(
+    "made under a plan that nobody vouched for", "if this plan is the one that was agreed on", _BRING_PLAN
+)
+UNKNOWN = Doubt(
+    "what its sum leads to needs the broadcasts of all rounds before",
+    "if its sum leads to what it says",
+    "give the transcripts of all rounds",
+)
 NOTHING_BROUGHT = Trust()
 
 

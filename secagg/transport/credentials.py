@@ -97,7 +97,8 @@ def _read(path: Path) -> bytes:
         return read_limited(path, DOCUMENT_BYTES)
     except OSError as error:
         raise BadInput(
-            f"cannot read {path} ({error.strerror})", remedy="the README shows how a member gets its files (pki)"
+            f"cannot read {path} ({error.strerror})",
+            remedy="secagg/cli/README.md shows how a member gets its files (pki)",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Features of Fashion-MNIST by two frozen networks, for README's table.
+"""Features of Fashion-MNIST by two frozen networks, for the table in methods/RESULTS.md.
 
 `python -m tests.benchmarks.fashion_mnist --data D --out F`
 

@@ -37,7 +37,7 @@ COMMANDS = list(every_command())
 
 
 def test_commands_of_the_contract() -> None:
-    """The commands that the README promises are there."""
+    """The commands that scripts rely on are there."""
     promised = {"demo", "server", "client", "simulate", "predict", "verify", "pki", "plan"}
     assert promised <= {words[0] for words in COMMANDS if words}
 
@@ -165,9 +165,9 @@ def test_group_alone_shows_its_help(secagg: Command, words: list[str]) -> None:
     assert said.err == secagg(*words, "--help").out
 
 
-def test_readme_and_help_list_every_exit_code(secagg: Command) -> None:
-    """README and help say every code with its meaning, in the words of the one table."""
-    said = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+def test_guide_and_help_list_every_exit_code(secagg: Command) -> None:
+    """The command line's guide and help say every code with its meaning, in the words of the one table."""
+    said = " ".join((ROOT / "secagg" / "cli" / "README.md").read_text(encoding="utf-8").split())
     help_text = " ".join(secagg("--help").out.split())
     for code in ExitCode:
         assert f"{code.value} {code.meaning}" in said

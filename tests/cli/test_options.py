@@ -82,8 +82,8 @@ def test_bad_option(secagg: Command, arguments: list[str]) -> None:
             "Invalid value for '--clients': it should be greater than or equal to 1; try --help",
         ),
         (
-            ["simulate", "--quiet", "--partition", "dirichlet:"],
-            "partition 'dirichlet:': ALPHA is a number of 0.001 or more; for example dirichlet:0.05",
+            ["simulate", "--quiet", "--partition", "dirichlet"],
+            "partition 'dirichlet': ALPHA is a number of 0.001 or more; for example dirichlet:0.05",
         ),
     ],
     ids=str,

@@ -148,7 +148,8 @@ class FederationRun:
         )
         others = {index: Wire(self, member, index) for index in self.hosts if index != SERVER_INDEX}
         while True:
-            if done := await client.run(Wire(self, member), others):
+            done = await client.run(Wire(self, member), others)
+            if done and not done[-1][1].broadcast:
                 return done[-1]
             await asyncio.sleep(0.02)
 
