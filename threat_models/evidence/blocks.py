@@ -11,6 +11,7 @@ from methods.method import domains_of
 from secagg.encoding import Block, Integers, Kind
 from secagg.parties import SessionSetup
 from secagg.privacy import OpenedNoise
+from threat_models.estimation.share_tests import chance_of_multiples
 from threat_models.session import Blocks, Records, Session
 
 KNOWN = {
@@ -20,6 +21,9 @@ KNOWN = {
     Kind.CENSUS: "census",
 }
 """What a session, whose attacks know cells alone, calls the first block of a kind, whatever its method calls it."""
+
+MULTIPLES = 1e-9
+"""Noise as planned leaves only multiples of a block's multiplier with this probability at most, or is not tested so."""
 
 
 def names_of(blocks: Sequence[Block], dimension: int) -> dict[str, str]:
@@ -64,6 +68,23 @@ def noise_of(setup: SessionSetup, members: int) -> Mapping[str, OpenedNoise] | N
         return None
     names = names_of(setup.layout.blocks, setup.plan.dimension)
     return {names[name]: each.of_record for name, each in noise.items()}
+
+
+def flaws_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[str, ...]:
+    """What shows that opened blocks bear no noise: all entries are multiples of the block's multiplier.
+
+    Noise as planned leaves a block so with a probability below `MULTIPLES`.
+    """
+    noise = setup.opened_noise(members)
+    if noise is None:
+        return ()
+    found = []
+    for block in setup.layout.blocks:
+        chance = chance_of_multiples(noise[block.name].sigma, block.multiplier, block.size)
+        if chance < MULTIPLES and not (setup.layout.split(vector)[block.name] % block.multiplier).any():
+            name = f"{block.name.replace('_', ' ')} of sum {setup.number}"
+            found.append(f"All entries of {name} are multiples of {block.multiplier}: there is no noise on them.")
+    return tuple(found)
 
 
 def cell_names(setup: SessionSetup) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from secagg.parties import LocalRecords, Prepared, SessionSetup
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
 from threat_models.estimation.share_tests import Floats, Share, SharesTested, Variance, examine_shares
+from threat_models.evidence.blocks import flaws_of
 
 ENTRIES = 2_000
 """Entries of noise that are wanted of each place; small blocks are drawn again until there are so many."""
@@ -88,6 +89,7 @@ class NoiseWatch:
                 self._add(setup, self._opened_of_nothing(setup))
         elif not np.array_equal(opened, np.sum([played.vectors[member] for member in members], axis=0)):
             self._flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
+        self._flaws += flaws_of(setup, opened, len(members))
         self._search(setup)
 
     def tested(self) -> SharesTested:

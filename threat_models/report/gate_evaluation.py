@@ -95,6 +95,9 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     for bound in filter(None, (promise.measured, promise.one_run)):
         outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
         yield GateLine("promise", "", outcome, bound.sentence)
+    if (drawn := promise.drawn) is not None:
+        yield from (GateLine("promise", "", Outcome.FAIL, flaw) for flaw in drawn.flaws)
+        yield GateLine("promise", "", Outcome.FAIL if drawn.flaws else Outcome.PASS, drawn.sentence)
 
 
 def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
