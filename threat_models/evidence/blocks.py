@@ -22,7 +22,7 @@ KNOWN = {
 }
 """What a session, whose attacks know cells alone, calls the first block of a kind, whatever its method calls it."""
 
-MULTIPLES = 1e-9
+MULTIPLES = 1e-6
 """Noise as planned leaves only multiples of a block's multiplier with this probability at most, or is not tested so."""
 
 
