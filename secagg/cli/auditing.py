@@ -32,13 +32,12 @@ from threat_models.report.json_report import as_json
 from threat_models.report.sarif import as_sarif
 from threat_models.report.summary import as_text
 from threat_models.report.summary_facts import (
-    LIMITS,
     ONE_RUN_LEVEL,
-    SIMULATED_LIMITS,
     add_drawn,
     add_multiples,
     bound_of,
     environment,
+    limits_of,
     measure_promise,
     subject_of,
 )
@@ -235,7 +234,7 @@ def _report(
         attacks=tuple(_notes().values()),
         examinations=tuple(examinations),
         power=(comparisons.sentence(),),
-        limits=LIMITS if evidence.transcripts else (*LIMITS, *SIMULATED_LIMITS),
+        limits=limits_of(audited, is_simulated=not evidence.transcripts),
         environment=environment(),
         seed=seed,
         comparisons=comparisons,

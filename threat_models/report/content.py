@@ -71,7 +71,8 @@ class Subject:
 
     `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
     not known; `is_noisy`: as the sum says under its noise, where the true number is nobody's to know. `dimension` d is
-    their length. `inputs` are what the auditor brought, `doubts` why these may not be what they are called.
+    their length. `inputs` are what the auditor brought, `doubts` why these may not be what they are called. `unread`
+    are blocks of the sum that no attack knows how to read.
     """
 
     protection: str
@@ -83,6 +84,7 @@ class Subject:
     inputs: tuple[Input, ...] = ()
     doubts: tuple[str, ...] = ()
     provenance: tuple[Provenance, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.estimation.share_tests import LEVEL as DRAWN_LEVEL
@@ -40,6 +41,8 @@ SIMULATED_LIMITS = (
     "Lengths of updates and other blocks are searched: a longer part than any that was tried stays unseen.",
 )
 """What a simulation shows no better than a transcript."""
+READ = MOMENTS | {"census"}
+"""Blocks of a session that attacks know; a census says no more than who holds what."""
 
 
 def subject_of(
@@ -66,6 +69,7 @@ def subject_of(
         provenance=tuple(provenance),
         settings=settings,
         is_noisy=is_noisy,
+        unread=tuple(sorted({name for session in sessions for name in session.release} - READ)),
     )
 
 
@@ -151,6 +155,13 @@ def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:
     if not flaws:
         return promise
     return replace(promise, drawn=DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws))
+
+
+def limits_of(sessions: Sequence[Session], *, is_simulated: bool) -> tuple[str, ...]:
+    """What this audit cannot see: blocks that no attack reads first, if there are any."""
+    unread = sorted({name for session in sessions for name in session.release} - READ)
+    first = f"Of {', '.join(unread)} only noise, epsilon and lengths were audited: no attack here reads such blocks."
+    return (*((first,) if unread else ()), *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
 
 
 def environment() -> dict[str, str]:
