@@ -84,6 +84,9 @@ def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
 def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     """Judge the claimed ε by the auditor's own computation and by the measured lower bounds."""
     promise = report.promise
+    if (drawn := promise.drawn) is not None:
+        yield from (GateLine("promise", "", Outcome.FAIL, flaw) for flaw in drawn.flaws)
+        yield GateLine("promise", "", Outcome.FAIL if drawn.flaws else Outcome.PASS, drawn.sentence)
     if math.isinf(promise.claimed):
         yield GateLine("promise", "", Outcome.PASS, "No finite epsilon is claimed: nothing is promised of a record.")
         return
@@ -95,9 +98,6 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     for bound in filter(None, (promise.measured, promise.one_run)):
         outcome = Outcome.FAIL if bound.disproves(promise.claimed) else Outcome.PASS
         yield GateLine("promise", "", outcome, bound.sentence)
-    if (drawn := promise.drawn) is not None:
-        yield from (GateLine("promise", "", Outcome.FAIL, flaw) for flaw in drawn.flaws)
-        yield GateLine("promise", "", Outcome.FAIL if drawn.flaws else Outcome.PASS, drawn.sentence)
 
 
 def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:

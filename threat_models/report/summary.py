@@ -28,13 +28,13 @@ def _lines(report: AuditReport) -> Iterator[str]:
     yield report.promise.sentence
     if (one_run := report.promise.one_run) is not None:
         yield f"{one_run.sentence} {one_run.power}"
-    if (drawn := report.promise.drawn) is not None:
-        yield f"{drawn.sentence} {drawn.power}"
     for line in gate.lines if gate else ():
         if line.outcome is not Outcome.PASS:
             yield f"{line.outcome.upper()} {_name_line(line)}: {line.sentence}"
         elif line.waiver:
             yield f"WAIVED {_name_line(line)}: {line.sentence} {line.waiver}"
+    if (drawn := report.promise.drawn) is not None:
+        yield f"{drawn.sentence} {drawn.power}"
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
         yield f"{each.role} {each.name}: {each.records} records{digest}"
