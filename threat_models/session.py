@@ -105,6 +105,7 @@ class Session:
     `round` is what was summed, which says in which of the `cells`, by name, a record is. `earlier` are the plan's sums
     before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
     `ciphertexts` makes sessions of two members anew, as a key holder sees them; None where nothing is encrypted.
+    `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave.
     """
 
     plan: Plan
@@ -127,6 +128,7 @@ class Session:
     provenance: Provenance | None = None
     earlier: tuple[Session, ...] = field(default=(), repr=False)
     ciphertexts: RemadeSessions | None = field(default=None, repr=False)
+    flaws: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

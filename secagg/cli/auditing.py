@@ -20,7 +20,7 @@ from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS
 from threat_models.audit import examine, plan_comparisons
-from threat_models.estimation import OneRunBound, audit_canaries
+from threat_models.estimation import OneRunBound, SecondOpinion, SharesTested, audit_canaries
 from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
@@ -31,7 +31,16 @@ from threat_models.report.html import as_html
 from threat_models.report.json_report import as_json
 from threat_models.report.sarif import as_sarif
 from threat_models.report.summary import as_text
-from threat_models.report.summary_facts import LIMITS, ONE_RUN_LEVEL, bound_of, environment, measure_promise, subject_of
+from threat_models.report.summary_facts import (
+    ONE_RUN_LEVEL,
+    add_drawn,
+    add_multiples,
+    bound_of,
+    environment,
+    limits_of,
+    measure_promise,
+    subject_of,
+)
 from threat_models.session import Knowledge, Provenance, Session
 
 ACTIVE = AttackNote(
@@ -70,6 +79,9 @@ class Evidence:
     inputs: tuple[Input, ...] = ()
     levels: tuple[tuple[str, Session, Knowledge], ...] = ()
     one_run: OneRunBound | None = None
+    drawn: SharesTested | None = None
+    opinion: SecondOpinion | None = None
+    recorded: tuple[Session, ...] = ()
     provenance: tuple[Provenance, ...] = ()
 
 
@@ -138,7 +150,16 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
     chosen = {"dataset": data.name, **{each.name: options[each.name] for each in fields(settings)}}
     shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
-    return Evidence(found.sessions, found.knowledge, shown, {}, levels=tuple(levels), one_run=one_run)
+    return Evidence(
+        found.sessions,
+        found.knowledge,
+        shown,
+        {},
+        levels=tuple(levels),
+        one_run=one_run,
+        drawn=found.drawn,
+        opinion=found.opinion,
+    )
 
 
 def _count(text: str) -> int:
@@ -170,7 +191,9 @@ def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) 
         one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
     settings = {} if question.records is None else {"records, as the auditor says": str(question.records)}
     provenance = tuple(session.provenance for session in shown if session.provenance is not None)
-    return Evidence(sessions, knowledge, settings, files, inputs, one_run=one_run, provenance=provenance)
+    return Evidence(
+        sessions, knowledge, settings, files, inputs, one_run=one_run, recorded=shown, provenance=provenance
+    )
 
 
 def _brought(question: Question, knowledge: Knowledge) -> tuple[Input, ...]:
@@ -188,6 +211,7 @@ def _report(
     protection = protection_named(audited[0].plan.protection)
     with speaker.steps() as told:
         promise = measure_promise(audited, lambda done, total: told("measuring epsilon on re-releases", done, total))
+        promise = add_multiples(add_drawn(promise, evidence.drawn, evidence.opinion), evidence.recorded)
         if evidence.one_run is not None:
             promise = replace(promise, one_run=bound_of(evidence.one_run))
         examinations = [
@@ -210,7 +234,7 @@ def _report(
         attacks=tuple(_notes().values()),
         examinations=tuple(examinations),
         power=(comparisons.sentence(),),
-        limits=LIMITS,
+        limits=limits_of(audited, is_simulated=not evidence.transcripts),
         environment=environment(),
         seed=seed,
         comparisons=comparisons,

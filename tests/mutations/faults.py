@@ -13,6 +13,7 @@ import pytest
 
 from methods.gate import GatedRound
 from methods.refinement import RefinementRound
+from secagg import ledger
 from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
@@ -33,7 +34,7 @@ from secagg.randomness import SeededRandomness
 from secagg.statistics import moments
 from secagg.transcript import Journal, frames, open_frame, peek
 from secagg.unsafe_for_tests import TOKEN
-from secagg.wire import decode
+from secagg.wire import decode, encode
 from tests.mutations.harnesses import (
     FLAGGED,
     INVALID,
@@ -256,6 +257,35 @@ def unwritten(self: Ledger, release: Any, budget: Any) -> Entry:
     return Entry(1, bytes(32), release)
 
 
+def advertised_for_any_session(patch: pytest.MonkeyPatch) -> None:
+    """Session keys that are signed for no session."""
+    patch.setattr(
+        binding, "_advertisement_parts", lambda context, entry: (encode(replace(entry, signature=bytes(64))),)
+    )
+
+
+def fewer_signatures(patch: pytest.MonkeyPatch) -> None:
+    """A quorum of one signature fewer."""
+    derive = binding.derive_thresholds
+    patch.setattr(
+        binding,
+        "derive_thresholds",
+        lambda *facts: replace(derive(*facts), signatures=derive(*facts).signatures - 1),
+    )
+
+
+def own_pair_alone(patch: pytest.MonkeyPatch) -> None:
+    """A ledger that composes nothing but the unit and adjacency of the plan that is asked about."""
+    check = ledger._check
+
+    def wrong(releases: Any, release: Any, budget: Any) -> None:
+        pair = release.unit, release.adjacency
+        asked = [replace(each, unit=pair[0], adjacency=pair[1]) for each in releases]
+        check(asked, release, budget)
+
+    patch.setattr(ledger, "_check", wrong)
+
+
 def reduced_first(patch: pytest.MonkeyPatch) -> None:
     """Clients take their vectors modulo t before they scale them: the sum opens all the same."""
     exact = encryption_client.scaled
@@ -290,6 +320,13 @@ MASKING = [
         lambda patch: patch.setattr(Uploaded, "advance", any_survivors),
         probe("single survivor"),
     ),
+    Fault(
+        "masking",
+        "keys not bound to the session",
+        advertised_for_any_session,
+        probe("replayed advertisement"),
+    ),
+    Fault("masking", "one signature fewer", fewer_signatures, probe("one signature short")),
     Fault("masking", "quorum not checked", always(Endorsed, "_check", None), probe("two survivor sets")),
     Fault(
         "masking",
@@ -340,6 +377,7 @@ POLICY = [
         lambda patch: patch.setattr(Ledger, "record", unwritten),
         probe("second session"),
     ),
+    Fault("policy", "other adjacencies not composed", own_pair_alone, probe("other adjacency")),
     Fault("policy", "earlier uploads not looked up", always(Ledger, "has_uploaded", False), probe("replayed session")),
     Fault("policy", "class gate skipped", always(GatedRound, "require_equal", None), probe("false gate")),
     Fault("policy", "broadcast not recomputed", always(RefinementRound, "require_equal", None), probe("false weights")),

@@ -15,8 +15,6 @@ from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FrameBody, payload_of
-from secagg.transcript.frames import Frame
-from secagg.wire import decode, encode
 from threat_models.active.consortium import Consortium
 from threat_models.active.probe import Attempt, Probe
 from threat_models.active.stage import Cheat, play
@@ -91,6 +89,13 @@ def too_few(cheat: Cheat, member: int, honest: Quorum) -> Quorum:
     return Quorum(honest.endorsements[:1])
 
 
+def one_short(cheat: Cheat, member: int, honest: Quorum) -> Quorum:
+    """One signature fewer than t, the least with 2t > n + c: two sets could then both be signed."""
+    context = cheat.consortium.setup.context
+    least = (len(context.identities) + context.colluders) // 2 + 1
+    return Quorum(honest.endorsements[: least - 1])
+
+
 def second_set(cheat: Cheat, member: int, honest: Quorum) -> Survivors:
     """Another survivor set, to one that has signed the first."""
     return Survivors(drop_one(cheat.consortium.roster.clients, member))
@@ -146,48 +151,6 @@ class AsksAgain(Cheat):
         return self.lie(member, Survivors(drop_one(self.targets, member)))
 
 
-class Forged(Cheat):
-    """Changes frames without the server's key, as somebody between the parties would: any byte of header or payload."""
-
-    def __init__(self, consortium: Consortium, old: Mapping[tuple[int, str], bytes]) -> None:
-        super().__init__(consortium)
-        self._old = old
-
-    def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The survivors of the earlier session, with this session's digest written over it."""
-        if body.step != Survivors.__name__:
-            return None
-        frame = decode(Frame, self._old[member, body.step])
-        moved = replace(decode(FrameBody, frame.body), plan=body.plan)
-        self.deceived.add(member)
-        return encode(replace(frame, body=encode(moved)))
-
-
-class Replayed(Forged):
-    """Tells what it told in an earlier session of the same members."""
-
-    def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """The survivors of the earlier session; they are the same."""
-        if body.step != Survivors.__name__:
-            return None
-        self.deceived.add(member)
-        return self._old[member, body.step]
-
-
-def in_second_session(cheat: Callable[[Consortium, Mapping[tuple[int, str], bytes]], Cheat]) -> Attempt:
-    """An attempt in a second session; the policy allows it."""
-
-    async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
-        consortium = Consortium.enrol(folder, "masked")
-        honest = Cheat(consortium)
-        await play(honest)
-        allowed = replace(consortium.again(), policy=replace(consortium.policy, repeat_sessions=True))
-        liar = cheat(allowed, honest.told)
-        return liar, await play(liar)
-
-    return attempt
-
-
 def run_cheat(cheat: Callable[[Consortium], Cheat], protection: str = "masked", **choices: Any) -> Attempt:
     """An attempt of one session with this server."""
 
@@ -198,7 +161,6 @@ def run_cheat(cheat: Callable[[Consortium], Cheat], protection: str = "masked", 
     return attempt
 
 
-SIGNED = "the server speaks in signed frames, bound to plan, session and receiver"
 MASKED = (
     Probe(
         "swapped keys",
@@ -257,6 +219,14 @@ MASKED = (
         change_message(Quorum, too_few),
     ),
     Probe(
+        "one signature short",
+        "masked",
+        "shows one signature fewer than keep two sets from being signed",
+        "openings need signatures of more than half of honest clients and colluders",
+        "signatures that an opening needs",
+        change_message(Quorum, one_short),
+    ),
+    Probe(
         "both shares",
         "masked",
         "asks clients that have opened one kind of share for the other kind",
@@ -271,21 +241,5 @@ MASKED = (
         "the outcome must name the set that the client opened",
         "names other clients than those that were opened",
         change_message(Outcome, other_members),
-    ),
-    Probe(
-        "replayed frames",
-        "masked",
-        "tells what it told in an earlier session",
-        SIGNED,
-        "belongs to another session or plan",
-        in_second_session(Replayed),
-    ),
-    Probe(
-        "forged header",
-        "masked",
-        "writes this session's digest into a frame of an earlier one",
-        SIGNED,
-        "is not signed by its identity",
-        in_second_session(Forged),
     ),
 )

@@ -13,6 +13,7 @@ from methods.gate import KeptClasses
 from methods.refinement import RefinementBroadcast
 from secagg.crypto.signatures import SigningKey
 from secagg.plan import Plan
+from secagg.privacy import Adjacency
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX, Member, Roster, write_roster
@@ -74,6 +75,13 @@ async def second_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
     consortium = Consortium.enrol(folder, "masked", **NOISY)
     await play(Cheat(consortium))
     return await offer_plan(consortium.again(**NOISY))
+
+
+async def other_adjacency(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
+    """A plan that fits the budget under its own adjacency alone, once the other's is spent."""
+    consortium = Consortium.enrol(folder, "masked", **{**NOISY, "adjacency": Adjacency.REPLACE_ONE})
+    await play(Cheat(consortium))
+    return await offer_plan(consortium.again(**{**NOISY, "epsilon": NOISY["epsilon"] / 2}))
 
 
 async def replayed_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
@@ -158,6 +166,14 @@ PLANS = (
         "the client's ledger",
         "max_epsilon_total: records has spent",
         second_session,
+    ),
+    Probe(
+        "other adjacency",
+        "masked",
+        "asks once more under an adjacency of which the budget has room, when the other's has none",
+        "the client's ledger composes every promise for each unit and adjacency",
+        "max_epsilon_total: records has spent",
+        other_adjacency,
     ),
     Probe(
         "replayed session",

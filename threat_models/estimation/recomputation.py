@@ -1,7 +1,9 @@
 """The auditor's second opinion on ε: from the noise that stands in the plan, by formulas of its own.
 
-Nothing here uses the accounting of `secagg.privacy`, whose results it checks. Only what a method says of itself is
-taken from it: the lengths by which one record moves blocks other than counts, class sums and second moment.
+Nothing here uses the accounting of `secagg.privacy`, whose results it checks: honest shares follow from the plan's
+dropouts, colluders and minimum cohort, lengths from what the kinds of blocks are, and a client's from its most records.
+What a method says of itself counts where it says more than that, or where a kind (an update, say) bounds nothing; an
+auditor who found longer parts (`longest_parts`) counts these.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
 from methods import sums_of
+from methods.method import SumSpec
+from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import (
@@ -26,6 +30,8 @@ from secagg.privacy import (
     Sensitivity,
     Unit,
 )
+from secagg.protection import PROTECTIONS
+from threat_models.estimation.longest_parts import Found
 
 TOLERANCE = 1e-3
 """Relative; the two computations of ε round differently and search orders on different grids."""
@@ -99,26 +105,84 @@ class SecondOpinion:
         )
 
 
-def second_opinion(plan: Plan, honest: int) -> SecondOpinion:
+def honest_shares(plan: Plan, clients: int) -> int:
+    """How many shares of the noise in the smallest sum of a plan for so many clients the adversary does not know.
+
+    Of several that open the sum one is honest, and each adds all noise. Where uploads are in clear a client's own share
+    is all that hides it.
+    """
+    if plan.noise == NoiseFrom.AGGREGATOR or not PROTECTIONS[plan.protection].hides_vectors:
+        return 1
+    return max(plan.minimum_cohort, clients - plan.dropouts) - plan.colluders
+
+
+def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> SecondOpinion:
     """Recompute ε from the plan's own noise, of which `honest` ≥ 1 shares are unknown to the adversary.
 
-    Raises BadInput for a plan without noise, or with noise for other blocks than its method sums.
+    `found` are lengths of one unit's parts that were reached. Raises BadInput for a plan without noise, or with noise
+    for other blocks than its method sums.
     """
     if not plan.has_noise or honest < 1:
         raise BadInput("no epsilon follows from this plan", remedy="it needs noise, and one honest share of it")
-    unit, adjacency = Unit(plan.unit), Adjacency(plan.adjacency)
     planned = list(plan.noises)
     total = 0.0
-    for kind in sums_of(plan):
+    for place, kind in enumerate(sums_of(plan)):
         names = [block.name for block in kind.blocks]
         own, planned = planned[: len(names)], planned[len(names) :]
         if [noise.block for noise in own] != names:
             raise BadInput(f"the plan has noise for {[noise.block for noise in own]}, the method sums {names}")
-        moved = kind.sensitivity(unit, adjacency, plan.max_records)
         noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
-        total += kind.times * squared_mu(moved, noises)
+        reached = {name: (found or {}).get((place, name), 0.0) for name in names}
+        total += kind.times * _squared_mu_of(plan, kind, _weights(noises), reached)
     mechanism = Mechanism.GAUSSIAN if plan.noise == NoiseFrom.AGGREGATOR else Mechanism.DISCRETE_SHARES
     return SecondOpinion(_epsilon(total, mechanism, honest, plan.delta), plan.epsilon, plan.delta)
+
+
+def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:
+    """μ² of one sum of a kind, from one share of noise. Parts longer than a kind allows count as long as they are."""
+    unit, replaces = Unit(plan.unit), Adjacency(plan.adjacency) is Adjacency.REPLACE_ONE
+    own, stated = _lengths(plan, kind), _stated_lengths(kind)
+    lengths = {name: max(own[name], stated.get(name, 0.0), reached[name]) for name in own}
+    if [block.kind for block in kind.blocks] == [Kind.CENSUS] and max(reached.values()) <= own[kind.blocks[0].name]:
+        size = kind.blocks[0].size
+        return weights[kind.blocks[0].name] * (size if unit is Unit.SILO else min(size, 1 + replaces))
+    is_moment = any(isinstance(each, MomentSensitivity) for each in kind.sensitivities)
+    if is_moment and unit is Unit.RECORD and replaces:
+        counts, sums, second = (weights[block.name] * lengths[block.name] ** 2 for block in kind.blocks)
+        return _worst_pair(counts, sums, second)
+    times = 1 + replaces
+    if unit is Unit.SILO and kind.per is Unit.RECORD:  # all records of a client one after the other
+        times *= plan.max_records
+    elif unit is not kind.per:  # a record that turns all of its client's part round
+        times = 2
+    return times**2 * math.fsum(weights[name] * length**2 for name, length in lengths.items())
+
+
+def _lengths(plan: Plan, kind: SumSpec) -> dict[str, float]:
+    """How far one unit that a kind of sum is about can move each block, by what its entries are; 0 where none knows."""
+    levels = float(plan.levels)
+    of = {Kind.COUNTS: 1.0, Kind.CLASS_SUMS: levels, Kind.SECOND_MOMENT: levels**2}
+    return {
+        block.name: math.sqrt(block.size) if block.kind is Kind.CENSUS else of.get(block.kind, 0.0)
+        for block in kind.blocks
+    }
+
+
+def _stated_lengths(kind: SumSpec) -> dict[str, float]:
+    """The longest that a method says of one unit that a kind of sum is about."""
+    found: dict[str, float] = {}
+    for each in kind.sensitivities:
+        for block in each.blocks if each.unit is kind.per else ():
+            found[block.name] = max(found.get(block.name, 0.0), block.l2)
+    return found
+
+
+def _weights(noises: Mapping[str, tuple[int, float, float]]) -> dict[str, float]:
+    """What a squared length of each block counts: 1/σ² of one record's integers, of a triangle the least of its two."""
+    return {
+        name: (multiplier / min(sigma, off_diagonal * math.sqrt(2) if off_diagonal else sigma)) ** 2
+        for name, (multiplier, sigma, off_diagonal) in noises.items()
+    }
 
 
 def _epsilon(total: float, mechanism: Mechanism, honest: int, delta: float) -> float:
@@ -133,13 +197,11 @@ def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, 
     Moments: the worst pair of records, searched. A census: 1 or 2 entries, a silo's all. Else the lengths stated, twice
     them where a unit is replaced.
     """
-    weights = {
-        name: (multiplier / min(sigma, off_diagonal * math.sqrt(2) if off_diagonal else sigma)) ** 2
-        for name, (multiplier, sigma, off_diagonal) in noises.items()
-    }
+    weights = _weights(noises)
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
     if isinstance(sensitivity, MomentSensitivity):
-        return _worst_pair(sensitivity, weights) if replaces else sum(_by_record(sensitivity, weights))
+        parts = _by_record(sensitivity, weights)
+        return _worst_pair(*parts) if replaces else sum(parts)
     if isinstance(sensitivity, CensusSensitivity):
         entries = sensitivity.classes if sensitivity.unit is Unit.SILO else 1 + replaces
         return entries * weights["census"]
@@ -152,9 +214,11 @@ def _by_record(sensitivity: MomentSensitivity, weights: Mapping[str, float]) -> 
     return weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
 
 
-def _worst_pair(sensitivity: MomentSensitivity, weights: Mapping[str, float]) -> float:
-    """The largest μ² between two records of lengths x, y ≤ 1 and cosine c, of one class or of two; by search."""
-    n, a, b = _by_record(sensitivity, weights)
+def _worst_pair(n: float, a: float, b: float) -> float:
+    """The largest μ² between two records of lengths x, y ≤ 1 and cosine c, of one class or of two; by search.
+
+    A record of full length adds n, a and b to μ² through N, A and B.
+    """
     x = np.linspace(0, 1, 11)[:, None, None]
     y = np.linspace(0, 1, 11)[None, :, None]
     c = np.linspace(-1, 1, 4001)

@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from methods.method import domains_of
-from secagg.encoding import Integers
+from secagg.encoding import Block, Integers, Kind
 from secagg.parties import SessionSetup
 from secagg.privacy import OpenedNoise
+from threat_models.estimation.share_tests import chance_of_multiples
 from threat_models.session import Blocks, Records, Session
 
-GENERIC = {"slot_counts": "counts", "slot_sums": "class_sums"}
-"""What blocks of divided classes are called in a session, whose attacks know cells alone."""
-COUNTS = ("counts", "slot_counts")
+KNOWN = {
+    Kind.COUNTS: "counts",
+    Kind.CLASS_SUMS: "class_sums",
+    Kind.SECOND_MOMENT: "second_moment",
+    Kind.CENSUS: "census",
+}
+"""What a session, whose attacks know cells alone, calls the first block of a kind, whatever its method calls it."""
+
+MULTIPLES = 1e-6
+"""Noise as planned leaves only multiples of a block's multiplier with this probability at most, or is not tested so."""
+
+
+def names_of(blocks: Sequence[Block], dimension: int) -> dict[str, str]:
+    """What a session calls each block, by its method's name for it: after its kind where attacks know that.
+
+    They know counts, and sums and second moments of d features beside these. Any other block keeps its name, unless
+    that is one of theirs.
+    """
+    counted = next((block.shape for block in blocks if block.kind is Kind.COUNTS), None)
+    shapes = {Kind.CLASS_SUMS: (*(counted or ()), dimension), Kind.SECOND_MOMENT: (dimension * (dimension + 1) // 2,)}
+    found: dict[str, str] = {}
+    for block in blocks:
+        known = KNOWN.get(block.kind, "")
+        is_known = block.kind not in shapes or (counted is not None and block.shape == shapes[block.kind])
+        own = block.name if block.name not in KNOWN.values() else f"{block.name} ({block.kind})"
+        found[block.name] = known if known and is_known and known not in found.values() else own
+    return found
 
 
 def blocks_of(setup: SessionSetup, vector: Integers) -> Blocks:
     """The blocks of a vector, multipliers divided out (float64 where there is one), cells in one row."""
-    blocks = setup.layout.split(vector)
-    factors = {block.name: block.multiplier for block in setup.layout.blocks}
-    whole = {name: block if factors[name] == 1 else block / factors[name] for name, block in blocks.items()}
-    shapes = {"slot_counts": (-1,), "slot_sums": (-1, setup.plan.dimension)}
-    return {GENERIC.get(name, name): block.reshape(shapes.get(name, block.shape)) for name, block in whole.items()}
+    tensors = setup.layout.split(vector)
+    names = names_of(setup.layout.blocks, setup.plan.dimension)
+    found = {}
+    for block in setup.layout.blocks:
+        whole = tensors[block.name] if block.multiplier == 1 else tensors[block.name] / block.multiplier
+        found[names[block.name]] = whole.reshape(_shape(block, setup.plan.dimension))
+    return found
+
+
+def _shape(block: Block, dimension: int) -> tuple[int, ...]:
+    """A block's shape with its cells in one row."""
+    if block.kind is Kind.COUNTS:
+        return (-1,)
+    return (-1, dimension) if block.kind is Kind.CLASS_SUMS and block.shape[-1:] == (dimension,) else block.shape
 
 
 def noise_of(setup: SessionSetup, members: int) -> Mapping[str, OpenedNoise] | None:
@@ -32,13 +66,32 @@ def noise_of(setup: SessionSetup, members: int) -> Mapping[str, OpenedNoise] | N
     noise = setup.opened_noise(members)
     if noise is None:
         return None
-    return {GENERIC.get(name, name): each.of_record for name, each in noise.items()}
+    names = names_of(setup.layout.blocks, setup.plan.dimension)
+    return {names[name]: each.of_record for name, each in noise.items()}
+
+
+def flaws_of(setup: SessionSetup, vector: Integers, members: int) -> tuple[str, ...]:
+    """What shows that opened blocks bear no noise: all entries are multiples of the block's multiplier.
+
+    Noise as planned leaves a block so with a probability below `MULTIPLES`.
+    """
+    noise = setup.opened_noise(members)
+    if noise is None:
+        return ()
+    found = []
+    for block in setup.layout.blocks:
+        chance = chance_of_multiples(noise[block.name].sigma, block.multiplier, block.size)
+        if chance < MULTIPLES and not (setup.layout.split(vector)[block.name] % block.multiplier).any():
+            name = f"{block.name.replace('_', ' ')} of sum {setup.number}"
+            found.append(f"All entries of {name} are multiples of {block.multiplier}: there is no noise on them.")
+    return tuple(found)
 
 
 def cell_names(setup: SessionSetup) -> tuple[str, ...]:
     """What the cells of a session's sum are called: "7", "7, slot 3", "dog, photo, slot 3"."""
     plan = setup.plan
-    shape = next((block.shape for block in setup.layout.blocks if block.name in COUNTS), (len(plan.classes),))
+    counted = (block.shape for block in setup.layout.blocks if block.kind is Kind.COUNTS)
+    shape = next(counted, (len(plan.classes),))
     domains = domains_of(plan.method_parameters) if len(shape) > 2 else ()
     slots = [f"slot {slot}" for slot in range(shape[-1])] if len(shape) > 1 and shape[-1] > 1 else [""]
     return tuple(

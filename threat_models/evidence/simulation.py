@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import domains_of
+from methods.round import Local
 from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
-from secagg.encoding import Integers
+from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
@@ -24,8 +25,12 @@ from secagg.head import LinearHead
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.plan import Plan
 from secagg.privacy import Adjacency
+from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
-from threat_models.evidence.blocks import COUNTS, assign_cells, blocks_of, cell_names, keep_counted, noise_of
+from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
+from threat_models.estimation.share_tests import SharesTested
+from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
+from threat_models.evidence.noise_watch import NoiseWatch
 from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import Blocks, Knowledge, Message, Records, Session, join_records
 
@@ -36,11 +41,16 @@ PUBLIC = 4000
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """A simulated plan: the sum that is audited, the same over all clients but the last, and who knows what."""
+    """A simulated plan: the sum that is audited, the same over all clients but the last, and who knows what.
+
+    `drawn` is what was seen of the noise of all sums, `opinion` the auditor's ε of it; both are None without noise.
+    """
 
     sessions: tuple[Session, Session]
     knowledge: Knowledge
     notes: tuple[str, ...]
+    drawn: SharesTested | None = None
+    opinion: SecondOpinion | None = None
 
 
 def rehearse(
@@ -48,36 +58,46 @@ def rehearse(
     settings: SimulationSettings,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rehearsal:
-    """Run the plan once. Raises BadInput for a method that sums no counts, SessionAborted below a threshold."""
+    """Run the plan once, with all its sums where they have noise. Raises SessionAborted below a threshold."""
     features = Features.of(dataset, settings, progress)
     cast = Cast.of(features, settings)
-    setup, first = main_session(cast)
-    known = _knowledge(cast, first, settings, with_gradients(features.map))
-    return Rehearsal((first, _without_last(cast, setup)), known, cast.notes)
+    plan = cast.setup.plan
+    watch = NoiseWatch(cast) if plan.has_noise else None
+    setup, first = main_session(cast, watch)
+    known = _knowledge(cast, setup, first, settings, with_gradients(features.map))
+    sessions = (first, _without_last(cast, setup))
+    if watch is None:
+        return Rehearsal(sessions, known, cast.notes)
+    opinion = second_opinion(plan, honest_shares(plan, len(cast.members)), watch.found)
+    return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion)
 
 
-def main_session(cast: Cast) -> tuple[SessionSetup, Session]:
+def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSetup, Session]:
     """The session of a simulated plan that is audited: the last that sums counts of classes, or of their slots.
 
-    Those before it are its `earlier` sums where they hold class sums; a census and what comes after are not attacked.
-    Who drops out is in none of the sums, whose noise is then the least that the plan allows.
-    Raises BadInput for a method that sums no counts.
+    Where there is none, the last that is about records. Those before it are its `earlier` sums; a census and what comes
+    after are not attacked, though all are played where there is a `watch`. Who drops out is in none of the sums, whose
+    noise is then the least that the plan allows.
     """
-    method = cast.setup.plan.method
     sums = [kind for kind in cast.setup.sums for _ in range(kind.times)]
-    found = [place for place, kind in enumerate(sums) if any(block.name in COUNTS for block in kind.blocks)]
-    if not found:
-        raise BadInput(f"the method {method} sums no counts", remedy="audit a method that does")
-    earlier: list[Session] = []
+    counted = [place for place, kind in enumerate(sums) if kind.has(Kind.COUNTS)]
+    found = counted or [place for place, kind in enumerate(sums) if kind.is_about_records]
+    sessions: list[Session] = []
+    main = cast.setup
     absent = dict.fromkeys(cast.leaves, cast.setup.protection.leaving[0])
-    for place, played in enumerate(play_rounds(cast, absent, prepare)):
+    for place, played in enumerate(play_rounds(cast, absent, prepare if watch is None else watch.prepare)):
+        if watch is not None:
+            watch.ended(played)
         if place in found:
             result, sent = played.result, played.measured.client_bytes
-            session = _session(played.setup, result.members, result.vector, played.vectors, sent, _head(result))
-            if place == found[-1]:
-                return played.setup, replace(session, earlier=tuple(earlier))
-            earlier.append(session)
-    raise BadInput(f"the method {method} ended before sum {found[-1] + 1}")
+            sessions.append(_session(played.setup, result.members, result.vector, played.vectors, sent, _head(result)))
+            main = played.setup
+        if len(sessions) == len(found) and watch is None:
+            break
+    if len(sessions) < len(found):
+        raise BadInput(f"the method {cast.setup.plan.method} ended before sum {found[-1] + 1}")
+    *earlier, last = sessions
+    return main, replace(last, earlier=tuple(earlier))
 
 
 def _session(
@@ -110,6 +130,7 @@ def _session(
         is_shown=setup.shows_sum,
         number=setup.number,
         ciphertexts=ciphertexts_of(setup),
+        flaws=flaws_of(setup, total, len(members)),
     )
 
 
@@ -130,7 +151,11 @@ def _without_last(cast: Cast, setup: SessionSetup) -> Session:
 
 
 def _knowledge(
-    cast: Cast, session: Session, settings: SimulationSettings, backbone: Callable[[Any], Any] | None
+    cast: Cast,
+    setup: SessionSetup,
+    session: Session,
+    settings: SimulationSettings,
+    backbone: Callable[[Any], Any] | None,
 ) -> Knowledge:
     """Some members' records, as many of nobody, and public ones: the test part of the data is nobody's.
 
@@ -149,7 +174,7 @@ def _knowledge(
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
     total = None if is_hidden else int((cells >= 0).sum())
-    others = None if session.noise is None else _others(cast, session, members)
+    others = None if session.noise is None else _others(cast, setup, session, members)
     if dataset.test is None or cast.features.test is None:
         return Knowledge(members, tuple(owner_of[inside]), None, backbone, total, held, others)
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
@@ -162,13 +187,26 @@ def _knowledge(
     return Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
 
 
-def _others(cast: Cast, session: Session, members: Records) -> Blocks:
-    """The exact sum of the records that were summed and are not among `members`."""
-    found: dict[str, Any] = dict.fromkeys(session.release, 0.0)
-    for member, own in cast.members.items():
-        if cast.setup.context.names[member] in session.members:
+def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records) -> Blocks | None:
+    """The exact sum of the records that were summed and are not among `members`; None where it is not one of records.
+
+    Moments by cell are the audit's own sums, so that a client's rule of which records count may be of all its records;
+    other blocks are the method's `contribute`.
+    """
+    clients = [own for index, own in cast.members.items() if setup.context.names[index] in session.members]
+    if set(session.release) <= MOMENTS:
+        found: dict[str, Any] = dict.fromkeys(session.release, 0.0)
+        for own in clients:
             found = _added(found, keep_counted(session, _placed_of(session, own)), session, 1)
-    return _added(found, members, session, -1)
+        return _added(found, members, session, -1)
+    if not setup.spec.is_additive or setup.method.reads_inputs:
+        return None
+    grid, classes = setup.plan.grid, len(setup.plan.classes)
+    parts = [(own.examples, 1) for own in clients] + [(members.examples, -1)]
+    total = np.zeros(setup.layout.length, dtype=np.int64)
+    for examples, sign in parts:
+        total += sign * setup.layout.flatten(setup.round.contribute(Local(examples, classes, grid)).blocks)
+    return blocks_of(setup, total)
 
 
 def _added(blocks: Blocks, records: Records, session: Session, sign: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, payload_of, peek
-from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, keep_counted, noise_of
+from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
@@ -57,12 +57,13 @@ def _session(proved: Verified) -> Session:
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
     names = setup.context.names
+    opened = _opened(setup, path.parent, outcome)
     uploads = _uploads(path.parent, outcome.members, names) if role == "server" else {}
     return Session(
         plan=setup.plan,
         clients=tuple(names[member] for member in setup.context.clients),
         members=tuple(names[member] for member in outcome.members),
-        release=_release(setup, path.parent, outcome),
+        release={} if opened is None else blocks_of(setup, opened),
         noise=noise_of(setup, len(outcome.members)),
         claim=setup.claim,
         calibration=setup.calibration,
@@ -75,6 +76,7 @@ def _session(proved: Verified) -> Session:
         is_shown=setup.shows_sum,
         number=setup.number,
         ciphertexts=ciphertexts_of(setup),
+        flaws=() if opened is None else flaws_of(setup, opened, len(outcome.members)),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
         provenance=Provenance(
@@ -162,13 +164,13 @@ def _outcome(frames: Sequence[Record]) -> Outcome | None:
     return None
 
 
-def _release(setup: SessionSetup, folder: Path, outcome: Outcome) -> Blocks:
-    """The opened sum: shown in the outcome, or beside a server's transcript; nothing where this party has none."""
+def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
+    """The opened sum: shown in the outcome, or beside a server's transcript; None where this party has none."""
     if outcome.release:
-        return blocks_of(setup, np.frombuffer(outcome.release, dtype="<i8").astype(np.int64))
+        return np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
     file = folder / AGGREGATE_FILE
     if not file.exists():
-        return {}
+        return None
     try:
         stored = load_arrays(file)
         vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
@@ -176,7 +178,7 @@ def _release(setup: SessionSetup, folder: Path, outcome: Outcome) -> Blocks:
         raise BadInput(f"{file} cannot be read", remedy="restore it") from None
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise BadInput(f"{file} is not the sum that the transcript names", remedy="restore it")
-    return blocks_of(setup, vector)
+    return vector
 
 
 def _head(folder: Path, outcome: Outcome) -> LinearHead | None:

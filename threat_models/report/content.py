@@ -71,7 +71,8 @@ class Subject:
 
     `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
     not known; `is_noisy`: as the sum says under its noise, where the true number is nobody's to know. `dimension` d is
-    their length. `inputs` are what the auditor brought, `doubts` why these may not be what they are called.
+    their length. `inputs` are what the auditor brought, `doubts` why these may not be what they are called. `unread`
+    are blocks of the sum that no attack knows how to read.
     """
 
     protection: str
@@ -83,6 +84,7 @@ class Subject:
     inputs: tuple[Input, ...] = ()
     doubts: tuple[str, ...] = ()
     provenance: tuple[Provenance, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,24 @@ class LowerBound:
 
 
 @dataclass(frozen=True)
+class DrawnNoise:
+    """What was seen of the noise that parties really drew: `flaws` in words, and what `power` the tests had.
+
+    `places` are (name, mean square over the planned one, entries); `sentence` says what was tested, and at what rate of
+    false alarms.
+    """
+
+    sentence: str
+    power: str
+    places: tuple[tuple[str, float, int], ...] = ()
+    flaws: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Promise:
     """The plan's promise (ε infinite: none about a record), with ε as the auditor recomputes and as it measures it.
 
-    `measured` is by re-releases, `one_run` by canaries in a single run.
+    `measured` is by re-releases, `one_run` by canaries in a single run, `drawn` the noise that was in the sums.
     """
 
     sentence: str
@@ -121,6 +137,7 @@ class Promise:
     adjacency: str
     measured: LowerBound | None = None
     one_run: LowerBound | None = None
+    drawn: DrawnNoise | None = None
 
     @property
     def agrees(self) -> bool:
@@ -130,7 +147,8 @@ class Promise:
     @property
     def disproved(self) -> bool:
         """Whether what was measured contradicts the claim."""
-        return any(bound.disproves(self.claimed) for bound in (self.measured, self.one_run) if bound is not None)
+        bounds = [bound for bound in (self.measured, self.one_run) if bound is not None]
+        return any(bound.disproves(self.claimed) for bound in bounds) or bool(self.drawn and self.drawn.flaws)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
         *_judge_records(gate, report),
         *_judge_promise(gate, report),
     ]
-    lines += _judge_inputs(report)
+    lines += [*_judge_inputs(report), *_judge_unread(report)]
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _judge_finding(gate, report, finding)]
         lines += [*_judge_missing(one), *_judge_uninformed(gate, one)]
@@ -84,6 +84,9 @@ def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
 def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
     """Judge the claimed ε by the auditor's own computation and by the measured lower bounds."""
     promise = report.promise
+    if (drawn := promise.drawn) is not None:
+        yield from (GateLine("promise", "", Outcome.FAIL, flaw) for flaw in drawn.flaws)
+        yield GateLine("promise", "", Outcome.FAIL if drawn.flaws else Outcome.PASS, drawn.sentence)
     if math.isinf(promise.claimed):
         yield GateLine("promise", "", Outcome.PASS, "No finite epsilon is claimed: nothing is promised of a record.")
         return
@@ -101,6 +104,14 @@ def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
     """Judge the records that the auditor brought: nothing is known by those that may not be what they are called."""
     for doubt in report.subject.doubts:
         yield GateLine("inputs", "", Outcome.INCONCLUSIVE, doubt)
+
+
+def _judge_unread(report: AuditReport) -> Iterator[GateLine]:
+    """Judge blocks that no attack reads: nothing but a finite ε says anything of them."""
+    if report.subject.unread and math.isinf(report.promise.claimed):
+        unread = ", ".join(name.replace("_", " ") for name in report.subject.unread)
+        why = f"No attack here reads these blocks of the exact sum: {unread}. What they tell is not known."
+        yield GateLine("audit", "", Outcome.INCONCLUSIVE, why)
 
 
 def _judge_finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterator[GateLine]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from threat_models.findings import Curve, Finding, Measure, Picture
 from threat_models.multiplicity import FAMILY, Comparisons
-from threat_models.report.content import AuditReport, Examination, GateResult, Input, LowerBound, Promise
+from threat_models.report.content import AuditReport, DrawnNoise, Examination, GateResult, Input, LowerBound, Promise
 from threat_models.report.text import good_of
 
 FORMAT = "secagg-audit/2"
@@ -130,6 +130,18 @@ def _promise(promise: Promise) -> dict[str, Any]:
         "adjacency": promise.adjacency,
         "measured": promise.measured and _bound(promise.measured),
         "one_run": promise.one_run and _bound(promise.one_run),
+        "drawn": promise.drawn and _drawn(promise.drawn),
+    }
+
+
+def _drawn(drawn: DrawnNoise) -> dict[str, Any]:
+    return {
+        "sentence": drawn.sentence,
+        "power": drawn.power,
+        "flaws": list(drawn.flaws),
+        "places": [
+            {"name": name, "noise_variance": number(ratio), "entries": entries} for name, ratio, entries in drawn.places
+        ],
     }
 
 

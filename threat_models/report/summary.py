@@ -33,6 +33,8 @@ def _lines(report: AuditReport) -> Iterator[str]:
             yield f"{line.outcome.upper()} {_name_line(line)}: {line.sentence}"
         elif line.waiver:
             yield f"WAIVED {_name_line(line)}: {line.sentence} {line.waiver}"
+    if (drawn := report.promise.drawn) is not None:
+        yield f"{drawn.sentence} {drawn.power}"
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
         yield f"{each.role} {each.name}: {each.records} records{digest}"

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 
+from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
-from threat_models.report.content import LowerBound, Promise, Subject
+from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
+from threat_models.estimation.share_tests import LEVEL as DRAWN_LEVEL
+from threat_models.estimation.share_tests import SharesTested
+from threat_models.report.content import DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Provenance, Session
 
 RELEASES = 20_000
 LEVEL = 0.001
 """How often each of two measurements may find too little noise where there is enough: a gate hangs on it."""
-RESERVED = 2 * LEVEL
-"""The chance of either, which is not left for the attacks' limits (`threat_models.multiplicity`)."""
+RESERVED = 2 * LEVEL + DRAWN_LEVEL
+"""The chance of either, or of false alarm on what parties drew, which is not left for the attacks' limits
+(`threat_models.multiplicity`)."""
 ONE_RUN_LEVEL = 0.01
 """How often the bound from canaries in one run may be above the truth: reserved too, where there are canaries."""
 SPREAD = 4
@@ -27,6 +33,16 @@ LIMITS = (
     "A transcript cannot show how noise was drawn, what an aggregator added up, or what a member kept.",
     "Side channels of machines, and what was published about the same people elsewhere, are out of scope.",
 )
+
+SIMULATED_LIMITS = (
+    "A simulation draws noise and runs contributions with this machine's code: another member's code may differ.",
+    "Of several aggregators the noise is seen in their sum alone, not which of them added it.",
+    "Whether the generator behind noise and keys is unpredictable cannot be seen in what it drew.",
+    "Lengths of updates and other blocks are searched: a longer part than any that was tried stays unseen.",
+)
+"""What a simulation shows no better than a transcript."""
+READ = MOMENTS | {"census"}
+"""Blocks of a session that attacks know; a census says no more than who holds what."""
 
 
 def subject_of(
@@ -53,6 +69,7 @@ def subject_of(
         provenance=tuple(provenance),
         settings=settings,
         is_noisy=is_noisy,
+        unread=tuple(sorted({name for session in sessions for name in session.release} - READ)),
     )
 
 
@@ -82,7 +99,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
     return Promise(
         sentence=claim.sentence(),
         claimed=claim.epsilon,
-        recomputed=bound.recomputed,
+        recomputed=max(bound.recomputed, second_opinion(plan, honest_shares(plan, len(session.clients))).epsilon),
         recomputed_by="the auditor's own accounting of the plan's noise",
         delta=claim.delta,
         unit=plan.unit,
@@ -111,6 +128,40 @@ def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
 def bound_of(one_run: OneRunBound) -> LowerBound:
     """What canaries in one run showed, for the report."""
     return LowerBound(one_run.lower, one_run.method, one_run.sentence, one_run.power, one_run.refuted)
+
+
+def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpinion | None) -> Promise:
+    """Add to a promise what a simulation showed of the noise that its parties drew, and of the parts' lengths."""
+    if drawn is None or opinion is None:
+        return promise
+    found = "not as planned" if drawn.flaws else "as planned"
+    sentence = (
+        f"The noise that simulated parties drew for every block of every sum is {found}, by {drawn.tests} tests of its "
+        f"variance and of every two shares (false alarms: {DRAWN_LEVEL:g} in all)."
+    )
+    places = tuple((place.name, place.mean_square, place.entries) for place in drawn.places)
+    by = f"{promise.recomputed_by}, and its own search for long parts of a sum"
+    return replace(
+        promise,
+        recomputed=max(promise.recomputed, opinion.epsilon),
+        recomputed_by=by,
+        drawn=DrawnNoise(sentence, drawn.power, places, drawn.flaws),
+    )
+
+
+def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:
+    """Add to a promise which blocks of recorded sums were opened in whole multiples of their multiplier."""
+    flaws = tuple(flaw for session in sessions for flaw in session.flaws)
+    if not flaws:
+        return promise
+    return replace(promise, drawn=DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws))
+
+
+def limits_of(sessions: Sequence[Session], *, is_simulated: bool) -> tuple[str, ...]:
+    """What this audit cannot see: blocks that no attack reads first, if there are any."""
+    unread = sorted({name for session in sessions for name in session.release} - READ)
+    first = f"Of {', '.join(unread)} only noise, epsilon and lengths were audited: no attack here reads such blocks."
+    return (*((first,) if unread else ()), *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
 
 
 def environment() -> dict[str, str]:

@@ -13,7 +13,16 @@ from threat_models.attacks.reconstruction.inversion import PSNR, REIDENTIFIED
 from threat_models.attacks.reconstruction.unmixing import COSINE, FOUND
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Picture, Series, Verdict
 from threat_models.multiplicity import Comparisons
-from threat_models.report.content import AttackNote, AuditReport, Examination, Level, LowerBound, Promise, Subject
+from threat_models.report.content import (
+    AttackNote,
+    AuditReport,
+    DrawnNoise,
+    Examination,
+    Level,
+    LowerBound,
+    Promise,
+    Subject,
+)
 from threat_models.session import Provenance
 
 CP = "Clopper-Pearson, 95 %"
@@ -203,6 +212,11 @@ def report(**changes):
             "This audit could have detected noise ≥ 14 % too small with probability 95 %.",
             curve=roc(),
         ),
+        drawn=DrawnNoise(
+            "The noise that simulated parties drew is as planned.",
+            "Noise too small by 2 % would have been found with probability 95 %.",
+            (("second moment, diagonal", 1.02, 2_000),),
+        ),
     )
     made = AuditReport(
         title="Audit of the session “heart 2026-03” of five hospitals",
@@ -254,5 +268,6 @@ def exact(made, records=50_000):
         claimed=np.inf,
         recomputed=np.inf,
         measured=None,
+        drawn=None,
     )
     return replace(made, promise=promise, subject=replace(made.subject, records=records))

@@ -127,6 +127,8 @@ def test_noise_found_short_in_the_sum_fails():
         ({"measured": None}, Outcome.INCONCLUSIVE),
         ({"measured": replace(sample.report().promise.measured, lower=1.2)}, Outcome.FAIL),
         ({"measured": replace(sample.report().promise.measured, refuted=True)}, Outcome.FAIL),
+        ({"drawn": replace(sample.report().promise.drawn, flaws=("Two shares are the same.",))}, Outcome.FAIL),
+        ({"drawn": replace(sample.report().promise.drawn, flaws=("None.",)), "claimed": np.inf}, Outcome.FAIL),
     ],
 )
 def test_promise_must_hold(changes, outcome):
@@ -140,6 +142,15 @@ def test_controls_must_be_there_and_hold(controls):
     """An attack without both controls, or with one that did not behave, is inconclusive: exit code 4."""
     found = sample.finding("unmixing", Verdict.FAILS, controls=controls)
     assert judge(Gate.read(), sample.with_findings(sample.report(), found), TODAY).exit_code == 4
+
+
+def test_exact_blocks_that_no_attack_reads_are_inconclusive():
+    """Without noise, what nothing here can read keeps a sum from passing; under a finite epsilon it does not."""
+    report = sample.report()
+    unread = replace(report, subject=replace(report.subject, unread=("gradient",)))
+    assert judge(Gate.read(), unread, TODAY).exit_code == 0
+    lines = judge(Gate.read(), sample.exact(unread), TODAY).lines
+    assert [line.outcome for line in lines if "gradient" in line.sentence] == [Outcome.INCONCLUSIVE]
 
 
 def test_attack_that_was_not_run_is_inconclusive():

@@ -12,14 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import sums_of
-from secagg.encoding.layout import Integers
+from secagg.encoding.layout import Integers, Kind
 from secagg.plan import Plan
 from threat_models.attacks.targets import targets_in
 from threat_models.session import Blocks, Records, by_class
 from threat_models.views import View
-
-CLASS_SUMS = ("class_sums", "slot_sums")
-"""What methods call the sums of records of a class, or of a slot of one."""
 
 
 def records_between(view: View, known: Records) -> Records:
@@ -49,7 +46,7 @@ def count_unseen_sums(view: View) -> int:
 
 def count_class_sums(plan: Plan) -> int:
     """Count the sums of a plan that are of the records of classes, or of slots of classes."""
-    return sum(kind.times for kind in sums_of(plan) if any(block.name in CLASS_SUMS for block in kind.blocks))
+    return sum(kind.times for kind in sums_of(plan) if kind.has(Kind.CLASS_SUMS))
 
 
 def _exact_sums(view: View) -> dict[tuple[str, tuple[str, ...]], Blocks]:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from methods import sums_of
+from secagg.encoding.layout import Kind
 from secagg.plan import NoiseFrom
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import total
@@ -132,7 +134,8 @@ def _share_sigma(view: View) -> float:
     """σ of one client's noise on the count of a cell; 0 where clients add none."""
     if view.calibration is None or view.plan.noise != NoiseFrom.CLIENT:
         return 0.0
-    noise = next(each for each in view.calibration.blocks if each.block.name in ("counts", "slot_counts"))
+    counts = {each.name for kind in sums_of(view.plan) for each in kind.blocks if each.kind is Kind.COUNTS}
+    noise = next(each for each in view.calibration.blocks if each.block.name in counts)
     return float(noise.sigma / noise.multiplier)
 
 

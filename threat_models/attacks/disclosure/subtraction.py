@@ -13,7 +13,7 @@ from scipy import stats
 from secagg.plan import NoiseFrom
 from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
-from threat_models.attacks.gaussian_likelihood import Noise, draw_noise, noise_ratio, total
+from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise, noise_ratio, total
 from threat_models.attacks.membership.aggregate import score_by_release
 from threat_models.attacks.membership.metrics import Figures, Scores, measure
 from threat_models.estimation.intervals import at_level
@@ -74,7 +74,7 @@ def _is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
 
 def _make_controls(knowledge: Knowledge, release: Blocks, noise: Noise | None) -> tuple[Control, Control]:
     """Subtract exact sums that differ by known records, which must show, and by noise alone: nothing must."""
-    classes, names = len(release["counts"]), frozenset(release)
+    classes, names = len(release["counts"]), MOMENTS & set(release)
     everyone = total(knowledge.candidates, classes, names)
     rest = total(knowledge.candidates.take(np.arange(CONTROL_RECORDS, len(knowledge.candidates))), classes, names)
     own = total(knowledge.candidates.take(np.arange(CONTROL_RECORDS)), classes, names)

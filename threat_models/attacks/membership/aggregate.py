@@ -69,7 +69,7 @@ def score_by_release(release: Blocks, noise: Noise | None, records: Records, pub
         return _score_by_cell(release, noise, records, public)
     known = total(public, classes, MOMENTS)
     spread = fit(known)
-    population = fit({name: release[name] + known[name] for name in release}, noise, spread)
+    population = fit({name: release[name] + known[name] for name in known if name in release}, noise, spread)
     return fit(release, noise, spread).log_likelihood(records) - population.log_likelihood(records)
 
 

@@ -1,0 +1,87 @@
+"""A method is audited by its own `contribute` and its blocks' kinds, whatever their names, with counts or without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import methods
+from secagg.parties import planning
+from tests.cli.command import Command, command
+from tests.methods.readme import readme_method
+from tests.threat_models.ridge import Ridge
+
+NOISE = ("--epsilon", "4", "--delta", "1e-5", "--adjacency", "add-remove")
+GREEN_OR_UNCLEAR = (0, 4)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`secagg` in this process, where the README's methods and a ridge are registered."""
+    for each in (readme_method("naive-bayes"), readme_method("averaging"), Ridge):
+        monkeypatch.setitem(methods.METHODS, each.name, each)
+    return command(monkeypatch, capsys)
+
+
+def audited(
+    run: Command, method: str, *options: str, code: tuple[int, ...] = GREEN_OR_UNCLEAR, dataset: str = "digits"
+) -> dict[str, Any]:
+    """The report of an audit by a curious server."""
+    asked = ("--threat-model", "curious_server", "--method", method, *options, "--json", "-")
+    said = run("audit", "--simulate", "--dataset", dataset, *asked)
+    assert said.code in code, said
+    return said.json
+
+
+def attacks(report: dict[str, Any]) -> dict[str, str]:
+    """The verdict of each attack."""
+    return {finding["attack"]: finding["verdict"] for finding in report["adversaries"][0]["findings"]}
+
+
+def places(report: dict[str, Any]) -> set[str]:
+    """Where noise was measured."""
+    assert report["promise"]["drawn"]["flaws"] == []
+    return {place["name"] for place in report["promise"]["drawn"]["places"]}
+
+
+def test_method_with_a_block_of_its_own(run: Command) -> None:
+    """Naive Bayes is attacked by its counts and class sums; the noise of its squares is measured with the rest."""
+    report = audited(run, "naive-bayes", *NOISE, "--expand", "64", dataset="breast-cancer")
+    assert places(report) == {"counts", "class sums", "squares"}
+    assert attacks(report)["membership_release"] != "not applicable"
+    assert any("squares" in limit for limit in report["limits"])
+
+
+def test_method_without_counts(run: Command) -> None:
+    """Noise and lengths of a ridge are audited, triangle and diagonal apart; attacks on classes do not apply."""
+    report = audited(run, "ridge", *NOISE)
+    assert places(report) == {"gram, diagonal", "gram, off the diagonal", "targets"}
+    assert report["promise"]["agrees"]
+    found = attacks(report)
+    assert {name for name, verdict in found.items() if verdict != "not applicable"} == {
+        "membership_head",
+        "sizes_and_timing",
+    }
+
+
+def test_method_of_updates(run: Command) -> None:
+    """The updates of three rounds of averaging are measured, and their promise for clients is recomputed."""
+    report = audited(run, "averaging", "--epsilon", "8", *NOISE[2:], "--unit", "silo")
+    assert places(report) == {"update"}
+    assert report["promise"]["recomputed"] == pytest.approx(8.0, rel=2e-3)
+
+
+def test_exact_sum_that_no_attack_reads_does_not_pass(run: Command) -> None:
+    """Without noise, blocks that nothing here can read leave the audit inconclusive, by name."""
+    report = audited(run, "averaging", code=(4,))
+    lines = [line["sentence"] for line in report["gate"]["lines"] if line["outcome"] == "inconclusive"]
+    assert any("No attack here reads these blocks" in line and "update" in line for line in lines)
+
+
+def test_method_that_sums_more_than_it_declares(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets three times as long as declared are found by trying, and the promise fails (exit 1)."""
+    monkeypatch.setattr(planning, "check_declaration", lambda *arguments: None)  # it would be refused
+    report = audited(run, "ridge", *NOISE, "--parameters", "factor=3", code=(1,))
+    assert not report["promise"]["agrees"]
+    assert report["promise"]["recomputed"] > 1.5 * report["promise"]["claimed"]
