@@ -82,6 +82,7 @@ class Evidence:
     drawn: SharesTested | None = None
     opinion: SecondOpinion | None = None
     recorded: tuple[Session, ...] = ()
+    refusals: tuple[str, ...] = ()
     provenance: tuple[Provenance, ...] = ()
 
 
@@ -159,6 +160,7 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
         one_run=one_run,
         drawn=found.drawn,
         opinion=found.opinion,
+        refusals=found.refusals,
     )
 
 
@@ -234,7 +236,7 @@ def _report(
         attacks=tuple(_notes().values()),
         examinations=tuple(examinations),
         power=(comparisons.sentence(),),
-        limits=limits_of(audited, is_simulated=not evidence.transcripts),
+        limits=limits_of(audited, evidence.refusals, is_simulated=not evidence.transcripts),
         environment=environment(),
         seed=seed,
         comparisons=comparisons,

@@ -77,6 +77,7 @@ def test_exact_sum_that_no_attack_reads_does_not_pass(run: Command) -> None:
     report = audited(run, "averaging", code=(4,))
     lines = [line["sentence"] for line in report["gate"]["lines"] if line["outcome"] == "inconclusive"]
     assert any("No attack here reads these blocks" in line and "update" in line for line in lines)
+    assert any("policy, as it begins, refuses this plan" in limit for limit in report["limits"])
 
 
 def test_method_that_sums_more_than_it_declares(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:

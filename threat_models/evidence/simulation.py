@@ -15,7 +15,7 @@ from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.encoding import Integers, Kind
-from secagg.errors import BadInput
+from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Cast, play_rounds, prepare
@@ -23,6 +23,7 @@ from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
 from secagg.parties import LocalRecords, SessionSetup, SumResult
+from secagg.parties.consent import policy_accepting
 from secagg.plan import Plan
 from secagg.privacy import Adjacency
 from threat_models.attacks.gaussian_likelihood import MOMENTS
@@ -44,6 +45,7 @@ class Rehearsal:
     """A simulated plan: the sum that is audited, the same over all clients but the last, and who knows what.
 
     `drawn` is what was seen of the noise of all sums, `opinion` the auditor's ε of it; both are None without noise.
+    `refusals` are lines of the policy with which a member begins that the plan breaks.
     """
 
     sessions: tuple[Session, Session]
@@ -51,6 +53,7 @@ class Rehearsal:
     notes: tuple[str, ...]
     drawn: SharesTested | None = None
     opinion: SecondOpinion | None = None
+    refusals: tuple[str, ...] = ()
 
 
 def rehearse(
@@ -67,9 +70,18 @@ def rehearse(
     known = _knowledge(cast, setup, first, settings, with_gradients(features.map))
     sessions = (first, _without_last(cast, setup))
     if watch is None:
-        return Rehearsal(sessions, known, cast.notes)
+        return Rehearsal(sessions, known, cast.notes, refusals=_refusals(setup))
     opinion = second_opinion(plan, honest_shares(plan, len(cast.members)), watch.found)
-    return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion)
+    return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion, _refusals(setup))
+
+
+def _refusals(setup: SessionSetup) -> tuple[str, ...]:
+    """Which lines of a member's policy the plan breaks: the defaults, but for what reading a plan concedes."""
+    try:
+        setup.check(policy_accepting(setup.plan, "records"))
+    except PlanRefused as refused:
+        return tuple(refused.violations)
+    return ()
 
 
 def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSetup, Session]:

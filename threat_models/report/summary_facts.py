@@ -157,11 +157,15 @@ def add_multiples(promise: Promise, sessions: Sequence[Session]) -> Promise:
     return replace(promise, drawn=DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws))
 
 
-def limits_of(sessions: Sequence[Session], *, is_simulated: bool) -> tuple[str, ...]:
-    """What this audit cannot see: blocks that no attack reads first, if there are any."""
+def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simulated: bool) -> tuple[str, ...]:
+    """What this audit cannot see: blocks that no attack reads first, if there are any.
+
+    `refusals` say why members with their first policy would not take part in the plan.
+    """
     unread = sorted({name for session in sessions for name in session.release} - READ)
     first = f"Of {', '.join(unread)} only noise, epsilon and lengths were audited: no attack here reads such blocks."
-    return (*((first,) if unread else ()), *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
+    refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
+    return (*((first,) if unread else ()), *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
 
 
 def environment() -> dict[str, str]:
