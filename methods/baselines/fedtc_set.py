@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
+from methods.baselines.paper_noise import paper_noise
 from methods.fedtc import fit, nearest
 from secagg.errors import BadInput
-from secagg.privacy.paper_noise import paper_noise
 
 DELTA = 1e-5
 """The δ at which a note states ε."""
@@ -31,7 +31,7 @@ class FedTCSet:
     of which a client keeps fewer than B records would vanish with it: these make one short batch. `epochs` and
     `momentum` of SGD as in `methods.fedtc`, every prototype weighing the same.
 
-    `noise` is the paper's on every prototype (Eq. 6), as `secagg.privacy.paper_noise` names it; the run's note says
+    `noise` is the paper's on every prototype (Eq. 6), as `methods.baselines.paper_noise` names it; the run's note says
     what it is worth. Of records of length 1, none filtered out, another one of the same class in a batch of B moves one
     prototype by at most 2/B. With the filter, or where no rule bounds the records, no ε holds.
     """

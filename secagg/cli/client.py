@@ -18,9 +18,9 @@ from secagg.federation import FederationClient, open_ledger, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import LocalRecords, SessionSetup, read_records
 from secagg.parties.explanation import explain
-from secagg.parties.memory import write_synced
-from secagg.parties.result import HEAD_FILE
+from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import following_setup
+from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import read_plan
 from secagg.policy import Policy, read_policy

@@ -24,7 +24,7 @@ from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_safetensors
 from secagg.parties import Pipeline, SessionSetup, read_records
 from secagg.parties.consent import policy_accepting
-from secagg.parties.links import verified_together
+from secagg.parties.links import verify_together
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
 from secagg.parties.staging import vector_path
@@ -88,7 +88,7 @@ def demo(
 
 def _verified(stage: Stage, transcripts: list[Path]) -> dict[str, Any]:
     """What the server's transcript of the last sum proves, held against those of the sums before it."""
-    found = verified_together(transcripts, _trust(stage))
+    found = verify_together(transcripts, _trust(stage))
     for each in found:
         if isinstance(each, SecaggError):
             raise each

@@ -11,7 +11,7 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, Mechanism
-from secagg.privacy.allocation import SMALLEST_SHARE
+from secagg.privacy.calibration import SMALLEST_SHARE
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import composed, epsilon_of, mu_of, noise_multiplier_of
 from secagg.privacy.rdp import gaussian_curve, shares_mu, summation_gap

@@ -14,7 +14,7 @@ from secagg.errors import BadInput
 from secagg.federation import FederationSecond, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import SessionSetup
-from secagg.parties.memory import write_synced
+from secagg.parties.sealed_state import write_synced
 from secagg.plan import read_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome

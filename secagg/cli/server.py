@@ -17,8 +17,8 @@ from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationServer, Stage
 from secagg.files import keep_to_owner
 from secagg.parties import SessionSetup
-from secagg.parties.memory import write_synced
-from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
+from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
+from secagg.parties.sealed_state import write_synced
 from secagg.plan import NoiseFrom, read_plan
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, serve

@@ -10,7 +10,7 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
-from secagg.parties.links import verified_together
+from secagg.parties.links import verify_together
 from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 
@@ -33,7 +33,7 @@ def verify(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     trust = Trust.in_files(plans or (), rosters or ())
     with speaker.busy(f"verifying {', '.join(map(str, transcripts))}"):
-        found = verified_together(transcripts, trust)
+        found = verify_together(transcripts, trust)
     failures = [each for each in found if isinstance(each, SecaggError)]
     contents = [each.findings if isinstance(each, Verified) else {"failure": str(each)} for each in found]
     files = list(zip(transcripts, contents, strict=True))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from methods.baselines.paper_noise import PaperNoise
 from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.parties import LocalRecords, SessionSetup
-from secagg.privacy.paper_noise import PaperNoise
 from secagg.randomness import OperatingSystem
 
 DELTA = 1e-5

@@ -20,7 +20,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.parties import SessionSetup, opening_noise_of
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
-from secagg.protection.seam import ReadyState, ServerState, Transition, VectorState, WorkingState
+from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from methods import parameters_of
+from methods.baselines.paper_noise import PaperNoise, paper_noise
 from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
 from secagg.head import Adaptation
@@ -18,7 +19,6 @@ from secagg.head.adaptation import PROTOTYPICAL
 from secagg.parties.planning import PlanChoices
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
-from secagg.privacy.paper_noise import PaperNoise, paper_noise
 from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_named
+from methods.baselines.paper_noise import PaperNoise
 from methods.method import DOMAINS
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset
@@ -38,7 +39,6 @@ from secagg.parties import LocalRecords, Prepared, Progress, Rounds, SessionSetu
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import pooled_result
 from secagg.privacy import Unit
-from secagg.privacy.paper_noise import PaperNoise
 from secagg.protection import protection_named
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.randomness import OperatingSystem

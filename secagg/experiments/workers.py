@@ -32,7 +32,7 @@ from secagg.experiments.scratch import owned_folder
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
-from secagg.parties.memory import write_synced
+from secagg.parties.sealed_state import write_synced
 from secagg.reading import parse_json
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -11,7 +11,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage
 from secagg.federation.storage import session_folder
 from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
-from secagg.parties.server import other_session
+from secagg.parties.server_session import other_session
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, peek
 

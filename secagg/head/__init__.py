@@ -15,7 +15,7 @@ from secagg.head.export import (
 )
 from secagg.head.linear import LinearHead, Recentring, head_digest, predict
 from secagg.head.noise_aware import noise_aware_discriminant
-from secagg.head.release import ReleaseNoise
+from secagg.head.opened_moments import ReleaseNoise
 
 __all__ = [
     "Adaptation",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.head.linear import LinearHead
-from secagg.head.release import Matrix, Release, ReleaseNoise, read_release
+from secagg.head.opened_moments import Matrix, Release, ReleaseNoise, read_release
 from secagg.head.spectrum import denoise, edge
 from secagg.statistics import Grid
 

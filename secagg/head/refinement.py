@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.head.linear import LinearHead, Recentring
 from secagg.head.noise_aware import gaussian_classifier
-from secagg.head.release import Matrix, Release, ReleaseNoise, read_release
+from secagg.head.opened_moments import Matrix, Release, ReleaseNoise, read_release
 from secagg.head.spectrum import denoise, edge
 from secagg.statistics import Grid
 from secagg.statistics.softmax_gradient import EXACT, RESIDUAL_LEVELS, WEIGHT_BITS, Whitening

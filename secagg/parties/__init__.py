@@ -2,11 +2,11 @@
 
 from secagg.parties.aggregator import AggregatorWork
 from secagg.parties.contribution import LocalRecords, Prepared, contribution_of, opening_noise_of, read_records
-from secagg.parties.member import Connection, Hooks, MemberSession
+from secagg.parties.member_session import Connection, Hooks, MemberSession
+from secagg.parties.outcome import SumResult, conclude, write_result
 from secagg.parties.pipeline import Pipeline, Progress
-from secagg.parties.result import SumResult, conclude, write_result
 from secagg.parties.rounds import Rounds
-from secagg.parties.server import ServerSession
+from secagg.parties.server_session import ServerSession
 from secagg.parties.setup import SessionSetup
 from secagg.parties.transcripts import begin_transcript
 from secagg.parties.vouching import note_plan

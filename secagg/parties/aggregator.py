@@ -19,11 +19,11 @@ from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, read_vector
 from secagg.protection import LocalParty
-from secagg.protection.seam import Transition
-from secagg.protection.sharing.agreeing import SetAgreed
-from secagg.protection.sharing.collecting import Collecting
+from secagg.protection.interface import Transition
+from secagg.protection.sharing.collection import Collecting
 from secagg.protection.sharing.context import SharedContext, sealed_bytes
 from secagg.protection.sharing.messages import SetPledges, ShareManifest, ShareReceipt
+from secagg.protection.sharing.set_agreement import SetAgreed
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 

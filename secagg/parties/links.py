@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
-from secagg.parties.testimony import Doubt
+from secagg.parties.member_verification import Doubt
 from secagg.parties.transcripts import Openings
 from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_plan, verified
 from secagg.parties.vouching import Trust
@@ -21,7 +21,7 @@ def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, A
     return linked(verified(path, trust, Openings((path,))), ()).findings
 
 
-def verified_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
+def verify_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
     """Every transcript, held against the others of its plan, or why it is not valid (TranscriptInvalid, BadInput)."""
     openings = Openings(paths)
     alone = [_attempt(path, partial(verified, path, trust, openings)) for path in paths]

@@ -14,7 +14,7 @@ from methods.method import SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
-from secagg.parties.promise import Noisers, noises_for, sensitivities
+from secagg.parties.noise_plan import NoiseParties, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
 from secagg.privacy import Adjacency, Unit
@@ -150,7 +150,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     if choices.delta is None or choices.adjacency is None:
         raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
     survivors = max(plan.minimum_cohort, len(roster.clients) - plan.dropouts)
-    noisers = Noisers.of(plan, choices.noise, roster, survivors)
+    noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
     levels = choices.levels or coarsest_levels(plan.dimension)
     while True:
         sums = _sums(plan, levels, choices)

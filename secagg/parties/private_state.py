@@ -10,7 +10,7 @@ from pathlib import Path
 
 from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput
-from secagg.parties.memory import write_synced
+from secagg.parties.sealed_state import write_synced
 from secagg.randomness import RandomSource
 
 STATE_FILE, KEY_FILE = "private.state", "private.key"

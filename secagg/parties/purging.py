@@ -12,7 +12,7 @@ from pathlib import Path
 
 from secagg.errors import BadInput
 from secagg.files import sync_folder
-from secagg.parties.member import VECTOR_FILE
+from secagg.parties.member_session import VECTOR_FILE
 from secagg.parties.staging import vector_path
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, Record, peek

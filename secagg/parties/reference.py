@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from secagg.encoding import Integers, sum_digest
 from secagg.parties.contribution import LocalRecords, contribution_of
-from secagg.parties.result import SumResult, conclude
+from secagg.parties.outcome import SumResult, conclude
 from secagg.parties.rounds import Rounds
 from secagg.parties.setup import SessionSetup
 from secagg.plan import canonical_json

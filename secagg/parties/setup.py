@@ -11,7 +11,7 @@ from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.ledger import SpentCurve
-from secagg.parties.promise import Noisers, claim_of, layout_of, releases_of
+from secagg.parties.noise_plan import NoiseParties, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, Calibration, PrivacyClaim, Unit
@@ -79,7 +79,7 @@ class SessionSetup:
             )
         _require_cohorts(plan, method)
         if plan.has_noise:
-            claim = claim_of(plan, sums, Noisers.of(plan, plan.noise, roster, fewest))
+            claim = claim_of(plan, sums, NoiseParties.of(plan, plan.noise, roster, fewest))
         calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
         fits = [_in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
@@ -232,7 +232,7 @@ class SessionSetup:
             return ()
         units = {Unit.RECORD, self.claim.unit}
         first = self.claim.releases.first
-        noisers = Noisers(first.mechanism, first.parties, first.fewest)
+        noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
         return tuple(
             SpentCurve(unit, adjacency, releases_of(self.plan, self.sums, noisers, unit, adjacency).curve())
             for unit in sorted(units)

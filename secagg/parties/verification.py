@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import COUNTS, MalformedMessage, SecaggError, SessionAborted, TranscriptInvalid
-from secagg.parties.protocol import ServerProtocol
-from secagg.parties.result import SumResult, check_outcome, open_sum
+from secagg.parties.member_verification import PURGED, UNSIGNED_END, Doubt, MemberVerifier, require
+from secagg.parties.outcome import SumResult, check_outcome, open_sum
+from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
-from secagg.parties.testimony import PURGED, UNSIGNED_END, Doubt, MemberVerifier, require
 from secagg.parties.transcripts import Openings, setup_of
 from secagg.parties.vouching import Trust
 from secagg.protection import SumToDeclare, SumToOpen

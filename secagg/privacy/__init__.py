@@ -1,6 +1,6 @@
 """Differential privacy: what one record or client can move, how much noise hides it, and what that promises."""
 
-from secagg.privacy.allocation import (
+from secagg.privacy.calibration import (
     SHARE_RULES,
     BlockNoise,
     Calibration,

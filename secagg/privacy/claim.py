@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from secagg.errors import BadInput
-from secagg.privacy.allocation import Mechanism
+from secagg.privacy.calibration import Mechanism
 from secagg.privacy.releases import Releases
 from secagg.privacy.sensitivity import Adjacency, Unit
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from secagg.errors import BadInput
-from secagg.privacy.allocation import Calibration, Mechanism, calibrate_mu
+from secagg.privacy.calibration import Calibration, Mechanism, calibrate_mu
 from secagg.privacy.gaussian import epsilon_of, mu_of
 from secagg.privacy.rdp import RdpCurve, shares_mu
 from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, Sensitivity, Unit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from secagg.errors import BadInput
 from secagg.protection import encryption, masking, none, sharing
+from secagg.protection.interface import Delivery, LocalParty, SessionContext, SumToDeclare, SumToOpen
 from secagg.protection.protection import Handover, Protection, Script
-from secagg.protection.seam import Delivery, LocalParty, SessionContext, SumToDeclare, SumToOpen
 
 __all__ = [
     "PROTECTIONS",

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
+from secagg.protection.interface import Collected, LocalParty, SessionContext, Transition
 from secagg.protection.messages import Outcome, UploadHeader
 from secagg.protection.protection import OF_CLIENT, Protection, Script
-from secagg.protection.seam import Collected, LocalParty, SessionContext, Transition
 from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.protection.seam import Delivery, LocalParty, ServerState, SessionContext, Transition
+from secagg.protection.interface import Delivery, LocalParty, ServerState, SessionContext, Transition
 from secagg.roster import SERVER_INDEX
 
 

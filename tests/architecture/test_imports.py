@@ -147,7 +147,7 @@ def test_rule_finds_the_violation(rule, name, text):
     [
         ("secagg.crypto.sealing", "import secagg.errors, secagg.crypto.keys, cryptography"),
         ("secagg.wire.plans", "from secagg.wire.generated import plan_pb2"),
-        ("secagg.protection.masking.client", "from secagg.protection.seam import Protected"),
+        ("secagg.protection.masking.client", "from secagg.protection.interface import Protected"),
         ("secagg", "def simulate():\n    from secagg.experiments import simulate"),
         ("threat_models.active.server", "from secagg.parties import server"),
         ("secagg.cli.audit", "from threat_models import views"),

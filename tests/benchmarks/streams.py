@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from secagg.crypto.stream import MaskStream
+from secagg.protection.interface import SessionContext
 from secagg.protection.masking.opening import Mask, MaskedSum
-from secagg.protection.seam import SessionContext
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, RING, say
 
 _ROUNDS = 15

@@ -15,7 +15,7 @@ from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords
 from secagg.parties.explanation import explain
 from secagg.parties.links import verify_transcript
-from secagg.parties.result import check_outcome
+from secagg.parties.outcome import check_outcome
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation
 from secagg.wire import decode, encode

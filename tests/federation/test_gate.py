@@ -20,8 +20,8 @@ from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords, conclude
 from secagg.parties.explanation import explain
 from secagg.parties.links import verify_transcript
+from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, check_outcome
 from secagg.parties.reference import pooled_result
-from secagg.parties.result import HEAD_FILE, NO_ARTIFACT, check_outcome
 from secagg.privacy import Adjacency, Unit
 from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import secagg.parties.server
+import secagg.parties.server_session
 from secagg.errors import TranscriptInvalid
-from secagg.parties.links import verified_together
-from secagg.parties.result import conclude, open_sum
+from secagg.parties.links import verify_together
+from secagg.parties.outcome import conclude, open_sum
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
@@ -39,7 +39,7 @@ def deceived(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         return conclude(setup, true.members, np.full_like(true.vector, 4)) if "census" in true.blocks else true
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secagg.parties.server, "open_sum", lying)
+        patch.setattr(secagg.parties.server_session, "open_sum", lying)
         world = gated(tmp_path_factory.mktemp("deceived"), refine=0, **EXACT)
         return world, asyncio.run(run_federation(world))
 
@@ -52,7 +52,7 @@ def paths(played: Finished, *members: int) -> list[Path]:
 
 def verdicts(given: list[Path]) -> list[str]:
     """Of every transcript its verdict, or the refusal."""
-    found = verified_together(given, NOTHING_BROUGHT)
+    found = verify_together(given, NOTHING_BROUGHT)
     return [each.verdict if isinstance(each, Verified) else str(each) for each in found]
 
 
@@ -71,7 +71,7 @@ def test_round_without_the_one_before_it_says_so(finished: Finished) -> None:
     assert verdicts([second]) == [alone.format(2, 1)]
     assert verdicts([third, first]) == [alone.format(3, 2), "verifies"]
     assert verdicts([third, second]) == ["verifies", alone.format(2, 1)]
-    (found,) = verified_together([second], NOTHING_BROUGHT)
+    (found,) = verify_together([second], NOTHING_BROUGHT)
     assert isinstance(found, Verified)
     assert found.proves.startswith("if the rounds before it ended as it says: ")
 
@@ -90,7 +90,7 @@ def test_false_census_needs_its_own_transcript(deceived: Finished) -> None:
     assert held(world)[LONELY] == 1
     first, second = paths(deceived, SERVER)
     assert verdicts([second]) == ["consistent, but round 2 of 2 stands without the transcript of round 1"]
-    refusal, _ = verified_together([first, second], NOTHING_BROUGHT)
+    refusal, _ = verify_together([first, second], NOTHING_BROUGHT)
     assert isinstance(refusal, TranscriptInvalid)
     assert "the published sum is not that of the uploads" in str(refusal)
 
@@ -118,7 +118,7 @@ def test_census_told_twice_is_found(deceived: Finished, tmp_path: Path) -> None:
     """A true transcript of the census beside a second round that opened with another one is refused, with both sums."""
     second = paths(deceived, SERVER)[1]
     first = truthful(deceived, tmp_path)
-    told, refusal = verified_together([first, second], NOTHING_BROUGHT)
+    told, refusal = verify_together([first, second], NOTHING_BROUGHT)
     assert isinstance(told, Verified)
     assert isinstance(refusal, TranscriptInvalid)
     assert refusal.record == 2
@@ -129,7 +129,7 @@ def test_census_told_twice_is_found(deceived: Finished, tmp_path: Path) -> None:
     sums = (told.outcome.aggregate_sha256.hex(), opening.aggregate_sha256.hex())
     assert all(part in str(refusal) for part in (*sums, str(first), str(second)))
     for member in EVERYONE:  # what the members were told is held against it as well
-        _, other = verified_together([first, paths(deceived, member)[1]], NOTHING_BROUGHT)
+        _, other = verify_together([first, paths(deceived, member)[1]], NOTHING_BROUGHT)
         assert isinstance(other, TranscriptInvalid)
         assert other.record == 3
 

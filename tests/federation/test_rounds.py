@@ -24,9 +24,9 @@ from secagg.errors import (
 from secagg.federation import FederationServer
 from secagg.head import parse_safetensors, to_safetensors
 from secagg.parties import SessionSetup, conclude, note_plan
-from secagg.parties.links import verified_together, verify_transcript
+from secagg.parties.links import verify_together, verify_transcript
+from secagg.parties.outcome import check_outcome
 from secagg.parties.reference import pooled_result
-from secagg.parties.result import check_outcome
 from secagg.parties.rounds import following_setup
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.privacy import Unit
@@ -493,10 +493,10 @@ def test_openings_are_found_among_the_given_transcripts(finished: Finished, tmp_
     """A series that lies anywhere verifies to its end; without a middle one, what depends on that stays open."""
     world, played = finished
     away = [moved(path, tmp_path / path.parent.name, world) for path in world.transcripts(0, played.stages)]
-    found = verified_together(away, NOTHING_BROUGHT)
+    found = verify_together(away, NOTHING_BROUGHT)
     assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 3
     for missing in (0, 1):
-        *_, last = verified_together([path for path in away if path != away[missing]], NOTHING_BROUGHT)
+        *_, last = verify_together([path for path in away if path != away[missing]], NOTHING_BROUGHT)
         assert isinstance(last, Verified)
         assert ("stands without" in last.verdict) == ("needs the broadcasts" in last.verdict) == (missing == 1)
 

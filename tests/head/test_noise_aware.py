@@ -8,7 +8,7 @@ import pytest
 from secagg.errors import BadInput
 from secagg.head import discriminant, head_digest, predict, refinement
 from secagg.head.noise_aware import noise_aware_discriminant
-from secagg.head.release import ReleaseNoise, read_release
+from secagg.head.opened_moments import ReleaseNoise, read_release
 from secagg.head.spectrum import denoise, edge
 from secagg.statistics import Grid, accumulate, quantise
 from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, softmax_gradient

@@ -18,18 +18,18 @@ from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
 from secagg.ledger import Entry, Ledger
-from secagg.parties import SessionSetup, conclude, contribution, hearing, member, planning, server
+from secagg.parties import SessionSetup, conclude, contribution, hearing, member_session, planning, server_session
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.rdp import RdpCurve
 from secagg.protection.encryption import client as encryption_client
 from secagg.protection.encryption.binding import EncryptedContext
+from secagg.protection.interface import Transition
 from secagg.protection.masking import binding
 from secagg.protection.masking.client_opening import Endorsed, Uploaded
 from secagg.protection.masking.messages import Endorsement
-from secagg.protection.seam import Transition
-from secagg.protection.sharing import agreeing
 from secagg.protection.sharing import binding as sharing
+from secagg.protection.sharing import set_agreement
 from secagg.randomness import SeededRandomness
 from secagg.statistics import moments
 from secagg.transcript import Journal, frames, open_frame, peek
@@ -214,7 +214,7 @@ def header_unsigned(patch: pytest.MonkeyPatch) -> None:
 
 def any_session(patch: pytest.MonkeyPatch) -> None:
     """Members that take frames of whatever session."""
-    for module in (member, hearing):
+    for module in (member_session, hearing):
         patch.setattr(
             module,
             "open_frame",
@@ -232,13 +232,13 @@ def without_line(line: str) -> Plant:
 
 def false_sum(patch: pytest.MonkeyPatch) -> None:
     """A server that publishes another sum than it opened."""
-    honest = server.open_sum
+    honest = server_session.open_sum
 
     def changed(setup: Any, *arguments: Any) -> Any:
         result = honest(setup, *arguments)
         return conclude(setup, result.members, result.vector + (np.arange(len(result.vector)) == 0))
 
-    patch.setattr(server, "open_sum", changed)
+    patch.setattr(server_session, "open_sum", changed)
 
 
 def forgets(kind: str, step: str = "") -> Plant:
@@ -355,7 +355,7 @@ TRANSPORT = [
     Fault(
         "transport",
         "lists not held against commitments",
-        always(agreeing, "check_list", None),
+        always(set_agreement, "check_list", None),
         probe("two lists"),
         transcript=SILENT["shared"],
     ),

@@ -22,10 +22,10 @@ from secagg.data import Records as DataRecords
 from secagg.data.records import Origin
 from secagg.experiments import session
 from secagg.experiments.settings import SimulationSettings
-from secagg.parties import contribution, planning, promise
+from secagg.parties import contribution, noise_plan, planning
 from secagg.privacy import BlockNoise, Sensitivity, Unit, discrete_gaussian, of_silo, rounded_gaussian
 from secagg.privacy.sensitivity import BlockwiseSensitivity
-from secagg.protection.sharing.agreeing import SetAgreed
+from secagg.protection.sharing.set_agreement import SetAgreed
 from secagg.randomness import SeededRandomness
 from secagg.statistics import softmax_gradient
 from secagg.unsafe_for_tests import TOKEN
@@ -60,13 +60,13 @@ def share_for(counted: Callable[[Any, int], int]) -> Plant:
     """Noise calibrated for another number of honest shares, by all parties alike."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        honest = promise.Noisers.of.__func__  # type: ignore[attr-defined]
+        honest = noise_plan.NoiseParties.of.__func__  # type: ignore[attr-defined]
 
         def wrong(cls: Any, plan: Any, *arguments: Any) -> Any:
             found = honest(cls, plan, *arguments)
             return replace(found, fewest=counted(found, plan.colluders))
 
-        patch.setattr(promise.Noisers, "of", classmethod(wrong))
+        patch.setattr(noise_plan.NoiseParties, "of", classmethod(wrong))
 
     return plant
 

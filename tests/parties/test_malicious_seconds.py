@@ -14,7 +14,7 @@ from secagg.protection.encryption import binding as encryption
 from secagg.protection.encryption.messages import SumRequest
 from secagg.protection.messages import Outcome
 from secagg.protection.sharing import binding as sharing
-from secagg.protection.sharing.collecting import Collecting
+from secagg.protection.sharing.collection import Collecting
 from secagg.protection.sharing.messages import SetPledges, SumPledges
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import encode

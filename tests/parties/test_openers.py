@@ -10,7 +10,7 @@ from secagg.errors import BadInput, CapacityExceeded, PlanRefused
 from secagg.parties import SessionSetup
 from secagg.parties.consent import policy_accepting
 from secagg.parties.explanation import explain
-from secagg.parties.promise import Noisers
+from secagg.parties.noise_plan import NoiseParties
 from secagg.plan import NoiseFrom
 from secagg.privacy import Mechanism
 from secagg.protection import PROTECTIONS
@@ -32,8 +32,8 @@ def test_each_opener_adds_all_the_noise(protection):
     """A single opener adds the noise of an aggregator, and each of two openers adds all of it; one honest is enough."""
     setup = make_setup(protection=protection, noise=NoiseFrom.AGGREGATOR)
     parties = 2 if protection in TOGETHER else 1
-    expected = Noisers(Mechanism.GAUSSIAN, parties, 1)
-    assert Noisers.of(setup.plan, "aggregator", setup.roster, 4) == expected
+    expected = NoiseParties(Mechanism.GAUSSIAN, parties, 1)
+    assert NoiseParties.of(setup.plan, "aggregator", setup.roster, 4) == expected
     first = setup.claim.releases.first
     assert (first.mechanism, first.parties, first.fewest) == (Mechanism.GAUSSIAN, parties, 1)
     assert setup.claim.what_if(colluding=parties - 1) <= setup.plan.epsilon

@@ -12,7 +12,7 @@ from methods.refinement import RefinementRound
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, conclude, contribution_of
-from secagg.parties.promise import Noisers
+from secagg.parties.noise_plan import NoiseParties
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.protection.messages import RoundOpening
@@ -195,9 +195,9 @@ def test_no_noise_without_an_honest_party():
     setup = make_setup(clients=7, colluders=2, dropouts=1)
     plan, roster = setup.plan, setup.roster
     with pytest.raises(BadInput, match="no honest share of the noise"):
-        Noisers.of(plan, "client", roster, 2)
-    assert Noisers.of(plan, "client", roster, 3) == Noisers(Mechanism.DISCRETE_SHARES, 7, 1)
-    assert Noisers.of(plan, "aggregator", roster, 2) == Noisers(Mechanism.GAUSSIAN, 1, 1)
+        NoiseParties.of(plan, "client", roster, 2)
+    assert NoiseParties.of(plan, "client", roster, 3) == NoiseParties(Mechanism.DISCRETE_SHARES, 7, 1)
+    assert NoiseParties.of(plan, "aggregator", roster, 2) == NoiseParties(Mechanism.GAUSSIAN, 1, 1)
 
 
 def test_vector_that_the_server_sees_is_protected_by_its_own_share():

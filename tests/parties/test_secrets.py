@@ -9,7 +9,7 @@ import pytest
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.parties import MemberSession
-from secagg.parties.memory import Memory, write_synced
+from secagg.parties.sealed_state import Memory, write_synced
 from secagg.protection import LocalParty
 from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.client_upload import Advertised, Dealt, advertise
@@ -114,7 +114,7 @@ def test_memory_is_replaced_in_one_step(
                 raise Crash("write")
 
     with monkeypatch.context() as patch:
-        patch.setattr("secagg.parties.memory.write_synced", killed)
+        patch.setattr("secagg.parties.sealed_state.write_synced", killed)
         with pytest.raises(Crash):
             memory.keep(Opened((2,)), (b"two",))
     again = Memory(tmp_path, (Advertised, Dealt, Opened), OperatingSystem())

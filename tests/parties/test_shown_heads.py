@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
-from secagg.parties.result import check_outcome, conclude, write_result
+from secagg.parties.outcome import check_outcome, conclude, write_result
 from secagg.protection.messages import Outcome
 from tests.worlds.session import SimulatedSession, make_session
 

@@ -46,7 +46,7 @@ class Held:
 @pytest.fixture
 async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[SimulatedSession, Held]]:
     """A server to which every message is a long one."""
-    monkeypatch.setattr("secagg.parties.server._SHORT", 0)
+    monkeypatch.setattr("secagg.parties.server_session._SHORT", 0)
     world = make_session(tmp_path, join_seconds=60)
     with closing(FusedJournal(world.transcript(0), Fuse())) as journal:
         yield world, Held(SessionRun(world).new_server(journal))

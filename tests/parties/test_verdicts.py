@@ -15,7 +15,7 @@ from secagg.parties.links import verify_transcript
 from secagg.parties.vouching import Trust
 from secagg.protection import PROTECTIONS
 from secagg.protection.encryption.key_holder import HeldKey
-from secagg.protection.sharing.agreeing import SetAgreed
+from secagg.protection.sharing.set_agreement import SetAgreed
 from tests.parties.forging import position, rewrite
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
 

@@ -9,7 +9,7 @@ from secagg.errors import BadInput
 from secagg.protection import PROTECTIONS, Delivery, SessionContext, protection_named
 from secagg.protection.encryption.messages import BLIND_BYTES, LARGEST_SUM
 from secagg.protection.encryption.parameters import for_capacity
-from secagg.protection.seam import ReadyState, ServerState, WaitingState
+from secagg.protection.interface import ReadyState, ServerState, WaitingState
 from secagg.wire import decode, encode
 from tests.protection.rehearsal import SENT, Rehearsal, context_for
 from tests.worlds.rosters import identity

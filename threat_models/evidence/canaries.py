@@ -20,7 +20,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Cast
 from secagg.files import private_folder
 from secagg.parties import LocalRecords, Pipeline
-from secagg.parties.memory import write_synced
+from secagg.parties.sealed_state import write_synced
 from secagg.plan import Plan
 from threat_models.estimation import Canaries, draw_canaries
 from threat_models.estimation.canaries import fair_coins

@@ -25,7 +25,7 @@ from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import PublishedKey
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, add, multiples, pack, subtract
-from secagg.protection.seam import LocalParty
+from secagg.protection.interface import LocalParty
 from secagg.randomness import OperatingSystem
 from threat_models.session import Encoding, SplitSession
 

@@ -14,10 +14,10 @@ from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, SecaggError
 from secagg.head import LinearHead, head_digest, load_safetensors, parse_safetensors
 from secagg.parties import Pipeline, SessionSetup
-from secagg.parties.links import verified_together
-from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
+from secagg.parties.links import verify_together
+from secagg.parties.member_verification import PURGED
+from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE
 from secagg.parties.staging import vector_path
-from secagg.parties.testimony import PURGED
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
@@ -41,7 +41,7 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
     purged, or when files beside it are missing or not those that it names. The opened sum is there when the party has
     it: a server's, or a member's that was shown it.
     """
-    found = verified_together(paths, trust)
+    found = verify_together(paths, trust)
     for each in found:
         if isinstance(each, SecaggError):
             raise each

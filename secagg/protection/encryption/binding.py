@@ -21,7 +21,7 @@ from secagg.protection.encryption.messages import (
 )
 from secagg.protection.encryption.parameters import HeParameters, for_capacity
 from secagg.protection.encryption.polynomials import Polynomials, unpack
-from secagg.protection.seam import SessionContext
+from secagg.protection.interface import SessionContext
 from secagg.wire import encode
 
 

@@ -38,8 +38,8 @@ from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.masks import mask_of, scaled
 from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, EncryptedUpload, PublishedKey
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
+from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Outcome
-from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 

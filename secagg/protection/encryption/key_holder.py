@@ -26,8 +26,8 @@ from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.masks import centre, mask_of
 from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, subtract
+from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
-from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.roster import SERVER_INDEX
 from secagg.wire import Length, message
 

@@ -22,7 +22,7 @@ from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.client import check_key
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
-from secagg.protection.seam import Collected, SessionContext
+from secagg.protection.interface import Collected, SessionContext
 from secagg.roster import SERVER_INDEX
 
 _UNSIGNED = bytes(64)

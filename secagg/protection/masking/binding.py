@@ -10,9 +10,9 @@ from dataclasses import replace
 from secagg.crypto.agreement import AgreementKey, derive
 from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
+from secagg.protection.interface import SessionContext
 from secagg.protection.masking.messages import Dealing, Directory, Endorsement, KeyAdvertisement, SealedShare
 from secagg.protection.masking.quorum import Thresholds, derive_thresholds
-from secagg.protection.seam import SessionContext
 from secagg.wire import encode
 
 

@@ -17,6 +17,7 @@ from secagg.crypto.sharing import SHARE_BYTES, is_canonical, share
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
 from secagg.errors import ProtocolViolation
+from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.client_opening import Uploaded
 from secagg.protection.masking.graph import NeighbourGraph
@@ -32,7 +33,6 @@ from secagg.protection.masking.messages import (
     Share,
 )
 from secagg.protection.messages import Complaints, Members, UploadHeader
-from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 

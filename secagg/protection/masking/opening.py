@@ -10,10 +10,10 @@ from secagg.crypto.sharing import SharesInconsistent, combine
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation
+from secagg.protection.interface import SessionContext
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import Dealing, Directory, Opening
-from secagg.protection.seam import SessionContext
 
 
 class DealtHashes:

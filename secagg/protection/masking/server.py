@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from secagg.crypto.agreement import is_usable
 from secagg.errors import ProtocolViolation, SessionAborted
+from secagg.protection.interface import Collected, ServerState, SessionContext, SumToOpen
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import (
@@ -28,7 +29,6 @@ from secagg.protection.masking.messages import (
 )
 from secagg.protection.masking.opening import DealtHashes, MaskedSum, OpenedShares
 from secagg.protection.messages import UploadHeader
-from secagg.protection.seam import Collected, ServerState, SessionContext, SumToOpen
 
 
 class AwaitingKeys:

@@ -2,11 +2,11 @@
 
 from secagg.protection.protection import OF_CLIENT, Handover, Protection, Script
 from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries
-from secagg.protection.sharing.collecting import AGGREGATOR_STATES, begin_aggregator
+from secagg.protection.sharing.collection import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.context import SharedContext, explain, fewest
-from secagg.protection.sharing.coordinating import GatheringKeys
+from secagg.protection.sharing.handover import is_receipt, kept
 from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, ShareManifest, ShareReceipt, SumShare
-from secagg.protection.sharing.testimony import is_receipt, kept
+from secagg.protection.sharing.server import GatheringKeys
 
 PROTECTION = Protection(
     name="shared",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.agreeing import check_list
 from secagg.protection.sharing.context import SharedContext
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
@@ -17,6 +16,7 @@ from secagg.protection.sharing.messages import (
     PledgeConflict,
     ShareReceipt,
 )
+from secagg.protection.sharing.set_agreement import check_list
 
 
 def missing(

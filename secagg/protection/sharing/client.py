@@ -11,14 +11,14 @@ from typing import ClassVar
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
+from secagg.protection.interface import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.messages import Outcome
-from secagg.protection.seam import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.audit import missing
 from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
 from secagg.protection.sharing.envelope import seal_share
+from secagg.protection.sharing.equivocation import KEY, check_pledges, session_keys
 from secagg.protection.sharing.messages import Pledges, SessionKeys, SetLists, ShareManifest, ShareReceipt
-from secagg.protection.sharing.pledges import KEY, check_pledges, session_keys
 from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 

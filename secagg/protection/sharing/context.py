@@ -11,7 +11,7 @@ from secagg.crypto.labels import digest
 from secagg.crypto.sealing import TAG_BYTES
 from secagg.encoding import Residues
 from secagg.errors import BadInput
-from secagg.protection.seam import LocalParty, SessionContext
+from secagg.protection.interface import LocalParty, SessionContext
 from secagg.protection.sharing.messages import FEWEST_AGGREGATORS
 from secagg.roster import MAX_AGGREGATORS, SERVER_INDEX
 

@@ -19,7 +19,7 @@ from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, Pu
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import subtract
 from secagg.protection.encryption.server import AwaitingCiphertexts, AwaitingHolder, AwaitingOpening, CiphertextsToAdd
-from secagg.protection.seam import LocalParty, Transition
+from secagg.protection.interface import LocalParty, Transition
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode

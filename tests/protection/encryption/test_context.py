@@ -9,7 +9,7 @@ from secagg.errors import BadInput, CapacityExceeded, MalformedMessage
 from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.messages import BLIND_BYTES, LARGEST_SUM, SumRequest
 from secagg.protection.encryption.parameters import DEGREE
-from secagg.protection.seam import SessionContext
+from secagg.protection.interface import SessionContext
 from secagg.wire import MAX_FRAME_BYTES, encode
 from tests.protection.encryption.sessions import HOLDER, context_for, honest
 

@@ -10,8 +10,8 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, Session
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.key_holder import HOLDER_STATES, HeldKey, SpentKey, begin_holder
 from secagg.protection.encryption.messages import PublishedKey, SumRequest
+from secagg.protection.interface import LocalParty, WaitingState
 from secagg.protection.messages import Outcome
-from secagg.protection.seam import LocalParty, WaitingState
 from secagg.randomness import SeededRandomness
 from secagg.transcript.frames import make_body, payload_of
 from secagg.unsafe_for_tests import TOKEN

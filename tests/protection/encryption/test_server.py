@@ -8,7 +8,7 @@ import pytest
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import binding as bind
 from secagg.protection.encryption.server import AwaitingHolder, AwaitingOpening, OpenedCiphertexts
-from secagg.protection.seam import ServerState, SumToDeclare, SumToOpen, VectorState
+from secagg.protection.interface import ServerState, SumToDeclare, SumToOpen, VectorState
 from tests.protection.encryption import sessions
 from tests.protection.encryption.sessions import HOLDER, SERVER, context_for, honest, requested_again
 

@@ -12,7 +12,7 @@ from secagg.protection.encryption.client import EncryptionReady
 from secagg.protection.encryption.messages import BLIND_BYTES, PublishedKey
 from secagg.protection.encryption.parameters import DATA, DEGREE
 from secagg.protection.encryption.polynomials import pack
-from secagg.protection.seam import LocalParty
+from secagg.protection.interface import LocalParty
 from secagg.randomness import OperatingSystem
 from tests.protection.encryption import sessions
 from tests.protection.encryption.sessions import HOLDER, Session, context_for, identity, phase, secret_polynomial

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from secagg.errors import ProtocolViolation
+from secagg.protection.interface import Collected
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.messages import Endorsement, OpenedShare, Opening
-from secagg.protection.seam import Collected
 from secagg.wire import decode, encode
 from tests.protection.masking.tampering import is_refused, refused_as, variants
 from tests.protection.rehearsal import SENT, Rehearsal, context_for

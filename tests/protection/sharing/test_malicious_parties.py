@@ -11,6 +11,7 @@ import pytest
 from secagg.errors import BadInput, ProtocolViolation, SecaggError
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.audit import contradictions, is_proof, missing
+from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     ManifestConflict,
@@ -19,7 +20,6 @@ from secagg.protection.sharing.messages import (
     SetPledges,
     SumPledges,
 )
-from secagg.protection.sharing.pledges import ACCEPTED, KEY, SUM, Equivocated
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
 from tests.protection.sharing.rehearsal import Shared, identity, shared_context, through

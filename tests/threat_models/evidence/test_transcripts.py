@@ -9,7 +9,7 @@ import pytest
 
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.head import head_digest, save_safetensors
-from secagg.parties.result import AGGREGATE_FILE, HEAD_FILE
+from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE
 from secagg.statistics import Normalisation
 from tests.parties.forging import position, rewrite
 from tests.threat_models.recorded import read_session

@@ -15,10 +15,12 @@ from typing import Annotated, ClassVar
 
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
+from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest
-from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
+from secagg.protection.sharing.aggregation import ShareSum, SumCommitted
 from secagg.protection.sharing.context import SharedContext, fewest
+from secagg.protection.sharing.equivocation import ACCEPTED, check_pledges
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     AggregatorPledge,
@@ -30,8 +32,6 @@ from secagg.protection.sharing.messages import (
     ShareManifest,
     SumPledges,
 )
-from secagg.protection.sharing.pledges import ACCEPTED, check_pledges
-from secagg.protection.sharing.summing import ShareSum, SumCommitted
 from secagg.roster import SERVER_INDEX
 from secagg.wire import Length, message
 

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SessionAborted
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
-from secagg.parties.protocol import ServerProtocol
-from secagg.parties.result import SumResult, open_sum
+from secagg.parties.outcome import SumResult, open_sum
+from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, read_vector
 from secagg.parties.transcripts import begin_transcript

@@ -22,12 +22,12 @@ from typing import Any, Protocol
 from secagg.encoding import Integers
 from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.parties.hearing import Hearing
-from secagg.parties.memory import Memory, write_synced
-from secagg.parties.result import check_outcome
+from secagg.parties.outcome import check_outcome
+from secagg.parties.sealed_state import Memory, write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.protection import Delivery, LocalParty, Script
+from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
-from secagg.protection.seam import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 

@@ -15,8 +15,8 @@ from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
 from secagg.head import Artifact, to_safetensors
-from secagg.parties.memory import write_synced
 from secagg.parties.pipeline import Pipeline
+from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
 from secagg.plan import Plan

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.parties.result import check_outcome
+from secagg.parties.outcome import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
 from secagg.protection import Handover, Script

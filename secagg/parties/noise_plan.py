@@ -28,7 +28,7 @@ MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR:
 
 
 @dataclass(frozen=True)
-class Noisers:
+class NoiseParties:
     """Who adds noise: `parties` add a share each, and at least `fewest` honest ones are in every sum that is opened."""
 
     mechanism: Mechanism
@@ -36,7 +36,7 @@ class Noisers:
     fewest: int
 
     @classmethod
-    def of(cls, plan: Plan, noise: str, roster: Roster, survivors: int) -> Noisers:
+    def of(cls, plan: Plan, noise: str, roster: Roster, survivors: int) -> NoiseParties:
         """Of a plan of which at least `survivors` clients are in every sum, `plan.colluders` of them not honest.
 
         Where the protection hides no single vector, each client's share must protect it alone. Whoever opens the sum
@@ -69,7 +69,7 @@ def sensitivities(sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, max
 
 
 def noises_for(
-    sums: Sequence[SumSpec], moved: Sequence[Sensitivity], noisers: Noisers, epsilon: float, delta: float
+    sums: Sequence[SumSpec], moved: Sequence[Sensitivity], noisers: NoiseParties, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
     """The least noise that keeps (ε, δ), as a plan says it; `moved` are the sums' sensitivities.
 
@@ -91,7 +91,9 @@ def noises_for(
     )
 
 
-def releases_of(plan: Plan, sums: Sequence[SumSpec], noisers: Noisers, unit: Unit, adjacency: Adjacency) -> Releases:
+def releases_of(
+    plan: Plan, sums: Sequence[SumSpec], noisers: NoiseParties, unit: Unit, adjacency: Adjacency
+) -> Releases:
     """Everything that the plan releases, with its own noise, accounted for these neighbours.
 
     Raises BadInput when the plan's noises are not for the blocks of the method.
@@ -112,7 +114,7 @@ def releases_of(plan: Plan, sums: Sequence[SumSpec], noisers: Noisers, unit: Uni
     return Releases(tuple(parts))
 
 
-def claim_of(plan: Plan, sums: Sequence[SumSpec], noisers: Noisers) -> PrivacyClaim:
+def claim_of(plan: Plan, sums: Sequence[SumSpec], noisers: NoiseParties) -> PrivacyClaim:
     """The plan's promise. Raises BadInput when its noise does not keep it."""
     releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
     return PrivacyClaim(releases, plan.epsilon, plan.delta)

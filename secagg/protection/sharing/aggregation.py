@@ -20,13 +20,13 @@ from secagg.crypto.sealing import SealBroken
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers
 from secagg.errors import BadInput, ProtocolViolation
+from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
-from secagg.protection.seam import LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.context import FIRST, SharedContext
 from secagg.protection.sharing.envelope import open_share
+from secagg.protection.sharing.equivocation import SUM, check_pledges
 from secagg.protection.sharing.messages import AggregatorPledge, ShareManifest, SumPledges, SumShare
-from secagg.protection.sharing.pledges import SUM, check_pledges
 from secagg.roster import SERVER_INDEX
 from secagg.wire import message
 

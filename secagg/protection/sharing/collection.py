@@ -14,14 +14,14 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sealing import SealBroken
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.seam import LocalParty, SessionContext, Transition
+from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.agreeing import SetCommitted, SetRevealed
+from secagg.protection.sharing.aggregation import SumCommitted, SumRevealed
 from secagg.protection.sharing.context import SharedContext, fewest
 from secagg.protection.sharing.envelope import open_share
+from secagg.protection.sharing.equivocation import KEY
 from secagg.protection.sharing.messages import Manifests, SessionKeys, SetPledges, ShareManifest, ShareReceipt
-from secagg.protection.sharing.pledges import KEY
-from secagg.protection.sharing.summing import SumCommitted, SumRevealed
+from secagg.protection.sharing.set_agreement import SetCommitted, SetRevealed
 from secagg.wire import Length, message
 
 

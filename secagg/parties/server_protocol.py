@@ -12,8 +12,8 @@ from typing import Any
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.parties.setup import SessionSetup
 from secagg.protection import SumToDeclare, SumToOpen
+from secagg.protection.interface import ServerState, VectorState
 from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
-from secagg.protection.seam import ServerState, VectorState
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, chain, open_frame, payload_of
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.seam import Collected, ServerState, SessionContext
+from secagg.protection.interface import Collected, ServerState, SessionContext
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.agreeing import check_lists, intersect
 from secagg.protection.sharing.context import SharedContext, fewest
+from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, check_pledges, session_keys
 from secagg.protection.sharing.messages import (
     AggregatorPledge,
     SessionKeys,
@@ -25,7 +25,7 @@ from secagg.protection.sharing.messages import (
     SumPledges,
     SumShare,
 )
-from secagg.protection.sharing.pledges import ACCEPTED, KEY, SUM, check_pledges, session_keys
+from secagg.protection.sharing.set_agreement import check_lists, intersect
 
 
 class _Gathering:
