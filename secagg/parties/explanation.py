@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scipy.special import ndtr
 
-from methods.gate import Gated
+from methods.method import domains_of
 from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom
@@ -65,12 +65,11 @@ def _sums(setup: SessionSetup) -> str:
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     """Which classes are left out, and how surely; nothing where there is no gate."""
-    plan, gate, clients = setup.plan, setup.method, len(setup.context.clients)
-    if not isinstance(gate, Gated):
+    plan, least, clients = setup.plan, setup.method.class_threshold, len(setup.context.clients)
+    if not least:
         return []
-    least = gate.threshold
     honest = least - plan.dropouts - plan.colluders
-    what = "classes, domain by domain," if gate.domains > 1 else "classes"
+    what = "classes, domain by domain," if len(domains_of(plan.method_parameters)) > 1 else "classes"
     said = (
         f"{what} of which fewer than {least} clients have a record are left out of the sums after the census, and of "
         f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude, "
@@ -87,10 +86,10 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
 
 def doubts_of(setup: SessionSetup) -> list[str]:
     """What a plan is likely to fail by, each in one sentence; nothing for most plans."""
-    gate, clients, sigma = setup.method, len(setup.context.clients), _census_sigma(setup)
-    if not isinstance(gate, Gated) or sigma is None:
+    least, clients, sigma = setup.method.class_threshold, len(setup.context.clients), _census_sigma(setup)
+    if not least or sigma is None:
         return []
-    passes = float(ndtr((clients - gate.threshold) / sigma))
+    passes = float(ndtr((clients - least) / sigma))
     if passes >= LIKELY:
         return []
     said = (
@@ -104,9 +103,10 @@ def doubts_of(setup: SessionSetup) -> list[str]:
 def _census_sigma(setup: SessionSetup) -> float | None:
     """σ of a gated plan's noise on each count of its census; None without noise or gate."""
     noise = setup.opened_noise(len(setup.context.clients))
-    if noise is None or "census" not in noise:
+    census = [block.name for block in setup.layout.blocks if block.kind is Kind.CENSUS]
+    if noise is None or not census:
         return None
-    return noise["census"].of_record.sigma
+    return noise[census[0]].of_record.sigma
 
 
 def _against(setup: SessionSetup) -> str:
