@@ -1,4 +1,4 @@
-"""The noise that the parties of a simulated plan really draw, in every block of every sum, and what they contribute.
+"""The noise that the parties of a simulated plan really draw, in every block of every sum, a census included.
 
 Members run their own code (`contribution_of`); a witness stands where the round is and keeps what it contributed, so
 that the rest of a member's vector is its noise. Of second parties, whose noise leaves in the sum alone, it is the
