@@ -128,8 +128,8 @@ def _in_a_sentence(report: AuditReport) -> str:
     from threat_models.findings import Verdict
 
     found = [finding.verdict for one in report.examinations for finding in one.findings]
-    succeed = found.count(Verdict.SUCCEEDS)
-    tried = f"{succeed} of {len(found)} attacks on it {'succeeds' if succeed == 1 else 'succeed'}"
+    succeed, open_ = found.count(Verdict.SUCCEEDS), found.count(Verdict.INCONCLUSIVE)
+    tried = f"of {len(found)} attacks on it {succeed} succeed and {open_} stay inconclusive"
     if math.isinf(report.promise.claimed):
         return f"An exact sum promises nothing about a record, as expected: {tried}. --epsilon 4 adds a promise."
     verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
