@@ -155,9 +155,10 @@ class _Trial:
             yield block.name, block.bound, self.layout.split(flat)[block.name]
 
     def _check_bounds(self, units: list[Integers]) -> None:
-        largest = reduce(np.maximum, map(np.abs, units))
-        for name, bound, entries in self._by_block(largest):
-            if (found := int(entries.max())) > bound:
+        highest, lowest = reduce(np.maximum, units), reduce(np.minimum, units)
+        pairs = zip(self._by_block(highest), self._by_block(lowest), strict=True)
+        for (name, bound, above), (_, _, below) in pairs:
+            if (found := max(int(above.max()), -int(below.min()))) > bound:  # np.abs(-2⁶³) is negative
                 told = f"{found} to an entry of {name}, declared bound {bound}"
                 raise _broken(self.method, f"one {self.kind.per} adds {told}")
 

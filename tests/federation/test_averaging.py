@@ -153,3 +153,11 @@ def test_a_round_that_leaves_nothing_leaves_no_file(tmp_path: Path) -> None:
     keep_state(tmp_path, b"", b"round", OperatingSystem())
     assert list(tmp_path.iterdir()) == []
     assert recall_state(tmp_path, b"round") == b""
+
+
+def test_an_earlier_try_leaves_nothing_to_a_later_one(tmp_path: Path) -> None:
+    """A round that was tried before, and now leaves nothing, hands no state of the vector that never left on."""
+    keep_state(tmp_path, b"of the first try", b"round", OperatingSystem())
+    keep_state(tmp_path, b"", b"round", OperatingSystem())
+    assert recall_state(tmp_path, b"round") == b""
+    assert list(tmp_path.iterdir()) == []

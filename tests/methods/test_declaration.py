@@ -26,6 +26,7 @@ from tests.methods.steps import contribute
 
 GRIDS = (Grid(1.0, 1024, normalisation=Normalisation.CENTRED_UNIT), Grid(8.0), Grid(1.0, 1 << 26))
 Blocks = dict[str, Integers]
+LEAST = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,19 @@ def test_declaration_below_what_is_contributed(
     """A bound or a sensitivity that a record reaches beyond is refused with declared and found, per adjacency."""
     monkeypatch.setitem(globals(), "declared", fault)
     with pytest.raises(BadInput, match=words):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def test_a_cast_of_no_number_is_beyond_any_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least int64, which casting NaN gives and whose absolute value is negative, is refused without sensitivities."""
+
+    def unstated(kind: SumSpec, _: int) -> SumSpec:
+        return replace(kind, sensitivities=(), is_additive=False, refusal="none is known")
+
+    monkeypatch.setitem(globals(), "declared", unstated)
+    check_declaration(Faulty(), 64, 10, GRIDS[0])
+    monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "counts": np.where(b["counts"], LEAST, 0)})
+    with pytest.raises(BadInput, match="adds 9223372036854775808 to an entry of counts, declared bound 1"):
         check_declaration(Faulty(), 64, 10, GRIDS[0])
 
 

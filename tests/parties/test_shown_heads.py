@@ -68,3 +68,16 @@ def test_tensors_of_any_shape_are_refused_in_words(
     lie = replace(outcome, head=save(tensors, metadata=parse_safetensors(outcome.head)[1]))
     with pytest.raises(ProtocolViolation, match="the head is not the plan's"):
         check_outcome(world.setup, lie)
+
+
+def test_metadata_of_null_are_none(tmp_path: Path) -> None:
+    """A head whose file says `"__metadata__": null` belongs to no plan: the server's fault, and no accident either."""
+    world, outcome, head = concluded(tmp_path)
+    plain = save({"weight": head.weight, "bias": head.bias})
+    text = plain[8 : 8 + int.from_bytes(plain[:8], "little")].rstrip()
+    text = b'{"__metadata__":null,' + text[1:]
+    lie = replace(
+        outcome, head=len(text).to_bytes(8, "little") + text + plain[-4 * (head.weight.size + head.bias.size) :]
+    )
+    with pytest.raises(ProtocolViolation, match="belongs to something else than the plan"):
+        check_outcome(world.setup, lie)
