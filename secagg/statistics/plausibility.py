@@ -20,7 +20,8 @@ def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], gri
 
     Counts and a census: N_j ≥ 0. Class sums beside counts of the same cells: ‖A_j‖₂ ≤ N_j·R_q. A second moment B beside
     both of whole classes: B_ii ≥ Σ_j A_ji²/N_j (Cauchy–Schwarz in each class); 0 ≤ tr B ≤ N·R_q²; B positive
-    semi-definite, which costs d³/3. Nothing is known of other kinds, nor of what belongs together where a kind comes twice.
+    semi-definite, which costs d³/3. Nothing is known of other kinds, nor what belongs together
+    where a kind comes twice.
     """
     complaints = []
     for block in blocks:
