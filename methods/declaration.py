@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from methods.method import Method, SumSpec, domains_of
 from methods.round import Examples, Local, Opened, Round
-from secagg.encoding.layout import Integers, Layout
+from secagg.encoding.layout import Integers, Kind, Layout
 from secagg.errors import BadInput, SecaggError
-from secagg.privacy import Adjacency, BlockSensitivity, Sensitivity, Unit
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit
 from secagg.statistics import Grid
 
 MOST_DIMENSIONS = 4
@@ -46,8 +46,9 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
 
     Refused: missing or unknown blocks, another shape, entries that are not int64; an entry of one unit's part beyond
     its block's `bound`; a unit that moves a block, or all of them together, further than a sensitivity that is stated
-    says; blocks of several records that are not the sum of each one's, in any order, where they are said to be. The
-    unit is a record, or in a sum per client its whole contribution. Of each kind of sum the first is tried, on the
+    says, for records and for clients; a census that is none; blocks of several records that are not the sum of each
+    one's, in any order, where they are said to be. The bounds' unit is a record, or in a sum per client its whole
+    contribution. Of each kind of sum the first is tried, on the
     round that the records' own sum leads to; of the plan's first sum some records of every class, long in one place or
     in all, are tried with all its dimensions and classes, too. A method that reads raw inputs is not tried: there are
     none to try.
@@ -121,14 +122,16 @@ class _Trial:
         every = np.arange(len(self.local.examples))
         batches = self._batches(every) if in_pairs else [every]
         singles = [self._flat(np.array([row])) for row in every]
-        units = [*singles, *map(self._flat, batches)] if self.kind.per is Unit.SILO else singles
-        self._check_bounds(units)
+        parts = {Unit.RECORD: singles, Unit.SILO: [*singles, *map(self._flat, batches)]}
+        self._check_bounds(parts[self.kind.per])
+        self._check_census(parts[Unit.SILO])
         if self.kind.is_additive:
             self._check_additive(singles, batches)
-        moved = _Moved.by(units, self.layout)
+        moved = {unit: _Moved.by(parts[unit], self.layout) for unit in {each.unit for each in self.kind.sensitivities}}
         for each in self.kind.sensitivities:
-            if each.unit is self.kind.per:
-                self._check_sensitivity(each, moved)
+            self._check_sensitivity(each, moved[each.unit])
+            lengths = BlockwiseSensitivity(each.unit, each.adjacency, each.blocks)  # what others are derived from
+            self._check_sensitivity(lengths, moved[each.unit])
 
     def _batches(self, every: Integers) -> list[Integers]:
         """Nobody's records, all, all backwards, each twice and more often, and pairs."""
@@ -155,11 +158,19 @@ class _Trial:
             yield block.name, block.bound, self.layout.split(flat)[block.name]
 
     def _check_bounds(self, units: list[Integers]) -> None:
-        largest = reduce(np.maximum, map(np.abs, units))
-        for name, bound, entries in self._by_block(largest):
-            if (found := int(entries.max())) > bound:
+        highest, lowest = reduce(np.maximum, units), reduce(np.minimum, units)
+        pairs = zip(self._by_block(highest), self._by_block(lowest), strict=True)
+        for (name, bound, above), (_, _, below) in pairs:
+            if (found := max(int(above.max()), -int(below.min()))) > bound:  # np.abs(-2⁶³) is negative
                 told = f"{found} to an entry of {name}, declared bound {bound}"
                 raise _broken(self.method, f"one {self.kind.per} adds {told}")
+
+    def _check_census(self, clients: list[Integers]) -> None:
+        """A policy does not count censuses: a client's part of one is 0 or 1, however many records it has."""
+        for block in self.kind.blocks:
+            parts = [self.layout.split(each)[block.name] for each in clients if block.kind is Kind.CENSUS]
+            if any(part.min() < 0 or part.max() > 1 for part in parts):
+                raise _broken(self.method, f"{block.name} is no census: one client adds more to it than 0 or 1")
 
     def _check_additive(self, singles: list[Integers], batches: list[Integers]) -> None:
         for rows in batches:
@@ -185,7 +196,7 @@ class _Trial:
                 unit = lengths[alone] if alone is not None else 1.0
                 told = f"{math.sqrt(found) * unit:.6g}, declared {math.sqrt(allowed) * unit:.6g} ({adjacency})"
                 what = alone or "all blocks together, each in units of its own sensitivity,"
-                raise _broken(self.method, f"one {self.kind.per} moves {what} by the length {told}")
+                raise _broken(self.method, f"one {sensitivity.unit} moves {what} by the length {told}")
 
 
 @dataclass(frozen=True, eq=False)

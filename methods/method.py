@@ -46,17 +46,21 @@ class SumSpec:
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.
 
-        As stated; otherwise a client as far as its records do one after the other (`of_silo`), and a record as far as
-        replacing all of its client's contribution (`of_record`). Raises BadInput for a sum that states none.
+        As stated; otherwise by the lengths stated for the unit under another adjacency, block by block; otherwise a
+        client as far as its records do one after the other (`of_silo`), and a record as far as replacing all of its
+        client's contribution (`of_record`). Raises BadInput for a sum that states none.
         """
+        if not self.sensitivities:
+            raise BadInput(f"there can be no finite epsilon: {self.refusal}", remedy="choose epsilon inf")
         stated = {(each.unit, each.adjacency): each for each in self.sensitivities}
         if found := stated.get((unit, adjacency)):
             return found
-        other = Unit.SILO if unit is Unit.RECORD else Unit.RECORD
-        if (other, adjacency) not in stated:
-            raise BadInput(f"there can be no finite epsilon: {self.refusal}", remedy="choose epsilon inf")
-        known = stated[other, adjacency]
-        return of_silo(known, max_records) if unit is Unit.SILO else of_record(known)
+        same = [each for each in self.sensitivities if each.unit is unit]
+        known = (same or self.sensitivities)[0]
+        blockwise = BlockwiseSensitivity(known.unit, adjacency, known.blocks)
+        if same:
+            return blockwise
+        return of_silo(blockwise, max_records) if unit is Unit.SILO else of_record(blockwise)
 
     @property
     def is_about_records(self) -> bool:

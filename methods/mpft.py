@@ -166,16 +166,21 @@ class Clustering(SimpleRound):
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + the nearest centre, in exact arithmetic; of equally near ones the first. Raises BadInput."""
-        shape = (classes, *self.method.parts, examples.records.shape[1])
+        return self.method.place(examples, _nearest(examples, self._shaped(classes, examples.records.shape[1])))
+
+    def _shaped(self, classes: int, dimension: int) -> Integers:
+        """The centres, (C, D, J, d). Raises BadInput where there are more or fewer."""
+        shape = (classes, *self.method.parts, dimension)
         if len(self.centres) != np.prod(shape):
             raise BadInput(f"{len(self.centres)} numbers are no centres for {classes} classes")
-        return self.method.place(examples, _nearest(examples, self.centres.reshape(shape)))
+        return self.centres.reshape(shape)
 
     def finalize(self, opened: Opened) -> Step:
-        """The head after the last round; before it the round at the means of this one's slots."""
+        """The head after the last round; before it the round at the means of this one's slots. Raises BadInput."""
+        sums = opened.blocks["slot_sums"]
+        before = self._shaped(len(sums), sums.shape[-1])
         if self.number == self.method.rounds:
             return Step(self.method.train(opened))
-        before = self.centres.reshape(opened.blocks["slot_sums"].shape)
         return Step(next_round=Clustering(self.method, self.number + 1, _centres(opened, before).ravel()))
 
     def broadcast(self) -> bytes:

@@ -60,7 +60,7 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
         raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
     weight, bias = tensors.pop("weight"), tensors.pop("bias")
     means = tensors.pop(MEANS, None)
-    return LinearHead(weight, bias, _before(tensors), means), dict(header.get("__metadata__", {}))
+    return LinearHead(weight, bias, _before(tensors), means), dict(header.get("__metadata__") or {})  # null: none
 
 
 def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:

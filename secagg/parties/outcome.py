@@ -99,7 +99,7 @@ def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, .
     return tuple(
         f"an entry of {name} is beyond {limit}, which records and noise cannot reach"
         for name, limit in limits.items()
-        if np.abs(blocks[name]).max() > limit
+        if max(int(blocks[name].max()), -int(blocks[name].min())) > limit  # np.abs(-2⁶³) is negative
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput
+from secagg.files import sync_folder
 from secagg.parties.sealed_state import write_synced
 from secagg.randomness import RandomSource
 
@@ -18,8 +19,12 @@ KEY_BYTES = 32
 
 
 def keep_state(folder: Path, state: bytes, round_digest: bytes, randomness: RandomSource) -> None:
-    """Write the state that the round of this digest leaves, over an earlier try's; nothing for an empty one."""
-    if state:
+    """Write the state that the round of this digest leaves in place of an earlier try's; no file for an empty one."""
+    if not state:
+        (folder / STATE_FILE).unlink(missing_ok=True)
+        (folder / KEY_FILE).unlink(missing_ok=True)
+        sync_folder(folder)
+    else:
         key = randomness.bytes(KEY_BYTES)
         write_synced(folder / KEY_FILE, key)
         write_synced(folder / STATE_FILE, seal(key, state, round_digest))

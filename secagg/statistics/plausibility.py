@@ -20,22 +20,33 @@ def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], gri
 
     Counts and a census: N_j ≥ 0. Class sums beside counts of the same cells: ‖A_j‖₂ ≤ N_j·R_q. A second moment B beside
     both of whole classes: B_ii ≥ Σ_j A_ji²/N_j (Cauchy–Schwarz in each class); 0 ≤ tr B ≤ N·R_q²; B positive
-    semi-definite, which costs d³/3. Nothing is known of other kinds.
+    semi-definite, which costs d³/3. Nothing is known of other kinds, nor what belongs together
+    where a kind comes twice.
     """
-    found = {block.kind: values[block.name] for block in blocks}
     complaints = []
-    if (census := found.get(Kind.CENSUS)) is not None:
-        negative = np.argwhere(census < 0)
-        complaints += [f"{_cell(place)} is held by {census[tuple(place)]} clients" for place in negative]
-    if (counts := found.get(Kind.COUNTS)) is not None:
-        negative = np.argwhere(counts < 0)
-        complaints += [f"{_cell(place)} has {counts[tuple(place)]} records" for place in negative]
-        sums = found.get(Kind.CLASS_SUMS)
-        if sums is not None and sums.shape[:-1] == counts.shape:
-            complaints += _long(counts, sums, grid)
-            if (triangle := found.get(Kind.SECOND_MOMENT)) is not None and counts.ndim == 1:
-                complaints += _moment_failures(counts, sums.astype(np.float64), triangle, grid)
+    for block in blocks:
+        if block.kind in (Kind.CENSUS, Kind.COUNTS):
+            complaints += _negative(block.kind, values[block.name])
+    counts, sums, triangle = (
+        _only(blocks, values, kind) for kind in (Kind.COUNTS, Kind.CLASS_SUMS, Kind.SECOND_MOMENT)
+    )
+    if counts is not None and sums is not None and sums.shape[:-1] == counts.shape:
+        complaints += _long(counts, sums, grid)
+        if triangle is not None and counts.ndim == 1:
+            complaints += _moment_failures(counts, sums.astype(np.float64), triangle, grid)
     return complaints
+
+
+def _only(blocks: Sequence[Block], values: Mapping[str, Integers], kind: Kind) -> Integers | None:
+    """The block of a kind; None where there is none, or where of several it is not known which belongs to which."""
+    found = [values[block.name] for block in blocks if block.kind is kind]
+    return found[0] if len(found) == 1 else None
+
+
+def _negative(kind: Kind, entries: Integers) -> list[str]:
+    """The cells that fewer than no clients hold, or that have fewer than no records."""
+    form = "{} is held by {} clients" if kind is Kind.CENSUS else "{} has {} records"
+    return [form.format(_cell(place), entries[tuple(place)]) for place in np.argwhere(entries < 0)]
 
 
 def _cell(place: Integers) -> str:

@@ -18,6 +18,7 @@ from secagg.encoding import Block, Kind
 from secagg.errors import BadInput, PlanRefused
 from secagg.federation import session_folder
 from secagg.head import LinearHead
+from secagg.parties import conclude, contribution_of
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_transcript
 from secagg.parties.private_state import KEY_FILE, STATE_FILE, keep_state, recall_state
@@ -27,7 +28,7 @@ from secagg.randomness import OperatingSystem
 from secagg.statistics import Grid
 from tests.methods.readme import readme_method
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
-from tests.worlds.setups import make_setup
+from tests.worlds.setups import make_setup, some_records
 
 EXACT = {"epsilon": float("inf"), "delta": None, "adjacency": None}
 EVERYONE = (1, 2, 3, 4)
@@ -153,3 +154,21 @@ def test_a_round_that_leaves_nothing_leaves_no_file(tmp_path: Path) -> None:
     keep_state(tmp_path, b"", b"round", OperatingSystem())
     assert list(tmp_path.iterdir()) == []
     assert recall_state(tmp_path, b"round") == b""
+
+
+def test_an_earlier_try_leaves_nothing_to_a_later_one(tmp_path: Path) -> None:
+    """A round that was tried before, and now leaves nothing, hands no state of the vector that never left on."""
+    keep_state(tmp_path, b"of the first try", b"round", OperatingSystem())
+    keep_state(tmp_path, b"", b"round", OperatingSystem())
+    assert recall_state(tmp_path, b"round") == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reference_is_of_all_clients(tmp_path: Path) -> None:
+    """A client without records changes no sum, but the mean: the head of a plan that it left is no reference."""
+    setup = make_setup(4, method="averaging", parameters=(("rounds", 1),), **EXACT)
+    records = some_records(setup, 30)
+    parts = {member: records.take(np.flatnonzero(np.arange(30) % 3 == member - 1)) for member in (1, 2, 3, 4)}
+    vector = np.sum([contribution_of(setup, parts[member], OperatingSystem()).vector for member in (1, 2, 3)], axis=0)
+    opened = conclude(setup, (1, 2, 3), vector)
+    assert pooled_result(setup, parts, opened).artifact_sha256 == pooled_result(setup, parts).artifact_sha256

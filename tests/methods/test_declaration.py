@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,16 +18,18 @@ from methods.fedcgs import FedCGS
 from methods.method import SumSpec
 from methods.prototypes import Prototypes
 from methods.round import Contribution, Examples, Local
-from secagg.encoding import Integers
+from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.statistics import Grid, Normalisation
 from tests.cli.command import Command, command
 from tests.experiments.test_simulation import FEATURES, LABELS
+from tests.methods.readme import readme_method
 from tests.methods.steps import contribute
 
 GRIDS = (Grid(1.0, 1024, normalisation=Normalisation.CENTRED_UNIT), Grid(8.0), Grid(1.0, 1 << 26))
 Blocks = dict[str, Integers]
+LEAST = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,89 @@ def test_declaration_below_what_is_contributed(
     monkeypatch.setitem(globals(), "declared", fault)
     with pytest.raises(BadInput, match=words):
         check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def test_a_cast_of_no_number_is_beyond_any_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least int64, which casting NaN gives, is refused without sensitivities though np.abs makes it negative."""
+
+    def unstated(kind: SumSpec, _: int) -> SumSpec:
+        """The same without sensitivities."""
+        return replace(kind, sensitivities=(), is_additive=False, refusal="none is known")
+
+    monkeypatch.setitem(globals(), "declared", unstated)
+    check_declaration(Faulty(), 64, 10, GRIDS[0])
+    monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "counts": np.where(b["counts"], LEAST, 0)})
+    with pytest.raises(BadInput, match="adds 9223372036854775808 to an entry of counts, declared bound 1"):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+@dataclass(frozen=True)
+class Hidden(Together):
+    """A sensitivity that is large enough, of lengths that are not."""
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """More than any record moves."""
+        return sum(weights[block.name] * (1e6 * block.l2) ** 2 for block in self.blocks)
+
+
+def test_lengths_from_which_others_are_derived_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths that a record reaches beyond are refused, though the stated sensitivity itself allows for it."""
+
+    def hidden(kind: SumSpec, _: int) -> SumSpec:
+        """Sensitivities whose lengths are a tenth."""
+        return replace(kind, sensitivities=(Hidden(sensed(kind, "counts").sensitivities[0].blocks),))
+
+    monkeypatch.setitem(globals(), "declared", hidden)
+    with pytest.raises(BadInput, match=r"one record moves counts by the length 1, declared 0\.1"):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+def stated_too(kind: SumSpec, unit: Unit, l2: float) -> SumSpec:
+    """The same, with sensitivities of another unit, all of this length, beside its own."""
+    blocks = tuple(replace(block, l2=l2) for block in kind.sensitivities[0].blocks)
+    more = (BlockwiseSensitivity(unit, each, blocks) for each in Adjacency)
+    return replace(kind, sensitivities=(*kind.sensitivities, *more))
+
+
+@pytest.mark.parametrize("l2", [1.0, 1e9])
+def test_every_stated_unit_is_tried(monkeypatch: pytest.MonkeyPatch, l2: float) -> None:
+    """A client in a sum per record, or a record in one per client, that moves it further than stated is refused."""
+
+    class Averaged(readme_method("averaging")):  # type: ignore[misc]
+        """The README's, which states a record's sensitivity too."""
+
+        def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
+            """With a record's."""
+            return (stated_too(super().sums(dimension, classes, levels)[0], Unit.RECORD, l2),)
+
+    monkeypatch.setitem(globals(), "declared", lambda kind, _: stated_too(kind, Unit.SILO, l2))
+    for method, words in ((Faulty(), "one silo moves counts"), (Averaged(), "one record moves update")):
+        with nullcontext() if l2 > 1 else pytest.raises(BadInput, match=words):
+            check_declaration(method, 64, 10, GRIDS[0])
+
+
+def test_only_a_census_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts and sums of records that are declared as a census, which policies do not count, are refused."""
+
+    def disguised(kind: SumSpec, _: int) -> SumSpec:
+        """All blocks called a census."""
+        return replace(kind, blocks=tuple(replace(block, kind=Kind.CENSUS) for block in kind.blocks))
+
+    monkeypatch.setitem(globals(), "declared", disguised)
+    with pytest.raises(BadInput, match="counts is no census: one client adds more to it than 0 or 1"):
+        check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+@pytest.mark.parametrize("known", Adjacency)
+def test_other_neighbours_follow_from_lengths(known: Adjacency) -> None:
+    """A sum that states one unit and adjacency has a sensitivity for all, never below what both would give it."""
+    (kind,) = Prototypes().sums(4, 3, 100)
+    lone = replace(kind, sensitivities=tuple(each for each in kind.sensitivities if each.adjacency is known))
+    weights = {"counts": 1.0, "class_sums": 1e-4}
+    for unit, adjacency in product(Unit, Adjacency):
+        derived, stated = (each.sensitivity(unit, adjacency, 5) for each in (lone, kind))
+        assert (derived.unit, derived.adjacency) == (unit, adjacency)
+        assert derived.squared(weights) >= stated.squared(weights)
 
 
 def test_triangle_counts_twice_beside_its_diagonal() -> None:

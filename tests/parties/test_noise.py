@@ -151,3 +151,15 @@ def test_bad_label_counts_for_nothing_whatever_the_integers():
     assert np.array_equal(exact(setup, one), exact(setup, two))
     noises = [contribution_of(setup, each, SeededRandomness(b"s", TOKEN)).vector for each in (one, two)]
     assert np.array_equal(*noises)
+
+
+@pytest.mark.parametrize("entry", [2**62, -(2**62), -(2**63)])
+def test_an_entry_that_no_noise_explains_is_doubted(entry):
+    """An entry beyond records and noise is told, the least int64 too, whose absolute value is negative."""
+    setup = make_setup(4)
+    vector = np.zeros(setup.layout.length, dtype=np.int64)
+    vector[:2] = 20
+    assert conclude(setup, (1, 2, 3, 4), vector).doubts == ()
+    vector[-1] = entry
+    (doubt,) = conclude(setup, (1, 2, 3, 4), vector).doubts
+    assert "which records and noise cannot reach" in doubt

@@ -1,17 +1,22 @@
 """The head that a server shows: its members take none that the plan does not describe, and no bytes make them fall."""
 
+import hashlib
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from methods.slots import told_centres
 from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
-from secagg.parties.outcome import check_outcome, conclude, write_result
-from secagg.protection.messages import Outcome
+from secagg.parties.outcome import NO_ARTIFACT, check_outcome, conclude, write_result
+from secagg.protection.messages import Outcome, RoundOpening
 from tests.worlds.session import SimulatedSession, make_session
+from tests.worlds.setups import make_setup
 
 MEMBERS = (1, 2, 3)
 MEANS = np.ones((2, 3), dtype=np.float32)
@@ -68,3 +73,31 @@ def test_tensors_of_any_shape_are_refused_in_words(
     lie = replace(outcome, head=save(tensors, metadata=parse_safetensors(outcome.head)[1]))
     with pytest.raises(ProtocolViolation, match="the head is not the plan's"):
         check_outcome(world.setup, lie)
+
+
+def test_metadata_of_null_are_none(tmp_path: Path) -> None:
+    """A head whose file says `"__metadata__": null` belongs to no plan: the server's fault, and no accident either."""
+    world, outcome, head = concluded(tmp_path)
+    plain = save({"weight": head.weight, "bias": head.bias})
+    text = plain[8 : 8 + int.from_bytes(plain[:8], "little")].rstrip()
+    text = b'{"__metadata__":null,' + text[1:]
+    lie = replace(
+        outcome, head=len(text).to_bytes(8, "little") + text + plain[-4 * (head.weight.size + head.bias.size) :]
+    )
+    with pytest.raises(ProtocolViolation, match="belongs to something else than the plan"):
+        check_outcome(world.setup, lie)
+
+
+@pytest.mark.parametrize("entries", [1, 48])
+def test_round_of_other_centres_leads_nowhere(entries: int) -> None:
+    """Verified alone, a round that was opened with too few or too many centres is the server's fault, in words."""
+    choices: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 100.0}
+    choices["parameters"] = (("sampling", "cluster"), ("slots", 2), ("rounds", 2))
+    setup = make_setup(4, method="mpft", **choices)
+    opening = RoundOpening(2, setup.context.plan, bytes(32), told_centres(1, np.zeros(entries, dtype=np.int64)))
+    following = setup.following(opening)
+    release = np.ones(following.layout.length, dtype="<i8").tobytes()
+    digest = hashlib.sha256(release).digest()
+    outcome = Outcome((1, 2, 3, 4), digest, NO_ARTIFACT, b"", told_centres(2, np.ones(24, dtype=np.int64)), release)
+    with pytest.raises(ProtocolViolation, match=f"leads nowhere: {entries} numbers are no centres for 3 classes"):
+        check_outcome(following, outcome)

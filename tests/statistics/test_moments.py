@@ -141,6 +141,17 @@ def test_lie_is_noticed(block, index, value, words):
     assert any(words in complaint for complaint in sanity_failures(LAYOUT, blocks, Grid(1.0, 100)))
 
 
+def test_counts_of_two_sorts():
+    """Beside a second block of counts an honest sum gives no complaint, and a negative entry of either gives one."""
+    layout = (*LAYOUT, Block("recognised", (CLASSES,), 1, Kind.COUNTS))
+    blocks = accumulate(np.full((8, 3), 50), np.arange(8) % CLASSES, CLASSES, 100)
+    blocks["recognised"] = np.zeros(CLASSES, dtype=np.int64)
+    assert sanity_failures(layout, blocks, Grid(1.0, 100)) == []
+    for name in ("counts", "recognised"):
+        negative = {**blocks, name: -1 - blocks[name]}
+        assert len(sanity_failures(layout, negative, Grid(1.0, 100))) == CLASSES
+
+
 def test_sums_that_no_memory_holds_are_refused():
     """A few records of many features are refused before their second moment is laid out."""
     with pytest.raises(BadInput, match="the sums of 2 classes and 60000 features would take 28800960000 bytes"):
