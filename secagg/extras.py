@@ -12,16 +12,19 @@ OURS = ("secagg", "methods", "threat_models")
 
 
 @contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Around imports of libraries of an extra. Raises BadInput, with what to install, where one is absent."""
+def extra(name: str, what: str = "this", otherwise: str = "") -> Iterator[None]:
+    """Around imports of libraries of an extra. Raises BadInput, with what to install, where one is absent.
+
+    `what` needs them; `otherwise` says what could be done instead of installing them.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
         if library in OURS:
             raise
-        problem = f"this needs the library {library}, which is not installed"
-        raise BadInput(problem, remedy=f"pip install 'secagg[{name}]'") from error
+        problem = f"{what} needs the library {library}, which is not installed"
+        raise BadInput(problem, remedy=f"pip install 'secagg[{name}]'{otherwise}") from error
 
 
 def require(library: str, name: str) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from secagg.data.records import Dataset
 from secagg.data.schema import Schema
 from secagg.data.split import Split
-from secagg.errors import BadInput
+from secagg.extras import extra
 
 Lines = tuple[list[str], list[list[str]], list[int]]
 """The header; each record's fields, none for a row that is no record; each record's row, from 1 on."""
@@ -34,11 +34,8 @@ class Format:
 
     def require(self, path: Path) -> None:
         """Raise BadInput unless what reads the format is installed."""
-        try:
-            importlib.import_module(self.library or __name__)
-        except ModuleNotFoundError:
-            what = f"{path}: {self.called} needs the library {self.library.partition('.')[0]}, which is not installed"
-            raise BadInput(what, remedy=f"pip install 'secagg[{self.extra}]', or save it in another format") from None
+        with extra(self.extra, f"{path}: {self.called}", ", or save it in another format"):
+            import_module(self.library or __name__)
 
 
 @dataclass(frozen=True, kw_only=True)
