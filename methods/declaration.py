@@ -122,16 +122,19 @@ class _Trial:
         every = np.arange(len(self.local.examples))
         batches = self._batches(every) if in_pairs else [every]
         singles = [self._flat(np.array([row])) for row in every]
-        parts = {Unit.RECORD: singles, Unit.SILO: [*singles, *map(self._flat, batches)]}
+        sums = [self._flat(rows) for rows in batches]
+        parts = {Unit.RECORD: singles, Unit.SILO: [*singles, *sums]}
         self._check_bounds(parts[self.kind.per])
         self._check_census(parts[Unit.SILO])
         if self.kind.is_additive:
-            self._check_additive(singles, batches)
+            self._check_additive(singles, batches, sums)
         moved = {unit: _Moved.by(parts[unit], self.layout) for unit in {each.unit for each in self.kind.sensitivities}}
         for each in self.kind.sensitivities:
-            self._check_sensitivity(each, moved[each.unit])
+            self._check_declared(each)
+            squares = moved[each.unit].squares(each.blocks, each.adjacency)
             lengths = BlockwiseSensitivity(each.unit, each.adjacency, each.blocks)  # what others are derived from
-            self._check_sensitivity(lengths, moved[each.unit])
+            for stated in (each, lengths):
+                self._check_sensitivity(stated, squares)
 
     def _batches(self, every: Integers) -> list[Integers]:
         """Nobody's records, all, all backwards, each twice and more often, and pairs."""
@@ -172,21 +175,24 @@ class _Trial:
             if any(part.min() < 0 or part.max() > 1 for part in parts):
                 raise _broken(self.method, f"{block.name} is no census: one client adds more to it than 0 or 1")
 
-    def _check_additive(self, singles: list[Integers], batches: list[Integers]) -> None:
-        for rows in batches:
+    def _check_additive(self, singles: list[Integers], batches: list[Integers], sums: list[Integers]) -> None:
+        for rows, found in zip(batches, sums, strict=True):
             expected = np.sum([singles[row] for row in rows], axis=0, dtype=np.int64) if len(rows) else 0 * singles[0]
-            gap = np.abs(self._flat(rows) - expected)
+            gap = np.abs(found - expected)
             for name, _, entries in self._by_block(gap):
                 if entries.any():
                     problem = f"{name} of {len(rows)} records is not the sum of what each adds, but {entries.max()} off"
                     raise _broken(self.method, problem)
 
-    def _check_sensitivity(self, sensitivity: Sensitivity, moved: _Moved) -> None:
-        adjacency = sensitivity.adjacency
+    def _check_declared(self, sensitivity: Sensitivity) -> None:
+        """A sensitivity is of the sum's blocks, in their order."""
         declared = [(block.name, block.size) for block in sensitivity.blocks]
         if declared != [(block.name, block.size) for block in self.kind.blocks]:
-            raise _broken(self.method, f"the sensitivity for {adjacency} is of {declared}, not of the sum's blocks")
-        squares = moved.squares(sensitivity.blocks, adjacency)
+            told = f"the sensitivity for {sensitivity.adjacency} is of {declared}, not of the sum's blocks"
+            raise _broken(self.method, told)
+
+    def _check_sensitivity(self, sensitivity: Sensitivity, squares: Mapping[str, NDArray[np.float64]]) -> None:
+        adjacency = sensitivity.adjacency
         lengths = {block.name: block.l2 for block in sensitivity.blocks}
         for alone in (*lengths, None):
             weights = {name: (1 if alone in (name, None) else ALONE) / l2**2 for name, l2 in lengths.items()}

@@ -107,7 +107,6 @@ def _federate(
     """Every session of the plan, its head, and the head that the pooled records would give."""
     cast = Cast.of(features, settings)
     setup, members, notes = cast.setup, cast.members, cast.notes
-    records = LocalRecords.pooled(list(members.values()))
     clock.lap("quantise")
     measured = Measured()
     for played in play_rounds(cast, cast.leaves, partial(_prepare, settings.paper_noise), clock.lap):
@@ -127,7 +126,7 @@ def _federate(
         reference=features.evaluate(reference, setup.plan.grid),
         by_domain=features.by_domain(head.evaluate, setup.plan.grid),
         promise=_promise(setup, settings, list(members.values())),
-        bad_records=records.bad,
+        bad_records=sum(each.bad for each in members.values()),
         federated=Federated(last, result, sent),
         notes=(*notes, *result.doubts),
         seconds=clock.laps,

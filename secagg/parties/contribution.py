@@ -92,9 +92,9 @@ class LocalRecords:
 
     def at(self, setup: SessionSetup, randomness: RandomSource, member: int = 0, state: bytes = b"") -> Local:
         """What the member with this index has in a session's round, `state` being left from the round before."""
-        counted = self.take(np.flatnonzero(self.labels != BAD))
+        inputs = None if self.inputs is None else self.inputs[self.labels != BAD]
         classes, grid = len(setup.plan.classes), setup.plan.grid
-        return Local(counted.examples, classes, grid, member, state, randomness, counted.inputs, counted.feature_map)
+        return Local(self.examples, classes, grid, member, state, randomness, inputs, self.feature_map)
 
 
 def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool_]]:

@@ -20,14 +20,14 @@ KEY_BYTES = 32
 
 def keep_state(folder: Path, state: bytes, round_digest: bytes, randomness: RandomSource) -> None:
     """Write the state that the round of this digest leaves in place of an earlier try's; no file for an empty one."""
-    if not state:
-        (folder / STATE_FILE).unlink(missing_ok=True)
-        (folder / KEY_FILE).unlink(missing_ok=True)
-        sync_folder(folder)
-    else:
+    if state:
         key = randomness.bytes(KEY_BYTES)
         write_synced(folder / KEY_FILE, key)
         write_synced(folder / STATE_FILE, seal(key, state, round_digest))
+    elif (folder / KEY_FILE).exists():  # which is written first
+        (folder / STATE_FILE).unlink(missing_ok=True)
+        (folder / KEY_FILE).unlink()
+        sync_folder(folder)
 
 
 def recall_state(folder: Path, round_digest: bytes) -> bytes:
