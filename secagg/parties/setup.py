@@ -108,7 +108,7 @@ class SessionSetup:
         """
         if opening.number > self.rounds:
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
-        sums, kind = self.sums, self._kind(opening.number)
+        sums, kind = self.sums, self.kind_of(opening.number)
         calibration = self.claim.releases.parts[kind][0] if self.claim is not None else None
         layout = layout_of(sums[kind], calibration)
         capacity, context = _in_ring(self.context, self.plan, sums[kind], layout, calibration)
@@ -168,10 +168,10 @@ class SessionSetup:
     @property
     def spec(self) -> SumSpec:
         """The kind of sum of this session."""
-        return self.sums[self._kind(self.number)]
+        return self.sums[self.kind_of(self.number)]
 
-    def _kind(self, number: int) -> int:
-        """Of which kind the plan's sum of a number, from 1, is, from 0."""
+    def kind_of(self, number: int) -> int:
+        """Return of which kind, from 0, the plan's sum of this number, from 1, is."""
         return [kind for kind, each in enumerate(self.sums) for _ in range(each.times)][number - 1]
 
     @property

@@ -20,6 +20,7 @@ from secagg.experiments.session import run_session
 from secagg.experiments.simulation import Cast, PlayedRound, prepare
 from secagg.parties import LocalRecords, Prepared, SessionSetup
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
+from secagg.privacy import Unit
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
 from threat_models.estimation.share_tests import Floats, Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
@@ -110,7 +111,7 @@ class NoiseWatch:
         """Add noise to what was seen of each place; in units of the plan's σ."""
         noisers = 1 if self._by_clients else max(1, len(setup.context.seconds))
         extra = 0.0 if self._by_clients else ROUNDED
-        kind = kind_of(setup)
+        kind = setup.kind_of(setup.number)
         sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.sums, kind) ** 2 + extra))
         scaled: Floats = noise / sigmas
         for name, where in places_of(setup.sums, self._plan, kind):
@@ -120,7 +121,7 @@ class NoiseWatch:
 
     def _redraws(self, setup: SessionSetup, parties: int, most: int) -> int:
         """How often each of so many parties draws again in this session, for places with few entries."""
-        kind = kind_of(setup)
+        kind = setup.kind_of(setup.number)
         least = min(int(where.sum()) for _, where in places_of(setup.sums, self._plan, kind))
         each = parties * setup.sums[kind].times
         return max(0, min(math.ceil(ENTRIES / (least * each)) - 1, most // (setup.layout.length * each)))
@@ -131,11 +132,11 @@ class NoiseWatch:
 
     def _search(self, setup: SessionSetup) -> None:
         """Look for long parts in a round: of records, or of clients, whose own parts are at hand."""
-        kind, plan = kind_of(setup), self._plan
+        kind, plan = setup.kind_of(setup.number), self._plan
         made = [blocks for (number, _), blocks in self._exact.items() if number == setup.number]
-        spec = setup.sums[kind]
+        spec = setup.spec
         found = dict.fromkeys((block.name for block in spec.blocks), 0.0)
-        if spec.per == "silo":
+        if spec.per is Unit.SILO:
             found = longest_of(made, spec)
         if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
             domains = len(domains_of(plan.method_parameters)) or 1
@@ -154,11 +155,6 @@ NOTHING = np.zeros(0, dtype=np.int64)
 
 def _name(setup: SessionSetup, member: int) -> str:
     return f"{setup.context.names[member]} in sum {setup.number}"
-
-
-def kind_of(setup: SessionSetup) -> int:
-    """Of which kind a session's sum is, from 0."""
-    return [place for place, spec in enumerate(setup.sums) for _ in range(spec.times)][setup.number - 1]
 
 
 def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNoise, ...]:
