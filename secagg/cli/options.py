@@ -23,6 +23,9 @@ RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softma
 ClassGateOption = Annotated[
     int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
 ]
+ColludersOption = Annotated[
+    int | None, typer.Option(min=0, help="Clients that may side with the server; default 1, of two clients or one 0.")
+]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
     str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
