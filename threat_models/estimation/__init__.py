@@ -6,7 +6,7 @@ from threat_models.estimation.intervals import Interval, auc_interval, bonferron
 from threat_models.estimation.one_run_audit import OneRunBound, audit_canaries, bound_epsilon
 from threat_models.estimation.recomputation import SecondOpinion, second_opinion
 from threat_models.estimation.rerelease import EpsilonBound, audit_release
-from threat_models.estimation.share_tests import SharesTested
+from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.worst_case_canary import Canary, draw_release, worst_canary
 
 __all__ = [
