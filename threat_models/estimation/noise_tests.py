@@ -1,4 +1,4 @@
-"""Tests, with one false-alarm rate in all: is noise what the plan says, and new each time?
+"""Whether noise is what the plan says, and new each time: tests with one false-alarm rate in all.
 
 The noise that parties really drew is gathered by `threat_models.evidence.noise_watch`.
 Shares are in units of the plan's σ, so that the entries of a share as planned are N(0, 1) up to the grid, independent

@@ -118,7 +118,7 @@ class AwaitingDealings:
 
 
 class AwaitingUploads:
-    """Round 2: masked vectors; closing it decides who survived. The party has already checked length and digest of the bytes."""
+    """Round 2: masked vectors, whose length and digest the party has checked; closing it decides who survived."""
 
     awaits: ClassVar[type] = UploadHeader
     is_joining: ClassVar[bool] = False
