@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,13 @@ import typer
 
 from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
-from secagg.protection import PROTECTIONS
+from secagg.plan import NoiseFrom
+from secagg.protection import PROTECTIONS, Protection
+
+
+def _names_where(holds: Callable[[Protection], bool]) -> str:
+    return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
+
 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 MethodOption = Annotated[str, typer.Option(help="The method.")]
@@ -17,6 +24,23 @@ ParametersOption = Annotated[
     str, typer.Option(help='Of the method, "slots=16 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
 ]
 ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
+AggregatorsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--aggregator",
+        help=f"NAME=HOST:PORT of an aggregator; one for each ({_names_where(lambda each: each.handover is not None)}).",
+    ),
+]
+StayOption = Annotated[
+    bool, typer.Option("--stay", help=f"Wait for the outcome ({_names_where(lambda each: each.speaks_once)}).")
+]
+NoiseOption = Annotated[
+    NoiseFrom,
+    typer.Option(
+        help="Who adds it; aggregator: each of several adds all "
+        f"({_names_where(lambda each: each.fewest_seconds > 1)})."
+    ),
+]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
 RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]

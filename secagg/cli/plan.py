@@ -28,6 +28,7 @@ from secagg.cli.options import (
     ExpandOption,
     LevelsOption,
     MethodOption,
+    NoiseOption,
     ParametersOption,
     PlanOption,
     ProtectionOption,
@@ -91,9 +92,7 @@ def new(
     levels: LevelsOption = None,
     shares: SharesOption = None,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = PlanChoices.max_records,
-    noise: Annotated[
-        NoiseFrom, typer.Option(help="Who adds it; aggregator: each of several adds all (shared).")
-    ] = NoiseFrom.CLIENT,
+    noise: NoiseOption = NoiseFrom.CLIENT,
     protection: ProtectionOption = USUAL,
     security: Annotated[
         int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")

@@ -103,7 +103,7 @@ class SimulationSettings:
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
         most_dropouts = protection_named(self.protection).most_dropouts
-        if self.clients is not None and most_dropouts is not None:
+        if self.clients is not None:
             self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders))
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
