@@ -82,8 +82,8 @@ class AggregatorWork:
         name, head = self._setup.roster.name(member), chain(body.head, "sent", frame)
         if (known := self._receipts.get(member)) and peek(known).seen == head:
             return known  # even after the close: whoever lost its receipt is in the set all the same
-        digest = self._digest(upload, member)
         self._open_for_uploads()
+        digest = self._digest(upload, member)
         async with self._staging.receive(member, name, self._size, digest, parts) as part:
             content = await asyncio.to_thread(part.read_bytes)
             # Nothing is awaited from here on: another upload or the close cannot come between.

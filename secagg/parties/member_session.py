@@ -102,6 +102,7 @@ class MemberSession:
         self._acknowledgement = b""
         self._is_received = False
         self._has_sent = False
+        self._has_announced = False
         try:
             for record in journal.records():
                 self._relive(record.kind, record.content)
@@ -113,6 +114,12 @@ class MemberSession:
     def outcome(self) -> Outcome | None:
         """The outcome, once the transcript holds it."""
         return self._outcome
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether a client's vector is fixed: the same bytes leave again, and it is not computed again."""
+        _, frames = self._memory.recall() or (None, ())
+        return self._has_announced or any(self._announces(peek(frame)) for frame in frames)
 
     async def run(self, server: Connection, others: Mapping[int, Connection] | None = None) -> Outcome | None:
         """Carry the session to its outcome; `others` are the connections to second parties that take uploads.
@@ -198,6 +205,10 @@ class MemberSession:
             return {each.receiver: each for each in self._setup.protection.deliveries(self._context)}
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
 
+    def _announces(self, body: FrameBody) -> bool:
+        """Whether bytes go with a frame."""
+        return body.step == self._script.announcement.__name__
+
     def _sign(self, payload: Any, receivers: tuple[int, ...] = (SERVER_INDEX,)) -> tuple[bytes, ...]:
         """One frame for each receiver, as the transcript will hold them: one after the other."""
         frames, head = [], self._journal.head
@@ -227,16 +238,15 @@ class MemberSession:
             await self._receive(connection, state.opened_by)
 
     async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
-        body, announcement = peek(frame), self._script.announcement
+        body = peek(frame)
         connection = connections[body.receiver]
-        if body.step != announcement.__name__:
+        if not self._announces(body):
             await connection.submit(frame)
         elif body.receiver not in self._receipts:
             self._hooks.progress(f"uploading to {self._setup.roster.name(body.receiver)}")
             if not self._vector_file.exists():
                 raise SessionAborted("the protected bytes are lost and no others are ever made; it has dropped out")
-            part = self._deliveries(announcement)[body.receiver]
-
+            part = self._deliveries(self._script.announcement)[body.receiver]
             upload = partial(connection.upload, frame, self._vector_file, part.start, part.size)
             if body.receiver == SERVER_INDEX:
                 await upload()
@@ -295,6 +305,7 @@ class MemberSession:
             raise SessionAborted(content.decode(errors="replace"))
         if kind == "sent":
             self._has_sent = True
+            self._has_announced |= self._announces(peek(content))
             if peek(content).step == Acknowledgement.__name__:
                 self._acknowledgement = content
         if kind == "received" and (sender := peek(content).sender) != SERVER_INDEX:

@@ -60,6 +60,7 @@ class Protection:
     From the first message of the class `reveals` on somebody may know the sum, published or not; `revealed` says why.
     `hides_vectors`: nobody sees one client's vector alone, so that the shares of noise of all that are in a sum protect
     each of them. `speaks_once`: a client uploads and may be gone; it comes back for the outcome or not.
+    `check_machine` raises BadInput, with what to install, on a machine that cannot do a member's part.
 
     For people who choose: `trust` is what must hold for a vector to stay secret, `visits` when a client is there,
     `absence` what becomes of one that leaves; `details` are further rows about a plan. `grows_with_clients`: the work
@@ -89,6 +90,7 @@ class Protection:
     handover: Handover | None = None
     details: Callable[[Any], list[tuple[str, str]]] = lambda context: []
     most_dropouts: Callable[[int, int], int] = lambda clients, colluders: max(0, clients - colluders - 2)
+    check_machine: Callable[[], None] = lambda: None
     hides_vectors: bool = True
     speaks_once: bool = False
     encrypts: bool = False

@@ -1,6 +1,7 @@
 """A party is killed at every point of its session, started again from its folder, and nothing is lost or changed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import SessionAborted
+from secagg.parties import MemberSession
 from secagg.parties.links import verify_transcript
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
@@ -70,6 +72,38 @@ async def test_client_killed_at_every_point_goes_on(tmp_path: Path, subtests: py
     for number, name in numbered(names, only=only):
         with subtests.test(point=f"{number}: {name}"):
             await check_point(tmp_path, CLIENT, number)
+
+
+class Counting(SessionRun):
+    """A federation that notes of each life of a client whether its vector was fixed then, and computed since."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.lives: list[tuple[bool, list[Any]]] = []
+
+    def new_client(self, member: int, journal: Journal) -> MemberSession:
+        """A client whose calls for its vector are counted."""
+        session = super().new_client(member, journal)
+        hooks, computed = session._hooks, list[Any]()
+
+        def vector() -> Any:
+            computed.append(member)
+            return hooks.vector() if hooks.vector is not None else None
+
+        session._hooks = replace(hooks, vector=vector)
+        self.lives.append((session.is_protected, computed))
+        return session
+
+
+async def test_fixed_vector_is_not_computed_again(tmp_path: Path) -> None:
+    """Killed before its vector is remembered a client computes it again, killed afterwards it does not."""
+    names, lives = await fuse_points(tmp_path, CLIENT), []
+    for number, _ in numbered(names, only="memory"):
+        federation = Counting(staged(tmp_path / str(number)), {CLIENT: Fuse(number)})
+        await federation.run()
+        lives += federation.lives
+    assert {bool(computed) for is_fixed, computed in lives if is_fixed} == {False}
+    assert {bool(computed) for is_fixed, computed in lives if not is_fixed} == {True, False}
 
 
 @pytest.mark.parametrize("only", ["before record", "after record", "part", "result"])
