@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import AggregatorsOption, PlanOption, StayOption
+from secagg.cli.options import AggregatorsOption, BackboneFileOption, PlanOption, StayOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import BadInput
@@ -39,7 +39,7 @@ def client(
     policy: Annotated[Path, typer.Option("--policy", help="This member's policy; it decides first.")],
     state: StateOption,
     tls: TlsOption,
-    backbone: Annotated[str | None, typer.Option(help="Where this member keeps the backbone's file.")] = None,
+    backbone: BackboneFileOption = None,
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,

@@ -47,12 +47,16 @@ RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softma
 ClassGateOption = Annotated[
     int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
 ]
+EpsilonOption = Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
     str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
 ]
 BackboneOption = Annotated[
     str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file; several joined by +.")
+]
+BackboneFileOption = Annotated[
+    str | None, typer.Option("--backbone", help="Where this member keeps the backbone's file.")
 ]
 ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
 CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
@@ -70,6 +74,11 @@ ImageSizeOption = Annotated[
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
+ResultsOption = Annotated[
+    Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")
+]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")]
 TrustedPlansOption = Annotated[
     list[Path] | None,
     typer.Option("--plan", help="The plan that was agreed on, which names its roster; default: those run from here."),

@@ -18,6 +18,7 @@ from secagg.cli.options import (
     CovarianceOption,
     DatasetOption,
     DeltaOption,
+    EpsilonOption,
     ExpandOption,
     ImageSizeOption,
     LabelOption,
@@ -50,7 +51,7 @@ def simulate(
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")] = "iid",
     protection: ProtectionOption = USUAL,
-    epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
+    epsilon: EpsilonOption = "inf",
     delta: DeltaOption = None,
     adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
     unit: Annotated[
