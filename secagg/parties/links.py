@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
-from secagg.parties.member_verification import Doubt
+from secagg.parties.doubt import Doubt
 from secagg.parties.transcripts import Openings
 from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_plan, verified
 from secagg.parties.vouching import Trust

@@ -85,17 +85,19 @@ class Openings:
 
     def _follow(self, state: Path, first: SessionSetup, opening: RoundOpening) -> SessionSetup:
         """Go back to a session that is known, then from there through every opening, as far as they are to be found."""
-        plan, missing = first.plan.digest, [opening]
-        while (known := self._sessions.get((plan, missing[-1].previous))) is None and missing[-1].number > 2:
-            before = self._given.get(missing[-1].previous) or _find_kept(state, missing[-1].previous)
+        plan, at, missing = first.plan.digest, opening, list[RoundOpening]()
+        while (known := self._sessions.get((plan, at.context))) is None:
+            missing.append(at)
+            if at.number == 2:
+                known = first
+                break
+            before = self._given.get(at.previous) or _find_kept(state, at.previous)
             if before is None:
                 return first.later(opening)
-            missing.append(before)
-        setup = known or first
+            at = before
         for each in reversed(missing):
-            setup = setup.following(each)
-            self._sessions[plan, each.context] = setup
-        return setup
+            known = self._sessions[plan, each.context] = known.following(each)
+        return known
 
 
 def _find_kept(state: Path, context: bytes) -> RoundOpening | None:
