@@ -27,7 +27,7 @@ from secagg.protection.masking.messages import (
     SealedShare,
     Survivors,
 )
-from secagg.protection.masking.opening import DealtHashes, MaskedSum, OpenedShares
+from secagg.protection.masking.opening import Dealt, MaskedSum, OpenedShares
 from secagg.protection.messages import UploadHeader
 
 
@@ -95,8 +95,7 @@ class AwaitingDealings(CollectingStep):
             for envelope in self.messages[dealer].shares:
                 if envelope.holder in inboxes:
                     inboxes[envelope.holder].append(envelope)
-        hashes = DealtHashes(self.messages)
-        following = AwaitingUploads(self._context, self._directory, self._graph, dealers, hashes)
+        following = AwaitingUploads(self._context, Dealt(self._directory, self._graph, self.messages))
         return following, {holder: Inbox(dealers, tuple(shares)) for holder, shares in inboxes.items()}
 
 
@@ -105,40 +104,27 @@ class AwaitingUploads(PackedVectors, CollectingStep):
 
     awaits: ClassVar[type] = UploadHeader
 
-    def __init__(
-        self,
-        context: SessionContext,
-        directory: Directory,
-        graph: NeighbourGraph,
-        dealers: tuple[int, ...],
-        hashes: DealtHashes,
-    ) -> None:
+    def __init__(self, context: SessionContext, dealt: Dealt) -> None:
         self._context = context
-        self._directory = directory
-        self._graph = graph
-        self._dealers = dealers
-        self._hashes = hashes
-        super().__init__(dealers)
+        self._dealt = dealt
+        super().__init__(dealt.dealers)
         self.enough = bind.thresholds_of(context).survivors
 
     def check(self, member: int, incoming: UploadHeader) -> None:
         """Take an upload that was masked for this directory and this U2."""
         if incoming.length != self._context.packed_bytes:
             raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
-        near = set(self._graph.holders(member)) & set(self._dealers) - {member}
-        if not set(incoming.complaints) <= near:
+        if not set(incoming.complaints) <= set(self._dealt.near(member)) - {member}:
             raise ProtocolViolation(member, "complains about members that dealt it no share")
         masked_for = (incoming.directory, incoming.dealers)
-        if masked_for != (bind.directory_digest(self._directory), bind.members_digest(self._dealers)):
+        if masked_for != (bind.directory_digest(self._dealt.directory), bind.members_digest(self._dealt.dealers)):
             raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Fix U3, once and for ever."""
         survivors = at_least(self.enough, self.members, self._context, "uploaded")
         missing = {member: self.messages[member].complaints for member in survivors}
-        shares = OpenedShares(
-            self._context, self._directory, self._graph, self._dealers, survivors, self._hashes, missing
-        )
+        shares = OpenedShares(self._context, self._dealt, survivors, missing)
         return AwaitingEndorsements(self._context, shares), dict.fromkeys(survivors, Survivors(survivors))
 
 
