@@ -100,7 +100,7 @@ class AwaitingDealings(CollectingStep):
 
 
 class AwaitingUploads(PackedVectors, CollectingStep):
-    """Round 2: masked vectors. The party has already checked length and digest of the bytes."""
+    """Round 2: masked vectors, whose length and digest the party has checked; closing it decides who survived."""
 
     awaits: ClassVar[type] = UploadHeader
 
@@ -121,7 +121,7 @@ class AwaitingUploads(PackedVectors, CollectingStep):
             raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
-        """Fix U3, once and for ever."""
+        """Decide who survived (U3), once and for ever."""
         survivors = at_least(self.enough, self.members, self._context, "uploaded")
         missing = {member: self.messages[member].complaints for member in survivors}
         shares = OpenedShares(self._context, self._dealt, survivors, missing)
