@@ -285,12 +285,13 @@ class CollectingStep:
 class PackedVectors:
     """Of a step that collects announcements: the bytes that go with them are vectors packed in the session's ring."""
 
-    _context: SessionContext
+    _context: Any  # a SessionContext, or a protection's own
 
     @property
     def vector_bytes(self) -> int:
         """Size of one packed vector."""
-        return self._context.packed_bytes
+        size: int = self._context.packed_bytes
+        return size
 
     def inspect(self, member: int, vector: bytes) -> None:
         """Every vector of the right size is one of the ring."""

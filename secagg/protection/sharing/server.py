@@ -154,7 +154,7 @@ class GatheringSums(_GatheringPledges):
         return following, dict.fromkeys(self._context.seconds, SumPledges(pledges))
 
 
-class GatheringShares(PackedVectors, _Gathering):
+class GatheringShares(_Gathering, PackedVectors):
     """The sum shares, each with the commitments that its aggregator has seen."""
 
     awaits: ClassVar[type] = SumShare
