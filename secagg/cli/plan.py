@@ -24,6 +24,7 @@ from secagg.cli.options import (
     BackboneOption,
     CentreOption,
     ClassGateOption,
+    ColludersOption,
     CovarianceOption,
     DeltaOption,
     EpsilonOption,
@@ -99,7 +100,7 @@ def new(
     security: Annotated[
         int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")
     ] = PlanChoices.security,
-    colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
+    colluders: ColludersOption = None,
     dropouts: Annotated[
         int | None,
         typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),

@@ -208,13 +208,17 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     return chosen
 
 
+def usual_colluders(clients: int) -> int:
+    """Return 1 where there are enough clients to withstand one, else 0; noise leaves one member's share out anyhow."""
+    return int(clients >= 3)
+
+
 def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     """The chosen numbers of colluders and dropouts.
 
-    Otherwise 1 colluder where there are enough clients to withstand one, and the protection's usual dropouts as far as
-    the minimum cohort allows.
+    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum cohort allows.
     """
-    colluders = choices.colluders if choices.colluders is not None else int(clients >= 3)
+    colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
     if choices.dropouts is not None:
         return colluders, choices.dropouts
     usual = protection_named(choices.protection).usual_dropouts(clients, colluders)
