@@ -33,6 +33,7 @@ from threat_models.evidence.simulation import Rehearsal, rehearse
 from threat_models.report.content import Promise
 from threat_models.report.summary_facts import add_drawn, measure_promise
 
+pytestmark = pytest.mark.usefixtures("repeatable_chance")
 Plant = Callable[[pytest.MonkeyPatch], None]
 CLASSES, DIMENSION = 10, 24
 
@@ -217,7 +218,7 @@ def test_fault_is_flagged(fault: Common, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("choices", PLANS.values(), ids=str)
 def test_the_code_as_it_is_keeps_its_promise(choices: dict[str, Any]) -> None:
-    """Without a fault the same audits find noise as planned, and ε as claimed (false alarms below 10⁻² in all)."""
+    """Without a fault the same audits find noise as planned, and ε as claimed (10⁻² of false alarms, at most)."""
     found, rehearsal = audited(**choices)
     assert found.drawn is not None
     assert (found.drawn.flaws, found.agrees, found.disproved) == ((), True, False)
