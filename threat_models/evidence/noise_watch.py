@@ -22,7 +22,7 @@ from secagg.parties import LocalRecords, Prepared, SessionSetup
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Unit
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
-from threat_models.estimation.share_tests import Floats, Share, SharesTested, Variance, examine_shares
+from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
 
 ENTRIES = 2_000

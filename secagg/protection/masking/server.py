@@ -118,7 +118,7 @@ class AwaitingDealings:
 
 
 class AwaitingUploads:
-    """Round 2: masked vectors. The party has already checked length and digest of the bytes."""
+    """Round 2: masked vectors, whose length and digest the party has checked; closing it decides who survived."""
 
     awaits: ClassVar[type] = UploadHeader
     is_joining: ClassVar[bool] = False
@@ -167,7 +167,7 @@ class AwaitingUploads:
         return len(self._collected.messages) == len(self.expected)
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
-        """Fix U3, once and for ever."""
+        """Decide who survived (U3), once and for ever."""
         survivors = at_least(self.enough, self._collected.members, self._context, "uploaded")
         missing = {member: self._collected.messages[member].complaints for member in survivors}
         shares = OpenedShares(
