@@ -72,6 +72,22 @@ class SumSpec:
         return any(block.kind is kind for block in self.blocks)
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """What a plan fixes before anyone looks at a record, and a method may decide by what is left to it.
+
+    `mu`: the promise as μ of one Gaussian mechanism, ∞ without noise. `at_least`: how many records all members have
+    together at the least, as somebody states it; 0: nobody does. `speaks_once`: a member need not come back.
+    """
+
+    dimension: int
+    classes: int
+    unit: Unit
+    mu: float
+    at_least: int
+    speaks_once: bool
+
+
 def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:
     """Return the sensitivities of contributions whose blocks are never longer (L2) than `lengths`, for any client.
 
@@ -119,6 +135,10 @@ class Method(Round, Protocol):
         """The same method without a class threshold."""
         ...
 
+    def settle(self, fixed: Fixed) -> Method:
+        """Return the method with what was left open decided, by nothing but what the plan fixes; mostly itself."""
+        ...
+
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
         ...
@@ -155,6 +175,10 @@ class SimpleMethod(SimpleRound):
     def ungated(self) -> Method:
         """Itself."""
         return self  # type: ignore[return-value]  # whoever inherits is a Method
+
+    def settle(self, fixed: Fixed) -> Method:
+        """Itself: nothing is left open."""
+        return self  # type: ignore[return-value]  # as above
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A head. Raises BadInput for one that carries class means, or for what is none."""

@@ -20,7 +20,7 @@ from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 SMALLEST_EPSILON = 1e-6
 
 
@@ -92,6 +92,7 @@ class Plan:
     noise: Annotated[str, Text(0, 20)]
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
     security: Annotated[int, Range(128, 256)]
+    at_least: Annotated[int, Range(0, 1 << 40)]
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

@@ -9,7 +9,21 @@ import typer
 
 from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
+from secagg.errors import BadInput
 from secagg.protection import PROTECTIONS
+
+BY_RULE = "auto"
+
+
+def read_rounds(text: str) -> int | None:
+    """The number that a --refine option gives, None for auto. Raises BadInput."""
+    if text == BY_RULE:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"--refine cannot be {text!r}", remedy="give a whole number, or auto") from None
+
 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 MethodOption = Annotated[str, typer.Option(help="The method.")]
@@ -19,7 +33,16 @@ ParametersOption = Annotated[
 ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
-RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]
+RefineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="K|auto",
+        help="Rounds of private softmax gradients after the first sum; auto: where they pay, by the plan's fields.",
+    ),
+]
+AtLeastOption = Annotated[
+    int, typer.Option(min=0, help="Records that all members have together at the least, as you state; 0: not stated.")
+]
 ClassGateOption = Annotated[
     int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
 ]
@@ -37,6 +60,10 @@ LevelsOption = Annotated[int | None, typer.Option(min=1, help="Grid steps in a r
 LeaveOutOption = Annotated[
     str | None,
     typer.Option(help="Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"),
+]
+ValidateOption = Annotated[
+    float,
+    typer.Option(min=0, max=0.9, help="Measure on this fraction of the training records instead: to choose constants."),
 ]
 DatasetOption = Annotated[
     str, typer.Option(help=f"{', '.join(NAMES)}, {kinds_of_files()}, or a folder of tables or of images.")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
-from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
+from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption, read_rounds
 from secagg.cli.simulate import open_simulated, simulate
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
@@ -91,7 +91,8 @@ def values_of(name: str, text: str) -> tuple[Any, ...]:
         if name == "partition" and values and word.replace(".", "", 1).isdigit():
             word = f"{values[-1].partition(':')[0]}:{word}"
         try:
-            values.append(default if word == DEFAULT else kind(word))
+            read = read_rounds if name == "refine" else kind
+            values.append(default if word == DEFAULT else read(word))
         except ValueError:
             raise BadInput(f"{option} cannot be {word!r}", remedy="separate values by commas") from None
         if word == "":

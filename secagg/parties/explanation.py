@@ -26,7 +26,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     return [
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
-        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client"),
+        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(setup)}"),
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
@@ -42,6 +42,12 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
+
+
+def _stated(setup: SessionSetup) -> str:
+    """How many records there are at the least, where whoever wrote the plan states it."""
+    stated = setup.plan.at_least
+    return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
 
 
 def _uploads(setup: SessionSetup) -> str:

@@ -120,6 +120,8 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
         {"schema": "{}"},
         {"join_seconds": 0},
         {"step_seconds": 10**9},
+        {"at_least": -1},
+        {"at_least": 1 << 41},
         {"security": 127},
         {"security": 129},
         {"security": 512},
