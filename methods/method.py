@@ -74,17 +74,15 @@ class SumSpec:
 
 @dataclass(frozen=True)
 class Fixed:
-    """What a plan fixes before anyone looks at a record, and a method may decide by what is left to it.
+    """What a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
 
-    `mu`: the promise as μ of one Gaussian mechanism, ∞ without noise. `at_least`: how many records all members have
-    together at the least, as somebody states it; 0: nobody does. `speaks_once`: a member need not come back.
+    `epsilon` is ∞ without noise. `speaks_once`: a member need not come back after its upload.
     """
 
     dimension: int
     classes: int
     unit: Unit
-    mu: float
-    at_least: int
+    epsilon: float
     speaks_once: bool
 
 

@@ -44,7 +44,7 @@ def rounds_for(fixed: Fixed) -> int:
     None where they would have members come back who need speak only once, or would broadcast too much; without noise
     the one-shot head is as good.
     """
-    pays = math.isfinite(fixed.mu) and fixed.unit is Unit.RECORD and not fixed.speaks_once
+    pays = math.isfinite(fixed.epsilon) and fixed.unit is Unit.RECORD and not fixed.speaks_once
     return USUAL_ROUNDS if pays and _fits(fixed.dimension, fixed.classes) else 0
 
 

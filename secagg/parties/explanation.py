@@ -91,7 +91,20 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
 
 
 def doubts_of(setup: SessionSetup) -> list[str]:
-    """What a plan is likely to fail by, each in one sentence; nothing for most plans."""
+    """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
+    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup)]
+
+
+def _doubts_of_delta(setup: SessionSetup) -> list[str]:
+    """A δ of 1/n or more lets one record in n be published outright."""
+    plan = setup.plan
+    if plan.delta * plan.at_least < 1 or plan.unit != Unit.RECORD:
+        return []
+    weak = f"delta {plan.delta:g} is not below 1 in {plan.at_least} records"
+    return [f"{weak}: whoever publishes one of them outright, chosen at random, keeps such a promise too"]
+
+
+def _doubts_of_gate(setup: SessionSetup) -> list[str]:
     least, clients, sigma = setup.method.class_threshold, len(setup.context.clients), _census_sigma(setup)
     if not least or sigma is None:
         return []

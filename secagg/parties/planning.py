@@ -18,7 +18,6 @@ from secagg.parties.noise_plan import NoiseParties, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
 from secagg.privacy import Adjacency, Unit
-from secagg.privacy.gaussian import mu_of
 from secagg.protection import USUAL, protection_named
 from secagg.protection.masking.quorum import usual_dropouts
 from secagg.randomness import RandomSource
@@ -107,7 +106,8 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
     features = FeatureMap(open_backbone(spec, data.input_shape), expansion)
     colluders, dropouts = _find_tolerated(len(roster.clients), choices)
     normalised = normalisation_for(choices)
-    fixed = fixed_by(choices, features.dimension, len(data.classes))
+    once = protection_named(choices.protection).speaks_once
+    fixed = Fixed(features.dimension, len(data.classes), choices.unit, choices.epsilon, once)
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
@@ -223,15 +223,6 @@ def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     if choices.dropouts is not None:
         return colluders, choices.dropouts
     return colluders, max(0, min(usual_dropouts(clients, colluders), clients - choices.minimum_cohort))
-
-
-def fixed_by(choices: PlanChoices, dimension: int, classes: int) -> Fixed:
-    """What the choices fix for records of `dimension` features. Raises BadInput for a promise that there is not."""
-    mu = math.inf
-    if math.isfinite(choices.epsilon) and choices.delta is not None:
-        mu = mu_of(choices.epsilon, choices.delta)
-    once = protection_named(choices.protection).speaks_once
-    return Fixed(dimension, classes, choices.unit, mu, choices.at_least, once)
 
 
 def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices, fixed: Fixed) -> str:

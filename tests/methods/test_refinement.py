@@ -65,10 +65,11 @@ def same(one: RefinementRound, other: RefinementRound) -> bool:
     """Whether two rounds have the same numbers, bit for bit."""
     pairs = [
         (one.weights, other.weights),
+        (one.before, other.before),
         (one.place.whitening.matrix, other.place.whitening.matrix),
         (one.place.whitening.centre, other.place.whitening.centre),
     ]
-    alike = (one.number, one.rounds, one.place.total) == (other.number, other.rounds, other.place.total)
+    alike = (one.number, one.rounds, one.place.scale) == (other.number, other.rounds, other.place.scale)
     return alike and all(np.array_equal(*pair) for pair in pairs)
 
 
@@ -177,9 +178,9 @@ def test_damaged_broadcast_is_refused(place, damage):
         ("weights", b""),
         ("number", MAX_ROUNDS + 1),
         ("number", 0),
-        ("total", math.nan),
-        ("total", 0.5),
-        ("total", 1e16),
+        ("scale", math.nan),
+        ("scale", 1e-7),
+        ("scale", 1e16),
     ],
 )
 def test_broadcast_out_of_bounds_is_refused(field, value):
@@ -198,12 +199,12 @@ def test_broadcast_out_of_bounds_is_refused(field, value):
         {"centre": integers(DIMENSION)},
         {"weights": integers(CLASSES + 1, DIMENSION + 1)},
         {"weights": integers(CLASSES - 1, DIMENSION + 1)},
-        {"total": 301.0},
+        {"scale": 301.0},
     ],
     ids=str,
 )
 def test_later_round_changes_only_weights(changes):
-    """After the first round the server may announce neither another number, geometry, shape nor total."""
+    """After the first round the server may announce neither another number, geometry, shape nor scale."""
     with pytest.raises(ProtocolViolation, match="party 0: "):
         first_round().decode_broadcast(told(second_round(), **changes), GRID)
 
@@ -244,12 +245,12 @@ def test_rounding_is_accepted_and_nothing_beyond(what, sign):
         own.require_equal(moved(own, what, sign * far))
 
 
-def test_other_total_is_refused():
-    """The number of records that the server tells must be the sums' own, to one part in a thousand."""
+def test_other_scale_is_refused():
+    """The step's scale that the server tells must be the sums' own, to one part in a thousand."""
     own = first_round()
-    own.require_equal(replace(own, place=replace(own.place, total=own.place.total * (1 + 1e-9))))
-    with pytest.raises(ProtocolViolation, match="party 0: the number of records"):
-        own.require_equal(replace(own, place=replace(own.place, total=own.place.total * 1.01)))
+    own.require_equal(replace(own, place=replace(own.place, scale=own.place.scale * (1 + 1e-9))))
+    with pytest.raises(ProtocolViolation, match="party 0: the scale"):
+        own.require_equal(replace(own, place=replace(own.place, scale=own.place.scale * 1.01)))
 
 
 def test_other_kind_of_round_is_refused():
@@ -334,9 +335,9 @@ def test_the_rounds_share_what_the_release_leaves():
     assert rounds.blocks[0].shape == (CLASSES, DIMENSION + 1)
 
 
-@pytest.mark.parametrize("refine", [-1, MAX_ROUNDS + 1, 0.5])
+@pytest.mark.parametrize("refine", [-2, MAX_ROUNDS + 1, 0.5])
 def test_impossible_number_of_rounds_is_refused(refine):
-    """Rounds are counted from 0 to 100."""
+    """Rounds are counted from 0 to 100, or left to the plan (-1)."""
     with pytest.raises(BadInput, match="refine"):
         method_named("fedcgs", {"refine": refine})
 
