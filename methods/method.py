@@ -76,14 +76,14 @@ class SumSpec:
 class Fixed:
     """What a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
 
-    `epsilon` is ∞ without noise. `speaks_once`: a member need not come back after its upload.
+    `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
     """
 
     dimension: int
     classes: int
     unit: Unit
     epsilon: float
-    speaks_once: bool
+    stays: bool
 
 
 def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:

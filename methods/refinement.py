@@ -41,10 +41,10 @@ EXACT = OpenedNoise(1.0)
 def rounds_for(fixed: Fixed) -> int:
     """Return how many rounds pay, by what a plan fixes alone: the usual number under noise about records, else none.
 
-    None where they would have members come back who need speak only once, or would broadcast too much; without noise
+    None where members speak only once or are not to know the head, and where too much would be broadcast; without noise
     the one-shot head is as good.
     """
-    pays = math.isfinite(fixed.epsilon) and fixed.unit is Unit.RECORD and not fixed.speaks_once
+    pays = math.isfinite(fixed.epsilon) and fixed.unit is Unit.RECORD and fixed.stays
     return USUAL_ROUNDS if pays and _fits(fixed.dimension, fixed.classes) else 0
 
 

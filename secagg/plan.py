@@ -22,6 +22,8 @@ from secagg.wire import Items, Length, Range, Text, encode, message, read_json, 
 
 PLAN_VERSION = 5
 SMALLEST_EPSILON = 1e-6
+MOST_STATED = 1 << 40
+"""Records of all members, as stated."""
 
 
 class NoiseFrom(StrEnum):
@@ -92,7 +94,7 @@ class Plan:
     noise: Annotated[str, Text(0, 20)]
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
     security: Annotated[int, Range(128, 256)]
-    at_least: Annotated[int, Range(0, 1 << 40)]
+    at_least: Annotated[int, Range(0, MOST_STATED)]
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

@@ -17,12 +17,9 @@ BY_RULE = "auto"
 
 def read_rounds(text: str) -> int | None:
     """The number that a --refine option gives, None for auto. Raises BadInput."""
-    if text == BY_RULE:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise BadInput(f"--refine cannot be {text!r}", remedy="give a whole number, or auto") from None
+    if text != BY_RULE and not text.isdecimal():
+        raise BadInput(f"--refine cannot be {text!r}", remedy=f"give a whole number, or {BY_RULE}")
+    return None if text == BY_RULE else int(text)
 
 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
@@ -48,7 +45,8 @@ ClassGateOption = Annotated[
 ]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
-    str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
+    str | None,
+    typer.Option(help="Shares of μ² of the first sum's blocks: moments, equal, or BLOCK=SHARE,…."),
 ]
 BackboneOption = Annotated[
     str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file; several joined by +.")

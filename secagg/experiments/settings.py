@@ -18,7 +18,7 @@ from secagg.errors import BadInput
 from secagg.head import Adaptation
 from secagg.head.adaptation import PROTOTYPICAL
 from secagg.parties.planning import PlanChoices
-from secagg.plan import NoiseFrom
+from secagg.plan import MOST_STATED, NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
@@ -91,6 +91,10 @@ class SimulationSettings:
                 raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
+        if self.refine is not None and self.refine < 0:
+            raise BadInput(f"refine cannot be {self.refine}", remedy="give a number of rounds, or None for the rule")
+        if not 0 <= self.at_least <= MOST_STATED:
+            raise BadInput(f"at_least cannot be {self.at_least}", remedy=f"give a number from 0 to {MOST_STATED}")
         if not 0 <= self.validate < 1 or (self.validate and self.leave_out is not None):
             problem = f"validate cannot be {self.validate:g}" + (" with leave_out" if self.leave_out else "")
             raise BadInput(problem, remedy="give a fraction below 1 of the training records, and leave out no others")

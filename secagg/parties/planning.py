@@ -106,8 +106,8 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
     features = FeatureMap(open_backbone(spec, data.input_shape), expansion)
     colluders, dropouts = _find_tolerated(len(roster.clients), choices)
     normalised = normalisation_for(choices)
-    once = protection_named(choices.protection).speaks_once
-    fixed = Fixed(features.dimension, len(data.classes), choices.unit, choices.epsilon, once)
+    stays = choices.result == "members" and not protection_named(choices.protection).speaks_once
+    fixed = Fixed(features.dimension, len(data.classes), choices.unit, choices.epsilon, stays)
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),

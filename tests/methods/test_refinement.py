@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import method_named
+from methods.gate import put_gate
+from methods.method import Fixed
 from methods.refinement import (
+    AUTO,
     GRADIENT_LEVELS,
     MAX_ROUNDS,
+    USUAL_ROUNDS,
     RefinementBroadcast,
     RefinementRound,
     gradient_sum,
@@ -372,3 +376,40 @@ def test_step_lowers_the_loss(noise):
     after = next_of(following, {"gradient": gradient(following, records, labels)}, GRID, noise)
     assert isinstance(after, RefinementRound)
     assert loss(after) < loss(following)
+
+
+FIXED = Fixed(dimension=64, classes=10, unit=Unit.RECORD, epsilon=1.0, stays=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds"),
+    [
+        ({}, USUAL_ROUNDS),
+        ({"epsilon": 1000.0}, USUAL_ROUNDS),
+        ({"dimension": 1024}, USUAL_ROUNDS),
+        ({"epsilon": math.inf}, 0),
+        ({"unit": Unit.SILO}, 0),
+        ({"stays": False}, 0),
+        ({"dimension": 1025}, 0),
+        ({"dimension": 1024, "classes": 1100}, 0),
+    ],
+    ids=str,
+)
+def test_rounds_are_left_to_the_plan(changes, rounds):
+    """Left open, there are rounds under noise about records where members stay and the broadcast fits, else none."""
+    assert method_named("fedcgs", {"refine": AUTO}).settle(replace(FIXED, **changes)).parameters["refine"] == rounds
+
+
+def test_what_is_decided_stays():
+    """A number that was given is kept, a head to be adapted has no rounds, and other methods have none to decide."""
+    assert METHOD.settle(FIXED) == METHOD
+    gated = put_gate(method_named("fedcgs", {"refine": AUTO}), 2).settle(FIXED)
+    assert (gated.parameters["refine"], gated.class_threshold) == (USUAL_ROUNDS, 2)
+    assert method_named("fedcgs", {"refine": AUTO, "personalise": 1}).settle(FIXED).parameters["refine"] == 0
+    assert method_named("prototypes").settle(FIXED) == method_named("prototypes")
+
+
+def test_open_number_of_rounds_is_no_plan():
+    """A method whose rounds are left open sums nothing: no plan can leave it open."""
+    with pytest.raises(BadInput, match="left open"):
+        method_named("fedcgs", {"refine": AUTO}).sums(DIMENSION, CLASSES, GRID.levels)
