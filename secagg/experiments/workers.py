@@ -144,9 +144,8 @@ class Extracted:
         train, test = (
             np.asarray(np.load(path, mmap_mode="r")) for path in self.paths[settings.backbone, settings.expand]
         )
-        return Features(self.dataset, map_of(self.dataset, settings.backbone, settings.expand), train, test).without(
-            settings.leave_out
-        )
+        made_by = map_of(self.dataset, settings.backbone, settings.expand)
+        return Features(self.dataset, made_by, train, test).cut(settings)
 
 
 def _kind(settings: Mapping[str, Any]) -> Kind:

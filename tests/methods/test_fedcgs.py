@@ -113,7 +113,7 @@ def test_parameters_make_the_method_again():
         ("fedcgs", {"ridge": True}, "its default is"),
         ("fedcgs", {"ridge": -0.1}, "0 or more"),
         ("fedcgs", {"ridge": float("inf")}, "0 or more"),
-        ("fedcgs", {"refine": -1}, "from 0 to 100"),
+        ("fedcgs", {"refine": -2}, "from 0 to 100"),
         ("fedcgs", {"refine": 101}, "from 0 to 100"),
         ("fedcgs", {"refine": 1.5}, "its default is 0"),
         ("fedcgs", {"refine": 2.0}, "its default is 0"),
