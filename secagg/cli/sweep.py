@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
-from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
+from secagg.cli.options import (
+    DatasetOption,
+    ImageSizeOption,
+    LabelOption,
+    ResultsOption,
+    SchemaOption,
+    SeedsOption,
+    WorkersOption,
+    read_rounds,
+)
 from secagg.cli.simulate import open_simulated, simulate
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
@@ -43,13 +51,13 @@ def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
 @with_lists()
 def sweep(
     *,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
+    out: ResultsOption,
     dataset: DatasetOption = "digits",
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 5,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
+    seeds: SeedsOption = 5,
+    workers: WorkersOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -91,7 +99,8 @@ def values_of(name: str, text: str) -> tuple[Any, ...]:
         if name == "partition" and values and word.replace(".", "", 1).isdigit():
             word = f"{values[-1].partition(':')[0]}:{word}"
         try:
-            values.append(default if word == DEFAULT else kind(word))
+            read = read_rounds if name == "refine" else kind
+            values.append(default if word == DEFAULT else read(word))
         except ValueError:
             raise BadInput(f"{option} cannot be {word!r}", remedy="separate values by commas") from None
         if word == "":

@@ -28,7 +28,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     return [
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
-        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client"),
+        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(setup)}"),
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
@@ -44,6 +44,12 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
+
+
+def _stated(setup: SessionSetup) -> str:
+    """How many records there are at the least, where whoever wrote the plan states it."""
+    stated = setup.plan.at_least
+    return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
 
 
 def _uploads(setup: SessionSetup) -> str:
@@ -87,7 +93,20 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
 
 
 def doubts_of(setup: SessionSetup) -> list[str]:
-    """What a plan is likely to fail by, each in one sentence; nothing for most plans."""
+    """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
+    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup)]
+
+
+def _doubts_of_delta(setup: SessionSetup) -> list[str]:
+    """A δ of 1/n or more lets one record in n be published outright."""
+    plan = setup.plan
+    if plan.delta * plan.at_least < 1 or plan.unit != Unit.RECORD:
+        return []
+    weak = f"delta {plan.delta:g} is not below 1 in {plan.at_least} records"
+    return [f"{weak}: whoever publishes one of them outright, chosen at random, keeps such a promise too"]
+
+
+def _doubts_of_gate(setup: SessionSetup) -> list[str]:
     least, clients, sigma = setup.method.class_threshold, len(setup.context.clients), _census_sigma(setup)
     if not least or sigma is None:
         return []

@@ -251,7 +251,7 @@ class SessionSetup:
 
 def _require_cohorts(plan: Plan, method: Method) -> None:
     """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
-    hidden = plan.has_noise or method.class_threshold or plan.protection == "none"
+    hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors
     if domains_of(plan.method_parameters) and not hidden:
         raise BadInput(
             "without a class gate the sum of a class in a domain that one client has is its own prototype",
