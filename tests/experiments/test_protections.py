@@ -105,7 +105,7 @@ def test_too_few_uploads_abort(protection: str) -> None:
         run_session(
             setup, identities(setup), vectors.__getitem__, dict.fromkeys((1, 2, 3), setup.protection.leaving[0])
         )
-    most = 2 if protection == "shared" else 1
+    most = 1 if protection == "masked" else 2
     with pytest.raises(BadInput, match=f"4 clients tolerate at most {most} dropouts"):
         digits(protection, clients=4, dropouts=3)
 
