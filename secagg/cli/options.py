@@ -10,8 +10,18 @@ import typer
 
 from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
+from secagg.errors import BadInput
 from secagg.plan import NoiseFrom
 from secagg.protection import PROTECTIONS, Protection
+
+BY_RULE = "auto"
+
+
+def read_rounds(text: str) -> int | None:
+    """The number that a --refine option gives, None for auto. Raises BadInput."""
+    if text != BY_RULE and not text.isdecimal():
+        raise BadInput(f"--refine cannot be {text!r}", remedy=f"give a whole number, or {BY_RULE}")
+    return None if text == BY_RULE else int(text)
 
 
 def _names_where(holds: Callable[[Protection], bool]) -> str:
@@ -43,14 +53,27 @@ NoiseOption = Annotated[
 ]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
-RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]
+RefineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="K|auto",
+        help="Rounds of private softmax gradients after the first sum; auto: where they pay, by the plan's fields.",
+    ),
+]
+AtLeastOption = Annotated[
+    int, typer.Option(min=0, help="Records that all members have together at the least, as you state; 0: not stated.")
+]
 ClassGateOption = Annotated[
     int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
 ]
 EpsilonOption = Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")]
+ColludersOption = Annotated[
+    int | None, typer.Option(min=0, help="Clients that may side with the server; default 1, of two clients or one 0.")
+]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
-    str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
+    str | None,
+    typer.Option(help="Shares of μ² of the first sum's blocks: moments, equal, or BLOCK=SHARE,…."),
 ]
 BackboneOption = Annotated[
     str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file; several joined by +.")
@@ -65,6 +88,10 @@ LevelsOption = Annotated[int | None, typer.Option(min=1, help="Grid steps in a r
 LeaveOutOption = Annotated[
     str | None,
     typer.Option(help="Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"),
+]
+ValidateOption = Annotated[
+    float,
+    typer.Option(min=0, max=0.9, help="Measure on this fraction of the training records instead: to choose constants."),
 ]
 DatasetOption = Annotated[
     str, typer.Option(help=f"{', '.join(NAMES)}, {kinds_of_files()}, or a folder of tables or of images.")

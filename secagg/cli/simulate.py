@@ -12,9 +12,12 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns, warn_of_programs
 from secagg.cli.options import (
+    BY_RULE,
+    AtLeastOption,
     BackboneOption,
     CentreOption,
     ClassGateOption,
+    ColludersOption,
     CovarianceOption,
     DatasetOption,
     DeltaOption,
@@ -32,6 +35,8 @@ from secagg.cli.options import (
     RidgeOption,
     SchemaOption,
     SharesOption,
+    ValidateOption,
+    read_rounds,
 )
 from secagg.data import Dataset, load_schema, open_dataset
 from secagg.experiments.outcome import SimulationResult
@@ -61,7 +66,7 @@ def simulate(
         str, typer.Option(help="client: everyone adds a share. aggregator: whoever opens the sum.")
     ] = "client",
     shares: SharesOption = None,
-    refine: RefineOption = 0,
+    refine: RefineOption = BY_RULE,
     class_gate: ClassGateOption = 0,
     covariance: CovarianceOption = "within",
     ridge: RidgeOption = None,
@@ -74,7 +79,9 @@ def simulate(
     ] = None,
     levels: LevelsOption = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
+    at_least: AtLeastOption = 0,
     leave_out: LeaveOutOption = None,
+    validate: ValidateOption = 0.0,
     adapt: Annotated[
         str,
         typer.Option(
@@ -83,7 +90,7 @@ def simulate(
         ),
     ] = "",
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
-    colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
+    colluders: ColludersOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
     label: LabelOption = None,
     schema: SchemaOption = None,
@@ -107,7 +114,8 @@ def simulate(
 def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
     """The settings among a command's options, which have their names. Raises BadInput."""
     chosen = {each.name: given[each.name] for each in fields(SimulationSettings)}
-    return SimulationSettings(**{**chosen, "epsilon": to_epsilon(given["epsilon"])})
+    read = {"epsilon": to_epsilon(given["epsilon"]), "refine": read_rounds(given["refine"])}
+    return SimulationSettings(**{**chosen, **read})
 
 
 def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
@@ -131,8 +139,9 @@ def open_simulated(
 
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     content = result.to_json()
+    held_out = "training records" if content["validate"] else "data"
     rows = [
-        ("accuracy on held-out data", percent(result.evaluation) if result.evaluation else "no held-out data"),
+        (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
         ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
     ]
     if result.reference is not None:

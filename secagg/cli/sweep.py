@@ -17,6 +17,7 @@ from secagg.cli.options import (
     SchemaOption,
     SeedsOption,
     WorkersOption,
+    read_rounds,
 )
 from secagg.cli.simulate import open_simulated, simulate
 from secagg.errors import BadInput
@@ -98,7 +99,8 @@ def values_of(name: str, text: str) -> tuple[Any, ...]:
         if name == "partition" and values and word.replace(".", "", 1).isdigit():
             word = f"{values[-1].partition(':')[0]}:{word}"
         try:
-            values.append(default if word == DEFAULT else kind(word))
+            read = read_rounds if name == "refine" else kind
+            values.append(default if word == DEFAULT else read(word))
         except ValueError:
             raise BadInput(f"{option} cannot be {word!r}", remedy="separate values by commas") from None
         if word == "":

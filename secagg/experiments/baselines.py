@@ -173,7 +173,8 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
 def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:
     plain = SimulationSettings()
     for name in FEDERATED:
-        if getattr(settings, name) != getattr(plain, name):
+        allowed = (getattr(plain, name), *([0] if name == "refine" else []))
+        if getattr(settings, name) not in allowed:
             raise BadInput(f"{why} and no {name}", remedy=f"leave out --{name.replace('_', '-')}")
 
 

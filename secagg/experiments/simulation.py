@@ -208,7 +208,7 @@ def _set_up(
         raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
     if settings.max_records is None and settings.unit == Unit.SILO:
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
-    dropouts = min(settings.dropouts, protection.most_dropouts(len(sizes), settings.colluders))
+    dropouts = min(settings.dropouts, protection.most_dropouts(len(sizes), settings.colluders_of(len(sizes))))
     choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
     setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     settings.refuse_dropouts(len(sizes), len(sizes) - setup.fewest)

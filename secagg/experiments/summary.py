@@ -98,7 +98,9 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:
     """The method and the named settings, for a legend or a message."""
-    values = {name: "default" if settings[name] is None else settings[name] for name in names if name != "method"}
+    unsaid = {"refine": "auto"}
+    values = {name: unsaid.get(name, "default") if settings[name] is None else settings[name] for name in names}
+    values.pop("method", None)
     return ", ".join([settings["method"], *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])
 
 

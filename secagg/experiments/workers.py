@@ -144,9 +144,8 @@ class Extracted:
         train, test = (
             np.asarray(np.load(path, mmap_mode="r")) for path in self.paths[settings.backbone, settings.expand]
         )
-        return Features(self.dataset, map_of(self.dataset, settings.backbone, settings.expand), train, test).without(
-            settings.leave_out
-        )
+        made_by = map_of(self.dataset, settings.backbone, settings.expand)
+        return Features(self.dataset, made_by, train, test).cut(settings)
 
 
 def _kind(settings: Mapping[str, Any]) -> Kind:
@@ -192,7 +191,8 @@ _received: dict[str, Extracted] = {}
 
 def _prepare(extracted: Extracted) -> None:
     """Set up a fresh worker, which ends at once, and silently, with the sweep that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a sweep that a shell's `&` has started
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _received["extracted"] = extracted
 

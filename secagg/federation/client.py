@@ -12,7 +12,7 @@ from pathlib import Path
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation.recovery import release_of
 from secagg.federation.storage import session_folder
-from secagg.ledger import Ledger, Release
+from secagg.ledger import Ledger
 from secagg.parties import (
     Connection,
     Hooks,
@@ -29,6 +29,7 @@ from secagg.parties.private_state import keep_state, recall_state
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
+from secagg.spending import Release
 from secagg.transcript import FILE_NAME, Journal
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from methods import method_named
 from methods.declaration import check_declaration
 from methods.gate import put_gate
-from methods.method import SumSpec
+from methods.method import Fixed, SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
@@ -71,6 +71,7 @@ class PlanChoices:
     noise: NoiseFrom = NoiseFrom.CLIENT
     shares: str | Mapping[str, float] | None = None
     max_records: int = 1 << 16
+    at_least: int = 0
     protection: str = USUAL
     security: int = 128
     colluders: int | None = None
@@ -104,12 +105,14 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
     features = FeatureMap(open_backbone(spec, data.input_shape), expansion)
     colluders, dropouts = _find_tolerated(len(roster.clients), choices)
     normalised = normalisation_for(choices)
+    stays = choices.result == "members" and not protection_named(choices.protection).speaks_once
+    fixed = Fixed(features.dimension, len(data.classes), choices.unit, choices.epsilon, stays)
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
         purpose=choices.purpose,
         method=choices.method,
-        parameters=_parameters(len(roster.clients), colluders, dropouts, choices),
+        parameters=_parameters(len(roster.clients), colluders, dropouts, choices, fixed),
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
@@ -122,6 +125,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         levels=choices.levels or FINE_LEVELS,
         centre=float(choices.centre),
         max_records=choices.max_records,
+        at_least=choices.at_least,
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
@@ -208,21 +212,25 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     return chosen
 
 
+def usual_colluders(clients: int) -> int:
+    """Return 1 where there are enough clients to withstand one, else 0; noise leaves one member's share out anyhow."""
+    return int(clients >= 3)
+
+
 def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     """The chosen numbers of colluders and dropouts.
 
-    Otherwise 1 colluder where there are enough clients to withstand one, and the protection's usual dropouts as far as
-    the minimum cohort allows.
+    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum cohort allows.
     """
-    colluders = choices.colluders if choices.colluders is not None else int(clients >= 3)
+    colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
     if choices.dropouts is not None:
         return colluders, choices.dropouts
     usual = protection_named(choices.protection).usual_dropouts(clients, colluders)
     return colluders, max(0, min(usual, clients - choices.minimum_cohort))
 
 
-def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
-    """The method's parameters, with the class gate's threshold, as the plan's JSON.
+def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices, fixed: Fixed) -> str:
+    """The method's parameters, what it leaves to the plan settled, with the class gate's threshold, as the plan's JSON.
 
     Of the clients that hold a class in the census, `dropouts` may be missing later (every sum has all the others) and
     `colluders` are not honest: the threshold leaves `class_gate` honest ones in every sum. Raises BadInput.
@@ -235,7 +243,8 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
             f"{clients} clients pass",
             remedy="lower the class gate, dropouts or colluders",
         )
-    return canonical_json(put_gate(method_named(choices.method, dict(choices.parameters)), threshold).parameters)
+    method = method_named(choices.method, dict(choices.parameters)).settle(fixed)
+    return canonical_json(put_gate(method, threshold).parameters)
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

@@ -25,8 +25,8 @@ LENGTH = 3 + 3 * 5 + 15
 
 
 def simulated(features=FEATURES, labels=LABELS, **settings):
-    """A simulation over small arrays, private unless said otherwise."""
-    return secagg.simulate(features, labels, **{**PRIVATE, **settings})
+    """A simulation over small arrays, private and of one sum unless said otherwise."""
+    return secagg.simulate(features, labels, **{**PRIVATE, "refine": 0, **settings})
 
 
 def planned(**settings):
@@ -237,6 +237,31 @@ def test_refinement_is_within_the_same_promise(noise):
     assert "over all 3 sums together" in run.promise
     assert list(run.federated.result.blocks) == ["gradient"]
     assert run.to_json()["refine"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds"),
+    [
+        ({}, 16),
+        ({"protection": "none"}, 16),
+        ({"noise": "aggregator"}, 16),
+        ({"at_least": 10**6}, 16),
+        ({"protection": "shared"}, 0),
+        ({"protection": "encrypted"}, 0),
+        ({"unit": "silo"}, 0),
+        ({"method": "prototypes"}, 0),
+        ({"parameters": "personalise=1"}, 0),
+        ({"parameters": "refine=3"}, 3),
+        ({"refine": 0}, 0),
+        ({"epsilon": math.inf}, 0),
+    ],
+    ids=str,
+)
+def test_rounds_by_rule(settings, rounds):
+    """Unless told otherwise a simulation has rounds where they pay, by the plan's fields and never by the data."""
+    setup = planned(clients=4, **{"refine": None, **settings})
+    assert setup.rounds == rounds + 1
+    assert setup.plan.at_least == settings.get("at_least", 0)
 
 
 def test_refinement_without_noise_normalises():

@@ -118,7 +118,7 @@ def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
     return LowerBound(
         lower=bound.lower,
         method=bound.epsilon.method,
-        sentence=f"{telling.sentence} Assumed: {telling.assumption}.",
+        sentence=telling.sentence,
         power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
         refuted=bound.refuted or wider.refuted,
         curve=bound.curve,
