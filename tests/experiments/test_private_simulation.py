@@ -197,16 +197,17 @@ def test_noise_is_calibrated_for_clients_minus_dropouts(clients, dropouts):
     """As many as may vanish do, and the sum of the others still keeps the promise; no smaller one may be opened."""
     run = simulated(clients=clients, dropouts=dropouts, seed=3)
     setup, claim = run.federated.setup, run.federated.setup.claim
-    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest == clients - dropouts
+    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest + 1 == clients - dropouts
     assert clients - dropouts <= len(run.federated.result.members) <= clients
-    assert claim.what_if(dropped=dropouts) <= EPSILON < claim.what_if(dropped=dropouts + 1)
+    assert claim.what_if(dropped=dropouts, colluding=1) <= EPSILON < claim.what_if(dropped=dropouts + 1, colluding=1)
 
 
 def test_colluders_take_more_noise():
-    """Shares of colluders do not count: fewer honest ones have to carry the promise."""
-    trusting, careful = planned(clients=7), planned(clients=7, colluders=2)
+    """Shares of colluders do not count, and one does not where there are none: fewer honest ones carry the promise."""
+    trusting, usual, careful = (planned(clients=7, **each) for each in ({"colluders": 0}, {}, {"colluders": 2}))
+    assert (usual.plan.colluders, trusting.plan.noises) == (1, usual.plan.noises)
     assert careful.claim.releases.first.fewest == 5
-    assert careful.plan.noises[1].sigma / trusting.plan.noises[1].sigma == pytest.approx(math.sqrt(7 / 5), rel=1e-3)
+    assert careful.plan.noises[1].sigma / usual.plan.noises[1].sigma == pytest.approx(math.sqrt(6 / 5), rel=1e-3)
 
 
 @pytest.mark.parametrize(("protection", "most"), [("masked", 4), ("shared", 8), ("encrypted", 8), ("none", 8)])
