@@ -188,15 +188,16 @@ def _rounds(method: str, refine: str) -> int | None:
 
 def _ask_for_rounds(setup: SessionSetup, refine: str, parameters: str) -> None:
     """Raise BadInput where the plan would have rounds that nobody asked for, with what they bring and cost."""
-    if setup.rounds == 1 or refine != UNSAID or "refine=" in parameters:
+    rounds = setup.plan.method_parameters.get("refine", 0)
+    if not rounds or refine != UNSAID or "refine=" in parameters:
         return
     first, each = setup.uploads[-2:]
     raise BadInput(
-        f"rounds of refinement are not decided: {setup.rounds - 1} of them bring {GAIN} on public data, but "
-        f"every member stays for, or comes back to, {setup.rounds} sums instead of one ({first} bytes uploaded, then "
-        f"{each} each time), {len(setup.protection.steps)} steps each; a step takes seconds where all are online, and "
-        f"at most {setup.plan.step_seconds} s",
-        remedy="give --refine auto for the rounds, or --refine 0 for one sum",
+        f"rounds of refinement are not decided: {rounds} of them bring {GAIN} on public data, but every member stays "
+        f"for, or comes back to, as many further sums ({first} bytes uploaded, then {each} for each) of "
+        f"{len(setup.protection.steps)} steps; a step takes seconds where all are online, and at most "
+        f"{setup.plan.step_seconds} s",
+        remedy="give --refine auto for the rounds, or --refine 0 for none",
     )
 
 
