@@ -22,6 +22,11 @@ def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
     return tuple(name for name in str(parameters.get(DOMAINS, "")).split("+") if name)
 
 
+def domain_count(parameters: Mapping[str, str | float]) -> int:
+    """How many domains a method with these parameters keeps apart; 1 where it tells none apart."""
+    return len(domains_of(parameters)) or 1
+
+
 @dataclass(frozen=True)
 class SumSpec:
     """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.

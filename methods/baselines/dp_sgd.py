@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,20 +88,7 @@ class DpSgd:
     def noise_multiplier(self, n: int, *, epsilon: float, delta: float) -> float:
         """Return σ/clip of one step's noise for n ≥ 2 records, by opacus' PRV accountant. Raises BadInput."""
         _check_budget(epsilon, delta)
-        with _opacus_warnings(), extra("experiments"):
-            from opacus.accountants.utils import get_noise_multiplier
-
-            return float(
-                get_noise_multiplier(
-                    target_epsilon=epsilon,
-                    target_delta=delta,
-                    sample_rate=1 / self.batches_of(n),
-                    steps=self.epochs * self.batches_of(n),
-                    accountant="prv",
-                    epsilon_tolerance=epsilon / 200,
-                    eps_error=_accounting_error(epsilon),
-                )
-            )
+        return _noise_multiplier(self.batches_of(n), self.epochs, epsilon, delta)
 
     def learning_rate(self, n: int, *, epsilon: float, delta: float) -> float:
         """Return the rate of the mean clipped gradient for n ≥ 2 records. Raises BadInput.
@@ -197,6 +185,25 @@ class _Rows:
 
     def __getitems__(self, rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         return self.records[rows], self.labels[rows]
+
+
+@cache
+def _noise_multiplier(batches: int, epochs: int, epsilon: float, delta: float) -> float:
+    """σ/clip for a training of that many epochs and batches per epoch: seconds of the accountant's search."""
+    with _opacus_warnings(), extra("experiments"):
+        from opacus.accountants.utils import get_noise_multiplier
+
+        return float(
+            get_noise_multiplier(
+                target_epsilon=epsilon,
+                target_delta=delta,
+                sample_rate=1 / batches,
+                steps=epochs * batches,
+                accountant="prv",
+                epsilon_tolerance=epsilon / 200,
+                eps_error=_accounting_error(epsilon),
+            )
+        )
 
 
 def _rows(records: NDArray[np.float64], labels: NDArray[np.int64]) -> _Rows:

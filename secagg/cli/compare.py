@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
-from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption
+from secagg.cli.options import (
+    DatasetOption,
+    ImageSizeOption,
+    LabelOption,
+    ResultsOption,
+    SchemaOption,
+    SeedsOption,
+    WorkersOption,
+)
 from secagg.cli.simulate import open_simulated
 from secagg.cli.sweep import values_of, with_lists
 from secagg.errors import BadInput
@@ -24,13 +31,13 @@ def compare(
             "--methods", "--method", metavar="A,B[X=1 Y=2],…", help="Methods and baselines, with their parameters."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
+    out: ResultsOption,
     dataset: DatasetOption = "digits",
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 3,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
+    seeds: SeedsOption = 3,
+    workers: WorkersOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,

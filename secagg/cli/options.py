@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,8 @@ import typer
 from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
 from secagg.errors import BadInput
-from secagg.protection import PROTECTIONS
+from secagg.plan import NoiseFrom
+from secagg.protection import PROTECTIONS, Protection
 
 BY_RULE = "auto"
 
@@ -22,12 +24,33 @@ def read_rounds(text: str) -> int | None:
     return None if text == BY_RULE else int(text)
 
 
+def _names_where(holds: Callable[[Protection], bool]) -> str:
+    return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
+
+
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 MethodOption = Annotated[str, typer.Option(help="The method.")]
 ParametersOption = Annotated[
     str, typer.Option(help='Of the method, "slots=16 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
 ]
 ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
+AggregatorsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--aggregator",
+        help=f"NAME=HOST:PORT of an aggregator; one for each ({_names_where(lambda each: each.handover is not None)}).",
+    ),
+]
+StayOption = Annotated[
+    bool, typer.Option("--stay", help=f"Wait for the outcome ({_names_where(lambda each: each.speaks_once)}).")
+]
+NoiseOption = Annotated[
+    NoiseFrom,
+    typer.Option(
+        help="Who adds it; aggregator: each of several adds all "
+        f"({_names_where(lambda each: each.fewest_seconds > 1)})."
+    ),
+]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
 RefineOption = Annotated[
@@ -43,6 +66,10 @@ AtLeastOption = Annotated[
 ClassGateOption = Annotated[
     int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
 ]
+EpsilonOption = Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")]
+ColludersOption = Annotated[
+    int | None, typer.Option(min=0, help="Clients that may side with the server; default 1, of two clients or one 0.")
+]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
     str | None,
@@ -50,6 +77,9 @@ SharesOption = Annotated[
 ]
 BackboneOption = Annotated[
     str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file; several joined by +.")
+]
+BackboneFileOption = Annotated[
+    str | None, typer.Option("--backbone", help="Where this member keeps the backbone's file.")
 ]
 ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
 CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
@@ -71,6 +101,11 @@ ImageSizeOption = Annotated[
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
+ResultsOption = Annotated[
+    Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")
+]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")]
 TrustedPlansOption = Annotated[
     list[Path] | None,
     typer.Option("--plan", help="The plan that was agreed on, which names its roster; default: those run from here."),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,14 +23,18 @@ from secagg.cli.console import (
 from secagg.cli.options import (
     BY_RULE,
     AtLeastOption,
+    BackboneFileOption,
     BackboneOption,
     CentreOption,
     ClassGateOption,
+    ColludersOption,
     CovarianceOption,
     DeltaOption,
+    EpsilonOption,
     ExpandOption,
     LevelsOption,
     MethodOption,
+    NoiseOption,
     ParametersOption,
     PlanOption,
     ProtectionOption,
@@ -94,7 +98,7 @@ def new(
     ridge: RidgeOption = None,
     refine: RefineOption = UNSAID,
     class_gate: ClassGateOption = 0,
-    epsilon: Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")] = "inf",
+    epsilon: EpsilonOption = "inf",
     delta: DeltaOption = None,
     adjacency: Annotated[Adjacency | None, typer.Option(help="Needed when epsilon is finite.")] = None,
     unit: Annotated[Unit, typer.Option(help="Whom epsilon protects: one record, or one silo.")] = Unit.RECORD,
@@ -102,22 +106,20 @@ def new(
     expand: ExpandOption = 0,
     radius: RadiusOption = None,
     centre: CentreOption = 0.0,
-    normalise: Annotated[
-        Normalisation | None, typer.Option(help="Default none; with noise or refinement centred-unit.")
+    normalisation: Annotated[
+        Normalisation | None, typer.Option("--normalise", help="Default none; with noise or refinement centred-unit.")
     ] = None,
     levels: LevelsOption = None,
     shares: SharesOption = None,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = PlanChoices.max_records,
     at_least: AtLeastOption = PlanChoices.at_least,
     _: Annotated[float, ValidateOption] = 0.0,
-    noise: Annotated[
-        NoiseFrom, typer.Option(help="Who adds it; aggregator: each of several adds all (shared).")
-    ] = NoiseFrom.CLIENT,
+    noise: NoiseOption = NoiseFrom.CLIENT,
     protection: ProtectionOption = USUAL,
     security: Annotated[
         int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")
     ] = PlanChoices.security,
-    colluders: Annotated[int | None, typer.Option(min=0, help="Clients that may side with the server (1).")] = None,
+    colluders: ColludersOption = None,
     dropouts: Annotated[
         int | None,
         typer.Option(min=0, help="Clients that may vanish; default: a tenth, rounded up, if so many can."),
@@ -137,36 +139,9 @@ def new(
     quiet: QuietOption = False,
 ) -> None:
     """Write the plan of a fresh session. Nothing of it may come from private data."""
+    given = locals()
     refuse_existing(out)
-    given = {"covariance": covariance, "ridge": ridge, "refine": _rounds(method, refine)}
-    choices = PlanChoices(
-        purpose=purpose,
-        method=method,
-        parameters=tuple(parameters_of(method, given, parameters).items()),
-        class_gate=class_gate,
-        backbone=backbone,
-        expand=expand,
-        radius=radius,
-        centre=centre,
-        normalisation=normalise,
-        levels=levels,
-        epsilon=to_epsilon(epsilon),
-        delta=delta,
-        adjacency=adjacency,
-        unit=unit,
-        noise=noise,
-        shares=read_shares(shares) if shares else None,
-        max_records=max_records,
-        at_least=at_least,
-        protection=protection,
-        security=security,
-        colluders=colluders,
-        dropouts=dropouts,
-        minimum_cohort=minimum_cohort,
-        join_seconds=join_seconds,
-        step_seconds=step_seconds,
-        result=result,
-    )
+    choices = _choices_of({**given, "refine": _rounds(method, refine)})
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_roster(roster), _public_data(schema, like, classes, shape)
     warn_of_programs(speaker, [backbone])
@@ -177,6 +152,18 @@ def new(
     _explain(speaker, setup, others)
     _remark(speaker, setup, choices)
     speaker.say(f"wrote {out}; give it to every member, and compare the digest")
+
+
+def _choices_of(given: Mapping[str, Any]) -> PlanChoices:
+    """The choices among the command's options, which have their names. Raises BadInput."""
+    chosen = {each.name: given[each.name] for each in fields(PlanChoices)}
+    of_method = {name: given[name] for name in ("covariance", "ridge", "refine")}
+    read = {
+        "parameters": tuple(parameters_of(given["method"], of_method, given["parameters"]).items()),
+        "epsilon": to_epsilon(given["epsilon"]),
+        "shares": read_shares(given["shares"]) if given["shares"] else None,
+    }
+    return PlanChoices(**{**chosen, **read})
 
 
 def _rounds(method: str, refine: str) -> int | None:
@@ -239,7 +226,7 @@ def check(
     roster: RosterOption,
     policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
     data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="Where this member keeps the backbone's file.")] = None,
+    backbone: BackboneFileOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
-from secagg.cli.options import DatasetOption, ImageSizeOption, LabelOption, SchemaOption, read_rounds
+from secagg.cli.options import (
+    DatasetOption,
+    ImageSizeOption,
+    LabelOption,
+    ResultsOption,
+    SchemaOption,
+    SeedsOption,
+    WorkersOption,
+    read_rounds,
+)
 from secagg.cli.simulate import open_simulated, simulate
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
@@ -43,13 +51,13 @@ def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
 @with_lists()
 def sweep(
     *,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
+    out: ResultsOption,
     dataset: DatasetOption = "digits",
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 5,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
+    seeds: SeedsOption = 5,
+    workers: WorkersOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,

@@ -15,6 +15,7 @@ from secagg.experiments.features import DomainAccuracy
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation
 from secagg.parties import SessionSetup, SumResult
+from secagg.protection import UNPROTECTED
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class SimulationResult:
             "survivors": len(self.federated.result.members) if self.federated else self.clients,
             "partition": s.partition,
             "seed": s.seed,
-            "protection": s.protection if self.federated else "none",
+            "protection": s.protection if self.federated else UNPROTECTED,
             "epsilon": "inf" if math.isinf(s.epsilon) else s.epsilon,
             "delta": s.delta,
             "adjacency": s.adjacency,

@@ -17,7 +17,7 @@ from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
 from secagg.head import Adaptation
 from secagg.head.adaptation import PROTOTYPICAL
-from secagg.parties.planning import PlanChoices
+from secagg.parties.planning import PlanChoices, usual_colluders
 from secagg.plan import MOST_STATED, NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL, protection_named
@@ -38,13 +38,13 @@ class SimulationSettings:
 
     `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
     per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
-    `normalise`, `levels` and `max_records` None: by rule; `refine` None: rounds where they pay, as far as a plan's
-    fields tell. `at_least`: records that all clients have together at the least, as stated, never as counted.
-    `validate`: this fraction of the training records is in no client and takes the place of the test part, for
-    choosing constants. `adapt`, "align:1" say, is what each client trains after the
-    sum. `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks
-    and noise are never seeded. Raises BadInput, naming the setting, for a value of another type and for what cannot
-    be or does not go together.
+    `normalise`, `levels`, `max_records` and `colluders` (1 of three clients or more) None: by rule; `refine` None:
+    rounds where they pay, as far as a plan's fields tell. `at_least`: records that all clients have together at the
+    least, as stated, never as counted. `validate`: this fraction of the training records is in no client and takes the
+    place of the test part, for choosing constants. `adapt`, "align:1" say, is what each client trains after the sum.
+    `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and
+    noise are never seeded. Raises BadInput, naming the setting, for a value of another type and for what cannot be or
+    does not go together.
     """
 
     method: str = "fedcgs"
@@ -74,7 +74,7 @@ class SimulationSettings:
     validate: float = 0.0
     adapt: str = ""
     dropouts: int = 0
-    colluders: int = 0
+    colluders: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -113,16 +113,24 @@ class SimulationSettings:
             raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
         if self.delta is not None and not 0 <= self.delta < 1:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
-        if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
+        if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or (self.colluders or 0) < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
         most_dropouts = protection_named(self.protection).most_dropouts
-        if self.clients is not None and most_dropouts is not None:
-            self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders))
+        if self.clients is not None:
+            self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders_of(self.clients)))
+
+    def colluders_of(self, clients: int) -> int:
+        """How many colluders the plan for so many clients withstands."""
+        return usual_colluders(clients) if self.colluders is None else self.colluders
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
         """Raise BadInput where more clients are to vanish than the `most` whose absence a sum of `clients` survives."""
         if self.dropouts > most:
-            raise BadInput(f"{clients} clients tolerate at most {most} dropouts", remedy="give fewer, or more clients")
+            colluders = self.colluders_of(clients)
+            raise BadInput(
+                f"{clients} clients, {colluders} of which may collude, tolerate at most {most} dropouts",
+                remedy="give fewer, or more clients" + (", or fewer colluders" if colluders else ""),
+            )
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from scipy.special import ndtr
 
 from methods.method import domains_of
@@ -130,7 +132,7 @@ def _census_sigma(setup: SessionSetup) -> float | None:
 
 def _against(setup: SessionSetup) -> str:
     """Against whom the promise holds."""
-    plan, protection = setup.plan, setup.protection
+    plan, protection, claim = setup.plan, setup.protection, setup.claim
     openers = setup.openers
     several = len(openers) > 1
     opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
@@ -140,12 +142,11 @@ def _against(setup: SessionSetup) -> str:
         return "everybody but the aggregator, which opens the exact sum and is trusted to add the noise"
     if not protection.hides_vectors:
         return "everybody, though the server sees every vector: each client's own share of the noise is enough"
-    if not plan.colluders and setup.claim is not None:
-        first = setup.claim.releases.first
-        lone = shown(setup.claim.what_if(colluding=first.parties - first.fewest + 1))
-        member = f"against a member, who knows its own share, {lone}"
-        return f"{opener} and everybody who sees what is published; {member}"
-    return f"{opener}, any {plan.colluders} of the members, and everybody who sees what they publish"
+    if claim is not None and not claim.holds_against_members:
+        lone = f"each knows its own share: against one, epsilon is {shown(claim.against_member)}"
+        return f"{opener} and everybody who sees what it publishes, but not the members ({lone})"
+    members = f"any {plan.colluders}" if plan.colluders else "any one"
+    return f"{opener}, {members} of the members, and everybody who sees what they publish"
 
 
 def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -162,6 +163,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     saved = setup.bytes_saved_by_grid
     return [
         ("promise", claim.sentence()),
+        *_delta(setup),
         ("against", _against(setup)),
         ("noise of one party", f"{noise}. {first.parties} add theirs, {first.fewest} honest ones are enough"),
         ("what breaks it", _breaks(setup)),
@@ -171,6 +173,16 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
             f"{plan.levels} steps in a record's length: {saved} bytes fewer than a plan without noise has",
         ),
     ]
+
+
+def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
+    """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
+    plan, clients = setup.plan, len(setup.context.clients)
+    units, name = (clients, "clients") if plan.unit == Unit.SILO else (clients * plan.max_records, "records")
+    if plan.delta * units < 1:
+        return []
+    said = f"with {math.ceil(1 / plan.delta)} {name} or more, {plan.delta:g} is not below 1 in n"
+    return [("delta", f"{said}: whoever publishes one of them outright, chosen at random, keeps such a promise too")]
 
 
 def _breaks(setup: SessionSetup) -> str:

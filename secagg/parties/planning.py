@@ -19,7 +19,6 @@ from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import USUAL, protection_named
-from secagg.protection.masking.quorum import usual_dropouts
 from secagg.randomness import RandomSource
 from secagg.roster import Roster
 from secagg.statistics import Normalisation
@@ -210,16 +209,21 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     return chosen
 
 
+def usual_colluders(clients: int) -> int:
+    """Return 1 where there are enough clients to withstand one, else 0; noise leaves one member's share out anyhow."""
+    return int(clients >= 3)
+
+
 def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     """The chosen numbers of colluders and dropouts.
 
-    Otherwise 1 colluder where there are enough clients to withstand one, and the usual dropouts (`usual_dropouts`) as
-    far as the minimum cohort allows.
+    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum cohort allows.
     """
-    colluders = choices.colluders if choices.colluders is not None else int(clients >= 3)
+    colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
     if choices.dropouts is not None:
         return colluders, choices.dropouts
-    return colluders, max(0, min(usual_dropouts(clients, colluders), clients - choices.minimum_cohort))
+    usual = protection_named(choices.protection).usual_dropouts(clients, colluders)
+    return colluders, max(0, min(usual, clients - choices.minimum_cohort))
 
 
 def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:

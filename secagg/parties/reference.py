@@ -13,6 +13,7 @@ from secagg.parties.rounds import Rounds
 from secagg.parties.setup import SessionSetup
 from secagg.plan import canonical_json
 from secagg.privacy import Unit
+from secagg.protection import UNPROTECTED
 from secagg.randomness import OperatingSystem
 
 
@@ -28,7 +29,7 @@ def pooled_result(
     exact = replace(
         setup.plan,
         parameters=canonical_json(setup.method.ungated.parameters),
-        protection="none",
+        protection=UNPROTECTED,
         epsilon=math.inf,
         delta=0.0,
         adjacency="",

@@ -147,20 +147,35 @@ def test_replace_one_is_not_for_dp_sgd(secagg: Command, own: Path) -> None:
     assert "use add-remove" in said.complaint
 
 
-@pytest.mark.parametrize("given", [["--delta", 1e-5], ["--adjacency", "add-remove"]], ids=lambda given: str(given[0]))
-@pytest.mark.parametrize("noise", [[], ["--epsilon", "inf"]], ids=["alone", "inf"])
+DELTA, ADJACENCY, INFINITE = ("--delta", 1e-5), ("--adjacency", "add-remove"), ("--epsilon", "inf")
+
+
 @pytest.mark.parametrize(
-    "command", [["simulate"], ["sweep", "--out", "out"], ["compare", "--out", "out", "--methods", "fedcgs"]],
-    ids=lambda command: str(command[0]),
-)  # fmt: skip
+    ("command", "given"),
+    [
+        (("simulate",), DELTA),
+        (("simulate",), ADJACENCY),
+        (("simulate", *INFINITE), DELTA),
+        (("simulate", *INFINITE), ADJACENCY),
+        (("sweep", "--out", "out"), DELTA),
+        (("sweep", "--out", "out", *INFINITE), ADJACENCY),
+        (("compare", "--out", "out", "--methods", "fedcgs"), ADJACENCY),
+        (("compare", "--out", "out", "--methods", "fedcgs", *INFINITE), DELTA),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
 def test_delta_and_adjacency_without_noise(
-    secagg: Command, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    command: list[object], noise: list[object], given: list[object],
-) -> None:  # fmt: skip
+    secagg: Command,
+    own: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[object, ...],
+    given: tuple[object, ...],
+) -> None:
     """Where no epsilon is finite, delta or adjacency is accepted, as scripts that loop over ε give it, and remarked."""
     monkeypatch.chdir(tmp_path)
-    seeds = [] if command == ["simulate"] else ["--seeds", 1, "--workers", 1]
-    said = secagg(*command, *seeds, "--dataset", own, *noise, *given)
+    seeds = () if command[0] == "simulate" else ("--seeds", 1, "--workers", 1)
+    said = secagg(*command, *seeds, "--dataset", own, *given)
     assert said.code == 0
     assert f"note: {str(given[0])[2:]} promises nothing at epsilon inf: there is no noise" in said.err
 

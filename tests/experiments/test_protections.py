@@ -55,9 +55,9 @@ def identities(setup: Any) -> dict[int, Any]:
 @pytest.mark.parametrize(
     "settings", [{}, NORMALISED, {"method": "prototypes"}], ids=["fedcgs", "refined", "prototypes"]
 )
-@pytest.mark.parametrize("partition", ["iid", "dirichlet:0.3"])
-@pytest.mark.parametrize("clients", [3, 6])
-@pytest.mark.parametrize("dropouts", [0, 1])
+@pytest.mark.parametrize(
+    ("partition", "clients", "dropouts"), [("iid", 3, 0), ("dirichlet:0.3", 3, 1), ("dirichlet:0.3", 6, 1)]
+)
 def test_every_protection_opens_the_same_sum(
     settings: dict[str, Any], partition: str, clients: int, dropouts: int
 ) -> None:

@@ -18,7 +18,7 @@ from secagg.crypto.labels import digest, labelled, number
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.crypto.stream import MaskStream
 from secagg.ledger import Entry, Ledger
-from secagg.parties import SessionSetup, conclude, contribution, hearing, member_session, planning, server_session
+from secagg.parties import SessionSetup, conclude, contribution, hearing, member_transcript, planning, server_session
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.rdp import RdpCurve
@@ -214,7 +214,7 @@ def header_unsigned(patch: pytest.MonkeyPatch) -> None:
 
 def any_session(patch: pytest.MonkeyPatch) -> None:
     """Members that take frames of whatever session."""
-    for module in (member_session, hearing):
+    for module in (member_transcript, hearing):
         patch.setattr(
             module,
             "open_frame",

@@ -21,6 +21,8 @@ from threat_models.multiplicity import current_level
 Floats = NDArray[np.float64]
 BEYOND = 10
 """Replicates that a bootstrap wants beyond its interval, both ends together."""
+AT_ONCE = 1 << 20
+"""Entries of resampled values that a bootstrap has in memory."""
 
 
 @dataclass(frozen=True)
@@ -90,29 +92,32 @@ def auc_interval(positive: Floats, negative: Floats, level: float | None = None)
 
 
 def bootstrap(
-    statistic: Callable[..., float],
+    statistic: Callable[..., Floats],
     samples: Sequence[Floats],
     generator: np.random.Generator,
     *,
     level: float | None = None,
     replicates: int = 2_000,
 ) -> Interval:
-    """The percentile interval of `statistic(*samples)`; each sample is resampled by rows, on its own (Efron 1979).
+    """The percentile interval of a statistic of samples (n, …), each resampled by rows, on its own (Efron 1979).
 
-    Approximate. To resample rows that belong together, give them as one array. There are at least BEYOND / level
-    replicates, so that each end of the interval rests on several. Raises BadInput for an empty sample.
+    `statistic` gives those (m,) of m samples at once: it takes (m, n, …) of each. Approximate. To resample rows that
+    belong together, give them as one array. There are at least BEYOND / level replicates, so that each end of the
+    interval rests on several. Raises BadInput for an empty sample.
     """
     level = current_level() if level is None else level
     at_level("", level)
     if not samples or min(len(sample) for sample in samples) < 1 or replicates < 1:
         raise BadInput("nothing to resample")
     replicates = max(replicates, math.ceil(BEYOND / level))
-    value = statistic(*samples)
-    drawn = [
-        statistic(*(sample[generator.integers(len(sample), size=len(sample))] for sample in samples))
-        for _ in range(replicates)
-    ]
-    low, high = (float(each) for each in np.quantile(drawn, [level / 2, 1 - level / 2]))
+    (value,) = statistic(*(sample[None] for sample in samples)).tolist()
+    most = max(1, AT_ONCE // max(sample.size for sample in samples))
+    drawn = []
+    for start in range(0, replicates, most):
+        count = min(most, replicates - start)
+        places = (generator.integers(len(each), size=(count, len(each))) for each in samples)
+        drawn.append(statistic(*(each[rows] for each, rows in zip(samples, places, strict=True))))
+    low, high = (float(each) for each in np.quantile(np.concatenate(drawn), [level / 2, 1 - level / 2]))
     method = at_level(f"bootstrap of {replicates}", level)
     return Interval(value, min(low, value), max(high, value), method)
 

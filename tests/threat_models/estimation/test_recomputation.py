@@ -11,7 +11,7 @@ from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, Unit
 from secagg.randomness import OperatingSystem
 from tests.threat_models.estimation.claims import DELTA, claimed, of_silos, several
-from tests.worlds.rosters import make_roster as cast
+from tests.worlds.rosters import make_roster
 from threat_models.estimation import second_opinion
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon, renyi_epsilon
 
@@ -43,7 +43,7 @@ def test_agrees_with_the_accounting(mechanism, adjacency, parts):
 
 def planned(**choices):
     """A plan for five clients, one of them dishonest; and its honest shares."""
-    roster, _ = cast(5)
+    roster, _ = make_roster(5)
     data = PublicData("features", (8,), ("a", "b", "c"), None, None)
     fixed = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.ADD_REMOVE, "colluders": 1, "dropouts": 0}
     return make_plan(data, roster, PlanChoices(**{**fixed, **choices}), OperatingSystem()), 4
