@@ -36,8 +36,8 @@ def digits(protection: str, **settings: Any) -> Any:
 
 
 def noisy(protection: str, **settings: Any) -> Any:
-    """A simulation with a promise over the arrays of this module."""
-    return secagg.simulate(FEATURES, LABELS, protection=protection, **{**PROMISE, **settings})
+    """A simulation of one sum, unless said otherwise, with a promise over the arrays of this module."""
+    return secagg.simulate(FEATURES, LABELS, protection=protection, **{**PROMISE, "refine": 0, **settings})
 
 
 def noise_in(run: Any) -> np.ndarray:
