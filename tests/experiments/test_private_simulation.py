@@ -210,12 +210,21 @@ def test_colluders_take_more_noise():
     assert careful.plan.noises[1].sigma / usual.plan.noises[1].sigma == pytest.approx(math.sqrt(6 / 5), rel=1e-3)
 
 
-@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted", "none"])
-def test_too_many_dropouts_are_refused(monkeypatch, protection):
-    """More dropouts than the protocol bears are refused; no session with too little noise begins."""
+@pytest.mark.parametrize(("protection", "most"), [("masked", 4), ("shared", 8), ("encrypted", 8), ("none", 8)])
+def test_too_many_dropouts_are_refused(monkeypatch, protection, most):
+    """More dropouts than the protection bears are refused; no session with too little noise begins."""
     monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
-    with pytest.raises(BadInput, match="10 clients tolerate at most 4 dropouts"):
-        simulated(clients=10, dropouts=6, protection=protection)
+    with pytest.raises(BadInput, match=f"10 clients tolerate at most {most} dropouts"):
+        simulated(clients=10, dropouts=most + 1, protection=protection)
+
+
+@pytest.mark.parametrize("protection", ["shared", "encrypted"])
+def test_most_dropouts_keep_the_promise(protection):
+    """With as many dropouts as the protection bears, the two clients that are left carry all of the noise."""
+    run = simulated(clients=6, dropouts=4, protection=protection)
+    claim = run.federated.setup.claim
+    assert claim.releases.first.fewest == 2 <= len(run.federated.result.members)
+    assert claim.what_if(dropped=4) <= EPSILON < claim.what_if(dropped=5)
 
 
 @pytest.mark.parametrize("noise", ["client", "aggregator"])
