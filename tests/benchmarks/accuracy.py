@@ -95,7 +95,7 @@ OTHERS: Mapping[str, Settings] = {
     "rounds, replace-one": {**ROUNDS, "adjacency": "replace-one"},
     "rounds, silo": {**ROUNDS, "unit": "silo", "max_records": 8192},
 }
-"""Further promises, on the first of the sets; eight of ten shares count where a member may collude and one may leave."""
+"""Further promises, on the first of the sets; eight of ten shares count where one member may collude, one leave."""
 
 
 @dataclass(frozen=True)
