@@ -61,10 +61,41 @@ def test_separated_scores_are_not_certain():
 def test_bootstrap_of_a_mean_is_near_the_normal_interval():
     """For a mean of 400 values the percentile interval is the usual one, to a tenth of its width; seeds repeat it."""
     values = np.random.default_rng(2).normal(3, 2, 400)
-    first, second = (bootstrap(lambda sample: float(sample.mean()), [values], np.random.default_rng(3)) for _ in "ab")
+    first, second = (bootstrap(_mean, [values], np.random.default_rng(3)) for _ in "ab")
     half = 1.96 * values.std() / 20
     assert (first.low, first.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.2 * half)
     assert first == second
+
+
+def _mean(values):
+    return values.mean(axis=-1)
+
+
+@pytest.mark.parametrize(("statistic", "shape"), [(_mean, (300,)), (lambda rows: np.median(rows, axis=-1), (7,))])
+def test_bootstrap_is_that_of_one_replicate_after_the_other(statistic, shape):
+    """Many replicates at once give the bits of as many, each drawn and computed alone."""
+    values, replicates = np.random.default_rng(4).normal(size=shape), 5_000
+    generator = np.random.default_rng(5)
+    alone = [float(statistic(values[generator.integers(len(values), size=len(values))])) for _ in range(replicates)]
+    found = bootstrap(statistic, [values], np.random.default_rng(5), level=0.05, replicates=replicates)
+    assert (found.low, found.high) == tuple(np.quantile(alone, [0.025, 0.975]))
+
+
+def test_bootstrap_resamples_each_sample_and_keeps_rows_together():
+    """Of two samples each is drawn from alone; of pairs that sum to 1 every resampled mean does."""
+    generator = np.random.default_rng(6)
+    gap = bootstrap(lambda one, other: _mean(other) - _mean(one), [np.zeros(9), np.ones(5)], generator)
+    assert (gap.low, gap.high) == (1, 1)
+    share = generator.random(50)
+    pairs = np.column_stack([share, 1 - share])
+    both = bootstrap(lambda rows: rows.sum(axis=-1).mean(axis=-1), [pairs], generator)
+    assert (both.low, both.high) == pytest.approx((1, 1))
+
+
+def test_statistic_that_knows_no_replicates_is_refused():
+    """A statistic that gives one number for all replicates together would give an interval of one point."""
+    with pytest.raises(TypeError, match="each replicate"):
+        bootstrap(np.mean, [np.arange(9.0)], np.random.default_rng(7))
 
 
 def test_many_tests_are_corrected():

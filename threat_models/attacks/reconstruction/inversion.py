@@ -279,12 +279,16 @@ def score(made: Floats, knowledge: Knowledge, rows: NDArray[np.intp]) -> Scores:
     return Scores(signal, likeness, tuple(ranks), tuple(overall), rate, max(NEAREST, *chances))
 
 
-def _mean(values: Floats) -> float:
-    return float(values.mean())
+def _mean(values: Floats) -> Floats:
+    """Of each row of replicates (m, n), or of values (n,)."""
+    means: Floats = values.mean(axis=-1)
+    return means
 
 
-def _median(values: Floats) -> float:
-    return float(np.median(values))
+def _median(values: Floats) -> Floats:
+    """As `_mean`."""
+    medians: Floats = np.median(values, axis=-1)
+    return medians
 
 
 def _guess_without_inversion(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -> dict[str, Floats]:

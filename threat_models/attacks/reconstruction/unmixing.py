@@ -110,7 +110,11 @@ def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[I
     found = recover(target.blocks, plan, public=knowledge.public)
     scores = match_cosines(found.features, true)
     baseline = _mean(match_cosines(_class_means(target, plan), true))
-    return bootstrap(_mean, [scores], np.random.default_rng(0)), float(scores.min()), baseline
+    return (
+        bootstrap(lambda values: values.mean(axis=-1), [scores], np.random.default_rng(0)),
+        float(scores.min()),
+        baseline,
+    )
 
 
 def _make_controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
