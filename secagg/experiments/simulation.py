@@ -44,6 +44,7 @@ from secagg.protection.masking.quorum import most_dropouts
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics import Grid, Normalisation
+from secagg.threads import one_blas_thread
 
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""
@@ -167,7 +168,8 @@ def simulate(
     chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
     tolerant = math.isfinite(chosen.epsilon)
     dataset = dataset_of(features, labels, test_features, test_labels, classes, tolerant=tolerant)
-    return simulate_dataset(dataset, chosen)
+    with one_blas_thread():
+        return simulate_dataset(dataset, chosen)
 
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:

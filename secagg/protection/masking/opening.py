@@ -50,7 +50,7 @@ class OpenedShares:
     ) -> None:
         self._context = context
         self._directory = directory
-        self._digest = bind.directory_digest(directory)
+        self._digest = directory.digest
         self._binding = bind.session_binding(context, self._digest)
         self._graph = graph
         self._dealers = dealers

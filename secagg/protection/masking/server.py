@@ -77,7 +77,7 @@ class AwaitingDealings:
     def __init__(self, context: SessionContext, directory: Directory) -> None:
         self._context = context
         self._directory = directory
-        self._digest = bind.directory_digest(directory)
+        self._digest = directory.digest
         self._binding = bind.session_binding(context, self._digest)
         self._graph = NeighbourGraph(directory.members, self._digest, bind.thresholds_of(context))
         self._collected = Collected(context, directory.members)
@@ -136,6 +136,7 @@ class AwaitingUploads:
         self._graph = graph
         self._dealers = dealers
         self._hashes = hashes
+        self._masked_for = directory.digest, bind.members_digest(dealers)
         self._collected = Collected(context, dealers)
         self.expected = self._collected.expected
         self.enough = bind.thresholds_of(context).survivors
@@ -148,8 +149,7 @@ class AwaitingUploads:
             near = set(self._graph.holders(member)) & set(self._dealers) - {member}
             if not set(incoming.complaints) <= near:
                 raise ProtocolViolation(member, "complains about members that dealt it no share")
-            masked_for = (incoming.directory, incoming.dealers)
-            if masked_for != (bind.directory_digest(self._directory), bind.members_digest(self._dealers)):
+            if (incoming.directory, incoming.dealers) != self._masked_for:
                 raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
             self._collected.put(member, incoming)
 
