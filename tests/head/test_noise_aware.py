@@ -11,7 +11,7 @@ from secagg.head.noise_aware import noise_aware_discriminant
 from secagg.head.opened_moments import ReleaseNoise, read_release
 from secagg.head.spectrum import denoise, edge
 from secagg.statistics import Grid, accumulate, quantise
-from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, softmax_gradient
+from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, Mapped, softmax_gradient
 
 GRID = Grid(1.0, 1 << 14)
 CLASSES, DIMENSION = 5, 24
@@ -219,7 +219,9 @@ def refine(mu, seed, rounds=ROUNDS, exact=EXACT, records=None, labels=LABELS):
     sigma = RESIDUAL_LEVELS * levels / round_mu(mu, rounds)
     weights = place.start
     for _ in range(rounds):
-        opened = softmax_gradient(mapped, labels, refinement.integer_weights(weights), levels, refinement.CLIP)
+        opened = softmax_gradient(
+            Mapped.of(mapped, levels), labels, refinement.integer_weights(weights), refinement.CLIP
+        )
         opened = opened + np.rint(generator.normal(size=opened.shape) * sigma).astype(np.int64)
         weights = refinement.step(weights, opened, sigma, place, rounds)
     before, after = (refinement.refined_head(each, place, GRID) for each in (place.start, weights))
