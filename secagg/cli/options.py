@@ -9,6 +9,7 @@ import typer
 
 from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
+from secagg.engines import ENGINES
 from secagg.protection import PROTECTIONS
 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
@@ -46,6 +47,18 @@ ImageSizeOption = Annotated[
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")]
+EngineOption = Annotated[str, typer.Option(help=f"Where they run: {', '.join(ENGINES)} (a cluster; the extra scale).")]
+RayOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Of a Ray cluster, auto or HOST:PORT; default: one on this machine."),
+]
+ShardOption = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Make only every N-th run, from the I-th; writes runs and no table.")
+]
+CollectOption = Annotated[
+    bool, typer.Option("--collect", help="Make no run: write the tables of the runs that shards have made.")
+]
 TrustedPlansOption = Annotated[
     list[Path] | None,
     typer.Option("--plan", help="The plan that was agreed on, which names its roster; default: those run from here."),

@@ -22,7 +22,7 @@ from secagg.encoding import Integers
 from secagg.parties import SessionSetup, opening_noise_of
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
 from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
-from secagg.randomness import OperatingSystem
+from secagg.randomness import OperatingSystem, RandomSource
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
 
@@ -273,18 +273,20 @@ def run_session(
     identities: Mapping[int, SigningKey],
     vector_of: Callable[[int], Integers],
     leaves: Mapping[int, str],
+    noise: RandomSource | None = None,
 ) -> SessionResult:
     """Open the sum of the clients that stay; `leaves` says who leaves at which step.
 
-    `identities` are those of all parties by their index in the roster. Raises SessionAborted when too few are left.
+    Who opens the sum draws its noise from `noise`, by default the operating system. `identities` are those of all
+    parties by their index in the roster. Raises SessionAborted when too few are left.
     """
     context, source = setup.context, OperatingSystem()
     parties = {
         index: LocalParty(index, identities[index], source)
         for index in (SERVER_INDEX, *context.clients, *context.seconds)
     }
-    noise = opening_noise_of(setup, source)
-    return InMemorySession(context, setup.protection, parties, vector_of, leaves, noise).run()
+    opening = opening_noise_of(setup, noise or source)
+    return InMemorySession(context, setup.protection, parties, vector_of, leaves, opening).run()
 
 
 def _decode(kind: type[T], data: bytes) -> T:
