@@ -13,21 +13,23 @@ from pathlib import Path
 from secagg.head import Evaluation
 from secagg.parties.sealed_state import write_synced
 
-_known: dict[tuple[Path | None, str], Evaluation | None] = {}
-"""What this process has computed or read, by folder and key."""
+_known: dict[tuple[str, str], Evaluation | None] = {}
+"""What this process has computed or read, by data and key."""
 
 
 @dataclass(frozen=True)
 class References:
-    """The references of runs over one data set. `folder`: where processes share them; None: each has its own."""
+    """The references of runs over the data set of this digest. `folder`: where processes share them, if they do."""
 
-    folder: Path | None = None
+    data_sha256: str
+    folder: Path | None
 
     def recall(self, key: str, compute: Callable[[], Evaluation | None]) -> Evaluation | None:
         """What `compute` gives for a key, which decides it; whoever comes meanwhile waits for who computes it."""
-        if (self.folder, key) not in _known:
-            _known[self.folder, key] = compute() if self.folder is None else _shared(self.folder / key, compute)
-        return _known[self.folder, key]
+        place = self.data_sha256, key
+        if place not in _known:
+            _known[place] = compute() if self.folder is None else _shared(self.folder / f"{key}.json", compute)
+        return _known[place]
 
 
 def _shared(path: Path, compute: Callable[[], Evaluation | None]) -> Evaluation | None:

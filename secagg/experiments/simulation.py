@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from methods import method_named
 from methods.baselines.paper_noise import PaperNoise
 from methods.method import DOMAINS
-from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset
 from secagg.data.records import DOMAIN
@@ -110,7 +109,7 @@ def simulate_features(
 ) -> SimulationResult:
     """The same over features that were extracted before, as the settings say; references may be those of other runs."""
     refuse_records(features.dataset, settings)
-    federate = partial(_federate, adapting=adapting, references=references or References())
+    federate = partial(_federate, adapting=adapting, references=references)
     run = run_baseline if settings.method in BASELINES else federate
     return remarked(run(features, settings, clock), features)
 
@@ -120,7 +119,7 @@ def _federate(
     settings: SimulationSettings,
     clock: Clock,
     adapting: Progress | None,
-    references: References,
+    references: References | None,
 ) -> SimulationResult:
     """Every session of the plan, its head, and the head that the pooled records would give."""
     cast = Cast.of(features, settings)
@@ -157,7 +156,7 @@ def _federate(
 
 
 def _reference(
-    cast: Cast, settings: SimulationSettings, result: SumResult, own: Evaluation | None, references: References
+    cast: Cast, settings: SimulationSettings, result: SumResult, own: Evaluation | None, references: References | None
 ) -> Evaluation | None:
     """How good the same is without noise, where the settings ask for it."""
     setup = cast.setup
@@ -170,11 +169,9 @@ def _reference(
         pooled = pooled_result(setup, cast.members, cast.randomness.source("reference"))
         return cast.features.evaluate(pooled.require_artifact(), setup.plan.grid)
 
-    if not is_pooled(setup):
+    if references is None or not is_pooled(setup):
         return compute()
-    return references.recall(
-        f"{reference_key(setup)}-{digest('left out', repr(settings.leave_out).encode()).hex()}", compute
-    )
+    return references.recall(reference_key(setup, settings.leave_out or ""), compute)
 
 
 def _adapt(

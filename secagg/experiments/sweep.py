@@ -180,7 +180,7 @@ def runs_of(
     if missing and execution.collect:
         problem = f"{len(missing)} of {len(files)} runs are missing in {out}"
         raise BadInput(problem, remedy="run the shards that are missing, or the command without collecting")
-    again = {file.path for file in missing if json.dumps(file.question) in there}
+    again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in there}
     kept = len(files) - len(missing)
     said = _Said(execution.progress, settings, len(files), kept)
     for file, run in run_all(dataset, missing, execution.engine) if missing else ():

@@ -125,22 +125,20 @@ def run_all(dataset: Dataset, files: Sequence[RunFile], engine: Engine) -> Itera
         yield from refused
         ready = [file for file in files if _kind(file.settings) in extracted]
         if ready:
-            context = _Context(dataset, extracted, tuple(file.settings for file in ready), shelf.folder)
+            references = References(files[0].data_sha256, shelf.folder)
+            context = _Context(dataset, extracted, tuple(file.settings for file in ready), references)
             for place, answer in shelf.run(_run, context, range(len(ready))):
                 yield ready[place], _keep(ready[place], answer)
 
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """What all runs have in common: the data, under which number features of which kind lie, and every run's settings.
-
-    `folder`: which all processes share, if they share any.
-    """
+    """What all runs have in common: data, where features of each kind lie, and the settings of every run by place."""
 
     dataset: Dataset
     kinds: Mapping[Kind, int]
     settings: Sequence[Mapping[str, Any]]
-    folder: Path | None
+    references: References
 
     def features(self, settings: SimulationSettings, arrays: Arrays) -> Features:
         """What `Features.of` gives for these settings."""
@@ -186,7 +184,7 @@ def _run(context: _Context, arrays: Arrays, place: int) -> _Answer:
         settings = SimulationSettings(**context.settings[place])
         features = context.features(settings, arrays)
         clock.lap("features")
-        result = simulate_features(features, settings, clock, references=References(context.folder))
+        result = simulate_features(features, settings, clock, references=context.references)
     except SecaggError as error:
         return _Answer(None, str(error), {})
     return _Answer(result.to_json(), None, {**made_by(), "code_sha256": sources_sha256(*SOURCES)})

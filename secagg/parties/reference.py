@@ -35,14 +35,17 @@ def is_pooled(setup: SessionSetup) -> bool:
     return all(kind.per is Unit.RECORD for kind in setup.sums)
 
 
-def reference_key(setup: SessionSetup) -> str:
-    """The digest of all in a plan that decides its reference over pooled records: method, features, grid."""
+def reference_key(setup: SessionSetup, records: str) -> str:
+    """The digest of all in a plan that decides its reference over pooled records: method, features, grid.
+
+    `records` says which of a data set's they are.
+    """
     anonymous = replace(
         _without_noise(setup), session=bytes(32), roster=bytes(32), purpose="", max_records=1, colluders=0, dropouts=0,
         minimum_cohort=1, security=128, join_seconds=1, step_seconds=1, unit=Unit.RECORD.value,
     )  # fmt: skip
     tolerant = setup.plan.has_noise  # bad records are left out, not refused
-    return digest("reference", encode(anonymous), bytes([tolerant])).hex()
+    return digest("reference", encode(anonymous), bytes([tolerant]), records.encode()).hex()
 
 
 def pooled_result(
