@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Method, SumSpec, domains_of
+from methods.method import Method, SumSpec, domain_count
 from methods.round import Examples, Local, Opened, Round
 from secagg.encoding.layout import Integers, Kind, Layout
 from secagg.errors import BadInput, SecaggError
@@ -57,7 +57,7 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
         return
     whole = dimension, classes
     dimension, classes = min(dimension, MOST_DIMENSIONS), min(classes, MOST_CLASSES)
-    domains = len(domains_of(method.parameters)) or 1
+    domains = domain_count(method.parameters)
     local = Local(_extremes(dimension, classes, domains, grid.levels), classes, grid)
     kinds = method.sums(dimension, classes, grid.levels)
     round_: Round | None = method
@@ -87,7 +87,7 @@ def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> No
         even = math.isqrt(grid.levels**2 // dimension)
         records[:2] = [[even], [-even]]
     labels = numbers * classes // count if count < classes else numbers % classes
-    domains = numbers % (len(domains_of(method.parameters)) or 1)
+    domains = numbers % domain_count(method.parameters)
     local = Local(Examples(records, labels, domains), classes, grid)
     _Trial(method.name, method, kind, local).check(in_pairs=False)
 

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.method import Fixed, Method, Parameters, SimpleMethod, SumSpec
 from methods.prototypes import nearest_mean
-from methods.refinement import MAX_ROUNDS, RefinementRound, gradient_sum, release_noise
+from methods.refinement import AUTO, MAX_ROUNDS, RefinementRound, gradient_sum, release_noise, rounds_for
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
 from secagg.encoding.layout import Block, Kind
 from secagg.errors import BadInput
 from secagg.head import Artifact, LinearHead, discriminant, noise_aware_discriminant, parse_safetensors
 from secagg.head.discriminant import RIDGE, Covariance
-from secagg.head.refinement import ONE_SHOT_SHARE
+from secagg.head.refinement import FIRST_SHARE, FIRST_SHARES
 from secagg.privacy import Adjacency, MomentSensitivity
 from secagg.statistics import Grid, accumulate
 
@@ -28,7 +28,8 @@ class FedCGS(SimpleMethod):
     `covariance`: "within" (what the paper's classifier assumes) or "total" (what the paper computes).
     `ridge` γ ≥ 0 adds γ·tr(Σ)/d to the covariance's diagonal. Both hold for exact sums; under noise the covariance is
     the one within classes and its ridge follows from the noise (`secagg.head.noise_aware_discriminant`).
-    `refine` k ≥ 0 rounds of clipped softmax gradients follow the first sum (`methods.refinement`).
+    `refine` k ≥ 0 rounds of clipped softmax gradients follow the first sum (`methods.refinement`); AUTO leaves their
+    number to the plan.
     `personalise` 1: the head carries the class means μ for local adaptation, the paper's one more download. They are a
     function of the sum that is released anyway and cost no further ε, but tell members more than the head alone does.
     """
@@ -44,11 +45,11 @@ class FedCGS(SimpleMethod):
             raise BadInput(f"unknown covariance {self.covariance!r}", remedy="give within or total")
         if not (math.isfinite(self.ridge) and self.ridge >= 0):
             raise BadInput(f"the ridge is {self.ridge}", remedy="give a number of 0 or more")
-        if self.refine not in range(MAX_ROUNDS + 1):
+        if self.refine != AUTO and self.refine not in range(MAX_ROUNDS + 1):
             raise BadInput(f"{self.refine} refinement rounds", remedy=f"give a whole number from 0 to {MAX_ROUNDS}")
         if self.personalise not in (0, 1):
             raise BadInput(f"personalise is {self.personalise}", remedy="give 0 or 1")
-        if self.personalise and self.refine:
+        if self.personalise and self.refine not in (0, AUTO):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
     @property
@@ -56,8 +57,19 @@ class FedCGS(SimpleMethod):
         """`covariance`, `ridge`, `refine` and `personalise`."""
         return asdict(self)
 
+    def settle(self, fixed: Fixed) -> Method:
+        """With the rounds that pay where their number was left to the plan; none where the head is to be adapted."""
+        if self.refine != AUTO:
+            return self
+        return replace(self, refine=0 if self.personalise else rounds_for(fixed))
+
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One record adds ≤ 1 to a count, ≤ R_q to an entry of A and ≤ R_q² to one of B (`MomentSensitivity`)."""
+        """One record adds ≤ 1 to a count, ≤ R_q to an entry of A and ≤ R_q² to one of B (`MomentSensitivity`).
+
+        Raises BadInput while the number of rounds is left open.
+        """
+        if self.refine == AUTO:
+            raise BadInput("the number of refinement rounds is left open", remedy="have the plan written by plan new")
         triangle = dimension * (dimension + 1) // 2
         moments = SumSpec(
             blocks=(
@@ -70,7 +82,8 @@ class FedCGS(SimpleMethod):
         )
         if not self.refine:
             return (moments,)
-        return (replace(moments, budget=ONE_SHOT_SHARE), gradient_sum(dimension, classes, self.refine))
+        first = replace(moments, shares=FIRST_SHARES, budget=FIRST_SHARE)
+        return (first, gradient_sum(dimension, classes, self.refine))
 
     @property
     def needs_unit_length(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Method, Parameters, SimpleMethod, SumSpec, domains_of
+from methods.method import Fixed, Method, Parameters, SimpleMethod, SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -78,7 +78,7 @@ class Gated(SimpleMethod):
     @property
     def domains(self) -> int:
         """How many the method tells apart, D."""
-        return len(domains_of(self.method.parameters)) or 1
+        return domain_count(self.method.parameters)
 
     @property
     def per_class(self) -> frozenset[str]:
@@ -132,6 +132,10 @@ class Gated(SimpleMethod):
     def ungated(self) -> Method:
         """The gated method."""
         return self.method
+
+    def settle(self, fixed: Fixed) -> Method:
+        """The same gate before the settled method."""
+        return replace(self, method=self.method.settle(fixed))
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """The gated method's."""

@@ -22,6 +22,11 @@ def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
     return tuple(name for name in str(parameters.get(DOMAINS, "")).split("+") if name)
 
 
+def domain_count(parameters: Mapping[str, str | float]) -> int:
+    """How many domains a method with these parameters keeps apart; 1 where it tells none apart."""
+    return len(domains_of(parameters)) or 1
+
+
 @dataclass(frozen=True)
 class SumSpec:
     """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.
@@ -72,6 +77,20 @@ class SumSpec:
         return any(block.kind is kind for block in self.blocks)
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """What a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
+
+    `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
+    """
+
+    dimension: int
+    classes: int
+    unit: Unit
+    epsilon: float
+    stays: bool
+
+
 def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:
     """Return the sensitivities of contributions whose blocks are never longer (L2) than `lengths`, for any client.
 
@@ -119,6 +138,10 @@ class Method(Round, Protocol):
         """The same method without a class threshold."""
         ...
 
+    def settle(self, fixed: Fixed) -> Method:
+        """Return the method with what was left open decided, by nothing but what the plan fixes; mostly itself."""
+        ...
+
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
         ...
@@ -155,6 +178,10 @@ class SimpleMethod(SimpleRound):
     def ungated(self) -> Method:
         """Itself."""
         return self  # type: ignore[return-value]  # whoever inherits is a Method
+
+    def settle(self, fixed: Fixed) -> Method:
+        """Itself: nothing is left open."""
+        return self  # type: ignore[return-value]  # as above
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A head. Raises BadInput for one that carries class means, or for what is none."""

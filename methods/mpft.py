@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from methods.fedtc import CERTAIN, prototypes
-from methods.method import Parameters, SimpleMethod, SumSpec, domains_of
+from methods.method import Parameters, SimpleMethod, SumSpec, domain_count
 from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots import (
     MAX_CENTRE_BYTES,
@@ -86,7 +86,7 @@ class MPFT(SimpleMethod):
     @property
     def parts(self) -> tuple[int, int]:
         """D and J."""
-        return len(domains_of(self.parameters)) or 1, self.slots
+        return domain_count(self.parameters), self.slots
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds 1 to one count and q, ‖q‖₂ ≤ R_q, to the sum of the same slot, whichever slot that is.

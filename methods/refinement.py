@@ -1,4 +1,4 @@
-"""Refinement rounds: secure sums of clipped softmax gradients after a first release (Mehta et al. 2023)."""
+"""Refinement rounds: secure sums of clipped softmax gradients after a first sum (Mehta et al. 2023)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from methods.method import SumSpec
+from methods.method import Fixed, SumSpec
 from methods.round import Contribution, Local, Noise, Opened, Round, SimpleRound, Step
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SecaggError
@@ -20,6 +20,10 @@ from secagg.statistics import Grid
 from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, WEIGHT_BITS, Whitening, softmax_gradient
 from secagg.wire import Length, Range, decode, encode, message
 
+AUTO = -1
+"""Stands for a number of rounds that the plan's other fields decide (`rounds_for`)."""
+USUAL_ROUNDS = 16
+"""Half of them lose up to half a point, twice as many win as little."""
 MAX_ROUNDS = 100
 MAX_DIMENSION = 1024
 MAX_WEIGHT_BYTES = 8 << 20
@@ -30,8 +34,22 @@ TOLERANCE = 1e-3
 
 Processors differ by 10⁻¹² under noise, by 10⁻⁵ for exact sums, whose null directions nothing regularises.
 """
-EXACT: Noise = {name: OpenedNoise(1.0) for name in ("counts", "class_sums", "second_moment", "gradient")}
-"""Stands for the noise of exact sums: one grid step, which the rules that divide by σ cannot tell from none."""
+EXACT = OpenedNoise(1.0)
+"""Stands for the noise of an exact gradient (`secagg.head.refinement.ONE_GRID_STEP`)."""
+
+
+def rounds_for(fixed: Fixed) -> int:
+    """Return how many rounds pay, by what a plan fixes alone: the usual number under noise about records, else none.
+
+    None where members speak only once or are not to know the head, and where too much would be broadcast; without noise
+    the one-shot head is as good.
+    """
+    pays = math.isfinite(fixed.epsilon) and fixed.unit is Unit.RECORD and fixed.stays
+    return USUAL_ROUNDS if pays and _fits(fixed.dimension, fixed.classes) else 0
+
+
+def _fits(dimension: int, classes: int) -> bool:
+    return dimension <= MAX_DIMENSION and 8 * classes * (dimension + 1) <= MAX_WEIGHT_BYTES
 
 
 def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
@@ -39,7 +57,7 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
 
     Replace-one moves twice that: two records' residuals can be opposite.
     """
-    if dimension > MAX_DIMENSION or 8 * classes * (dimension + 1) > MAX_WEIGHT_BYTES:
+    if not _fits(dimension, classes):
         raise BadInput(
             f"refinement broadcasts d × d and C × (d + 1) numbers, too many for d = {dimension} and C = {classes}",
             remedy="use fewer features, or refine 0",
@@ -51,7 +69,7 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
         sensitivities=tuple(BlockwiseSensitivity(Unit.RECORD, each, (block,)) for each in Adjacency),
         shares="equal",
         times=rounds,
-        budget=1 - rule.ONE_SHOT_SHARE,
+        budget=1 - rule.FIRST_SHARE,
     )
 
 
@@ -69,7 +87,7 @@ class RefinementBroadcast:
     """The next weights and, before the first round, the whitening: little-endian int64, row by row."""
 
     number: Annotated[int, Range(1, MAX_ROUNDS)]
-    total: Annotated[float, Range(1.0, 1e15)]
+    scale: Annotated[float, Range(1e-6, 1e15)]
     weights: Annotated[bytes, Length(8, MAX_WEIGHT_BYTES)]
     matrix: Annotated[bytes, Length(0, 8 * MAX_DIMENSION**2)]
     centre: Annotated[bytes, Length(0, 8 * MAX_DIMENSION)]
@@ -77,18 +95,26 @@ class RefinementBroadcast:
 
 @dataclass(frozen=True, eq=False)
 class RefinementRound(SimpleRound):
-    """Round `number` of `rounds`: the gradient at the integer `weights` (C, d + 1) in a geometry that does not move."""
+    """Round `number` of `rounds`: the gradient at the integer `weights` (C, d + 1) in a geometry that does not move.
+
+    `before` are the weights of the round before; in the first the same.
+    """
 
     number: int
     rounds: int
     place: rule.Refinement
     weights: Integers
+    before: Integers
 
     @classmethod
     def first(cls, opened: Opened, rounds: int) -> RefinementRound:
-        """The round after the release of counts, class sums and second moment (`secagg.head.refinement.begin`)."""
-        place = rule.begin(opened.blocks, opened.grid, release_noise(opened.noise or EXACT))
-        return cls(1, rounds, place, rule.integer_weights(place.start))
+        """The round after the sum of counts, class sums and second moment (`secagg.head.refinement.begin`)."""
+        if opened.noise is None:
+            place = rule.begin_exact(opened.blocks, opened.grid)
+        else:
+            place = rule.begin(opened.blocks, opened.grid, release_noise(opened.noise))
+        start = rule.integer_weights(place.start)
+        return cls(1, rounds, place, start, start)
 
     def contribute(self, local: Local) -> Contribution:
         """Σ r xᵀ in exact integers (`secagg.statistics.softmax_gradient`)."""
@@ -98,13 +124,15 @@ class RefinementRound(SimpleRound):
 
     def finalize(self, opened: Opened) -> Step:
         """The head after this round's step, and the round at the next weights."""
-        sigma = (opened.noise or EXACT)["gradient"].sigma
-        weights = self.weights / 2.0**WEIGHT_BITS
-        stepped = rule.step(weights, opened.blocks["gradient"], sigma, self.place, self.rounds)
+        sigma = (opened.noise["gradient"] if opened.noise else EXACT).sigma
+        pace = rule.NOISY_PACE if opened.noise else rule.EXACT_PACE
+        weights, before = self.weights / 2.0**WEIGHT_BITS, self.before / 2.0**WEIGHT_BITS
+        stepped = rule.step(weights, before, opened.blocks["gradient"], sigma, self.place, self.rounds, pace)
         head = rule.refined_head(stepped, self.place, opened.grid)
         if self.number == self.rounds:
             return Step(head)
-        return Step(head, replace(self, number=self.number + 1, weights=rule.integer_weights(stepped)))
+        following = rule.integer_weights(stepped)
+        return Step(head, replace(self, number=self.number + 1, weights=following, before=self.weights))
 
     def broadcast(self) -> bytes:
         """The weights; the whitening once, as it does not change."""
@@ -113,7 +141,7 @@ class RefinementRound(SimpleRound):
         return encode(
             RefinementBroadcast(
                 self.number,
-                self.place.total,
+                self.place.scale,
                 _bytes(self.weights),
                 _bytes(whitening.matrix) if first else b"",
                 _bytes(whitening.centre) if first else b"",
@@ -135,7 +163,7 @@ class RefinementRound(SimpleRound):
         except SecaggError as error:
             raise MalformedMessage("RefinementBroadcast", str(error)) from None
         start = weights / 2.0**WEIGHT_BITS
-        return cls(1, rounds, rule.Refinement(whitening, start, told.total), weights)
+        return cls(1, rounds, rule.Refinement(whitening, start, told.scale), weights, weights)
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The next round as the server announces it: other weights, the same geometry."""
@@ -143,17 +171,17 @@ class RefinementRound(SimpleRound):
         if told.number != self.number + 1 or told.number > self.rounds or told.matrix or told.centre:
             raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
         weights = _integers(told.weights, self.weights.shape[1])
-        if weights.shape != self.weights.shape or told.total != self.place.total:
+        if weights.shape != self.weights.shape or told.scale != self.place.scale:
             raise ProtocolViolation(SERVER_INDEX, "changes between two rounds what must not change")
-        return replace(self, number=told.number, weights=weights)
+        return replace(self, number=told.number, weights=weights, before=self.weights)
 
     def require_equal(self, told: Round) -> None:
         """Every number is this client's own but for rounding."""
         if not isinstance(told, RefinementRound) or told.number != self.number:
             raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
         own, its = self.place, told.place
-        if not math.isclose(its.total, own.total, rel_tol=TOLERANCE):
-            raise ProtocolViolation(SERVER_INDEX, "the number of records it broadcasts does not follow from the sums")
+        if not math.isclose(its.scale, own.scale, rel_tol=TOLERANCE):
+            raise ProtocolViolation(SERVER_INDEX, "the scale it broadcasts does not follow from the released sums")
         _require_close(its.whitening.matrix, own.whitening.matrix, "whitening")
         _require_close(its.whitening.centre, own.whitening.centre, "whitening's centre")
         _require_close(told.weights, self.weights, "weights")

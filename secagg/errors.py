@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     GATE_FAILED = 1, "the gate fails"
     BAD_INPUT = 2, "bad input or usage"
     TRANSCRIPT_INVALID = 3, "a transcript does not verify"
-    INCONCLUSIVE = 4, "inconclusive"
+    INCONCLUSIVE = 4, "inconclusive: the gate of an audit, or a transcript that nobody vouched for"
     ABORTED = 5, "session aborted for good"
     INTERNAL_ERROR = 70, "internal error"
     NOT_NOW = 75, "not now: run the same command again"

@@ -1,18 +1,17 @@
 """The ledger: a client's own record of what it has released about which data set, and what that adds up to.
 
 Append-only and hash-chained. A row is one federation, charged in full and on the disk before its first upload leaves,
-so that a crash can only overstate what was released. Totals are compositions of Rényi curves (`secagg.privacy.rdp`).
+so that a crash can only overstate what was released. What rows add up to is for `secagg.spending`; how a cost is
+written, for `COSTS`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
-import operator
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,17 +19,16 @@ from typing import Any, Literal
 import numpy as np
 
 from secagg.crypto.labels import digest
-from secagg.errors import BadInput, PlanRefused
+from secagg.errors import BadInput
 from secagg.files import open_private
-from secagg.policy import Budget, data_set
-from secagg.privacy import RdpCurve
-from secagg.privacy.claim import shown
-from secagg.privacy.rdp import ORDERS
+from secagg.policy import Budget
+from secagg.privacy import GaussianCost, RdpCurve
+from secagg.spending import Cost, Release, Spent, refuse_overspending
 
 FILE_NAME = "ledger.sqlite"
-SCHEMA_VERSION = 4
-CARRIED_OVER = 3
-"""The older version whose ledgers are read too."""
+SCHEMA_VERSION = 5
+CARRIED_OVER = (3, 4)
+"""The older versions whose ledgers are read too."""
 
 
 def _append_only(table: str, columns: str) -> tuple[str, ...]:
@@ -45,68 +43,32 @@ def _append_only(table: str, columns: str) -> tuple[str, ...]:
 
 _CHAINED = "number INTEGER PRIMARY KEY AUTOINCREMENT, head BLOB NOT NULL"
 _UPLOADS = _append_only("uploads", f"{_CHAINED}, context BLOB NOT NULL UNIQUE")
+_COSTS = _append_only(
+    "costs",
+    "number INTEGER NOT NULL, unit TEXT NOT NULL, adjacency TEXT NOT NULL, kind TEXT NOT NULL, content BLOB NOT NULL, "
+    "UNIQUE (number, unit, adjacency)",
+)
 _SCHEMA = (
     *_append_only(
         "releases",
         f"{_CHAINED}, data_name TEXT NOT NULL, session BLOB NOT NULL, plan BLOB NOT NULL, unit TEXT NOT NULL, "
         "adjacency TEXT NOT NULL, epsilon TEXT NOT NULL, delta TEXT NOT NULL",
     ),
-    *_append_only(
-        "curves",
-        "number INTEGER NOT NULL, unit TEXT NOT NULL, adjacency TEXT NOT NULL, curve BLOB NOT NULL, "
-        "UNIQUE (number, unit, adjacency)",
-    ),
+    *_COSTS,
     *_UPLOADS,
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
-_NOTHING = RdpCurve((0.0,) * len(ORDERS))
 START = bytes(32)
 """The head of an empty chain."""
+GAUSSIAN, CURVE = "gaussian", "curve"
+COSTS: Mapping[str, Callable[[bytes], Cost]] = {
+    GAUSSIAN: lambda content: GaussianCost(*struct.unpack("<2d", content)),
+    CURVE: lambda content: RdpCurve(tuple(np.frombuffer(content, "<f8").tolist())),
+}
+"""How a cost of each kind is read: μ² and gap of Gaussian sums; ρ at every order, of rows before version 5.
 
-
-@dataclass(frozen=True)
-class SpentCurve:
-    """The Rényi curve of a whole plan, for one unit and adjacency."""
-
-    unit: str
-    adjacency: str
-    curve: RdpCurve
-
-
-@dataclass(frozen=True)
-class Release:
-    """One federation over one data set: the privacy that it was promised to cost, and what it costs.
-
-    (ε, δ) is the plan's claim for its `unit` and `adjacency`. `curves` has every (unit, adjacency) in which the plan
-    can be accounted, the plan's own among them; in any other it costs infinity. A sum without noise (ε infinite) has
-    no curve. Raises BadInput for a cost that contradicts itself.
-    """
-
-    data_name: str
-    session: bytes
-    plan: bytes
-    unit: str
-    adjacency: str
-    epsilon: float
-    delta: float
-    curves: tuple[SpentCurve, ...]
-
-    def __post_init__(self) -> None:
-        if not (self.epsilon > 0 and 0 <= self.delta < 1):
-            raise BadInput(f"a release cannot cost epsilon {self.epsilon} at delta {self.delta}")
-        pairs = [(curve.unit, curve.adjacency) for curve in self.curves]
-        if len(set(pairs)) != len(pairs):
-            raise BadInput("a release has two curves for the same unit and adjacency")
-        if (self.epsilon < math.inf) != ((self.unit, self.adjacency) in pairs) or (self.epsilon == math.inf and pairs):
-            raise BadInput(
-                f"a release of epsilon {self.epsilon} has curves for {pairs}",
-                remedy="a finite one has a curve for its own unit and adjacency, a sum without noise has none",
-            )
-
-    def curve(self, unit: str, adjacency: str) -> RdpCurve | None:
-        """What the release costs in a unit and adjacency; None is infinite."""
-        found = [each.curve for each in self.curves if (each.unit, each.adjacency) == (unit, adjacency)]
-        return found[0] if found else None
+Another mechanism is another kind, with its own parameters as content; the schema stays.
+"""
 
 
 @dataclass(frozen=True)
@@ -121,34 +83,6 @@ class Entry:
     def digest(self) -> bytes:
         """What the client's transcript commits to: the head, which fixes the number, this row and all before it."""
         return self.head
-
-
-def composed(releases: Sequence[Release], unit: str, adjacency: str) -> RdpCurve | None:
-    """Return the curve of all releases together (Mironov 2017, Proposition 1); None when one of them is infinite."""
-    curves = [release.curve(unit, adjacency) for release in releases]
-    finite = [curve for curve in curves if curve is not None]
-    if len(finite) < len(curves):
-        return None
-    return functools.reduce(operator.add, finite) if finite else _NOTHING
-
-
-def total_epsilon(releases: Sequence[Release], unit: str, adjacency: str, delta: float) -> float:
-    """Return ε of all releases together at δ, rounded up; math.inf when one of them is infinite.
-
-    A single release costs no more than its own claim, which may be sharper than its curve. Raises BadInput for a δ
-    out of range.
-    """
-    curve = composed(releases, unit, adjacency)
-    if curve is None:
-        return math.inf
-    if not releases:
-        return 0.0
-    total = curve.epsilon(delta)
-    if len(releases) == 1:
-        (only,) = releases
-        if (only.unit, only.adjacency) == (unit, adjacency) and delta >= only.delta:
-            return min(total, only.epsilon)
-    return total
 
 
 class Ledger:
@@ -175,21 +109,27 @@ class Ledger:
             if create and not version and not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _SCHEMA:
                     connection.execute(statement)
-            elif version == CARRIED_OVER:
-                self._carry_over(connection)
+            elif version in CARRIED_OVER:
+                self._carry_over(connection, version)
             elif version != SCHEMA_VERSION:
                 raise BadInput(
                     f"the ledger {self._path} has schema version {version}, this program reads {SCHEMA_VERSION}",
                     remedy="use the program that wrote it; moving the file away forgets what was released",
                 )
 
-    def _carry_over(self, connection: sqlite3.Connection) -> None:
-        """Chain the uploads of an older ledger, which had them unchained; releases stay as they are."""
-        contexts = [context for (context,) in connection.execute("SELECT context FROM uploads ORDER BY rowid")]
-        for statement in ("DROP TABLE uploads", *_UPLOADS):
+    def _carry_over(self, connection: sqlite3.Connection, version: int) -> None:
+        """Give every curve its kind, and chain the uploads of version 3, which had them unchained; heads stay."""
+        for statement in _COSTS:
             connection.execute(statement)
-        for context in contexts:
-            self._add_upload(connection, context)
+        curves = "SELECT number, unit, adjacency, ?, curve FROM curves ORDER BY rowid"
+        connection.execute(f"INSERT INTO costs {curves}", (CURVE,))
+        connection.execute("DROP TABLE curves")
+        if version == 3:
+            contexts = [context for (context,) in connection.execute("SELECT context FROM uploads ORDER BY rowid")]
+            for statement in ("DROP TABLE uploads", *_UPLOADS):
+                connection.execute(statement)
+            for context in contexts:
+                self._add_upload(connection, context)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _create(self) -> None:
@@ -207,17 +147,12 @@ class Ledger:
         with self._connection("BEGIN") as connection:
             return self._entries(connection)
 
-    def spent(self, data_name: str, unit: str, adjacency: str, *, besides: bytes | None = None) -> RdpCurve | None:
-        """Return what was spent on a data set, but for one session; None is infinite, no rows are the zero curve."""
-        rows = [entry.release for entry in self.entries()]
-        return composed([row for row in _same(rows, data_name) if row.session != besides], unit, adjacency)
-
     def check(self, release: Release, budget: Budget) -> None:
         """Raise PlanRefused with the numbers when the release does not fit into what is left of the budget.
 
         The same session counts once, however often it is checked. Raises BadInput when the ledger has it otherwise.
         """
-        _check([entry.release for entry in self.entries()], release, budget)
+        refuse_overspending([entry.release for entry in self.entries()], release, budget)
 
     def record(self, release: Release, budget: Budget) -> Entry:
         """Check the budget, write the release and wait until the disk has it, all in one transaction.
@@ -227,7 +162,7 @@ class Ledger:
         """
         with self._connection("BEGIN IMMEDIATE") as connection:
             entries = self._entries(connection)
-            _check([entry.release for entry in entries], release, budget)
+            refuse_overspending([entry.release for entry in entries], release, budget)
             for entry in entries:
                 if entry.release == release:
                     return entry
@@ -275,19 +210,28 @@ class Ledger:
             connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
     def _entries(self, connection: sqlite3.Connection) -> tuple[Entry, ...]:
-        curves: dict[int, list[tuple[Any, ...]]] = {}
-        for number, *curve in connection.execute("SELECT number, unit, adjacency, curve FROM curves ORDER BY rowid"):
-            curves.setdefault(number, []).append(tuple(curve))
+        costs: dict[int, list[tuple[Any, ...]]] = {}
+        for number, *cost in connection.execute("SELECT * FROM costs ORDER BY rowid"):
+            costs.setdefault(number, []).append(tuple(cost))
         entries: list[Entry] = []
         for number, head, *row in connection.execute("SELECT * FROM releases ORDER BY number"):
             previous = entries[-1].head if entries else START
-            release = _release(row, curves.pop(number, []))
+            own = costs.pop(number, [])
+            self._refuse_unknown(number, own)
+            release = _release(row, own)
             if number != len(entries) + 1 or release is None or head != head_after(previous, number, release):
                 raise self._broken(len(entries) + 1)
             entries.append(Entry(number, head, release))
-        if curves or len(entries) != _written(connection, "releases"):
+        if costs or len(entries) != _written(connection, "releases"):
             raise self._broken(len(entries) + 1)
         return tuple(entries)
+
+    def _refuse_unknown(self, number: int, costs: Sequence[tuple[Any, ...]]) -> None:
+        if unknown := [kind for _, _, kind, _ in costs if kind not in COSTS]:
+            raise BadInput(
+                f"row {number} of the ledger {self._path} has a cost of the kind {unknown[0]!r}, unknown here",
+                remedy="use the program that wrote it",
+            )
 
     def _broken(self, number: int, table: str = "") -> BadInput:
         row = f"row {number} of the {table} in" if table else f"row {number} of"
@@ -310,48 +254,15 @@ class Ledger:
             raise BadInput(f"cannot use the ledger {self._path} ({error})") from None
 
 
-def _same(releases: Sequence[Release], data_name: str) -> list[Release]:
-    """Those about one data set; a row of an older ledger whose name names none counts for every one."""
-    return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
-
-
-def _check(releases: Sequence[Release], release: Release, budget: Budget) -> None:
-    """Every promise about the data set must fit into the budget, this one and those made before."""
-    together = _same(releases, release.data_name)
-    known = [each for each in together if each.session == release.session]
-    if known and known != [release]:
-        raise BadInput("this session was already entered into the ledger under another plan, name or cost")
-    if not known:
-        together.append(release)
-    others = [each for each in together if each.session != release.session]
-    for pair in dict.fromkeys((each.unit, each.adjacency) for each in (release, *others)):
-        total = total_epsilon(together, *pair, budget.delta)
-        if not total <= budget.max_epsilon_total:
-            raise PlanRefused((f"max_epsilon_total: {_sum(release, others, pair, budget)}",))
-        if math.isinf(total) and others and not budget.may_repeat:
-            had = f"{data_set(release.data_name)} was in {len(others)} other session(s)"
-            raise PlanRefused((f"repeat_sessions: {had} and the total is infinite",))
-
-
-def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], budget: Budget) -> str:
-    """The refused addition, in numbers that are rounded up."""
-    name, most, sessions = data_set(release.data_name), budget.max_epsilon_total, f"{len(others)} other session(s)"
-    if math.isinf(release.epsilon):
-        return f"this plan opens an exact sum about {name} (epsilon inf), more than {most}; {sessions} before it"
-    every = (others, [release], [*others, release])
-    before, added, total = (shown(total_epsilon(each, *pair, budget.delta)) for each in every)
-    unit, adjacency = pair
-    return (
-        f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {total}, "
-        f"more than {most} (delta {budget.delta:g}, {adjacency}, {unit} level)"
-    )
-
-
 def head_after(head: bytes, number: int, release: Release) -> bytes:
-    """The chain's head after a row, which follows `head` and stands in place `number`, counted from 1."""
+    """The chain's head after a row, which follows `head` and stands in place `number`, counted from 1.
+
+    A curve's kind is left out, as versions without kinds had it; no other kind's name is as long as a curve.
+    """
     texts = (release.data_name, release.unit, release.adjacency, repr(release.epsilon), repr(release.delta))
-    curves = [part for each in release.curves for part in (each.unit.encode(), each.adjacency.encode(), _blob(each))]
-    row = [release.session, release.plan, *(text.encode() for text in texts), *curves]
+    row = [release.session, release.plan, *(text.encode() for text in texts)]
+    for unit, adjacency, kind, content in map(_columns, release.spent):
+        row += [unit.encode(), adjacency.encode(), *([] if kind == CURVE else [kind.encode()]), content]
     return digest("ledger", head, number.to_bytes(8, "big"), *row)
 
 
@@ -365,31 +276,30 @@ def _written(connection: sqlite3.Connection, table: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _blob(spent: SpentCurve) -> bytes:
-    return np.array(spent.curve.values, dtype="<f8").tobytes()
-
-
 def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
     row = entry.release
     values = (row.data_name, row.session, row.plan, row.unit, row.adjacency, repr(row.epsilon), repr(row.delta))
     connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (entry.number, entry.head, *values))
-    connection.executemany(
-        "INSERT INTO curves VALUES (?, ?, ?, ?)",
-        [(entry.number, spent.unit, spent.adjacency, _blob(spent)) for spent in row.curves],
-    )
+    costs = [(entry.number, *columns) for columns in map(_columns, row.spent)]
+    connection.executemany("INSERT INTO costs VALUES (?, ?, ?, ?, ?)", costs)
 
 
-def _release(row: Sequence[Any], curves: Sequence[tuple[Any, ...]]) -> Release | None:
+def _columns(spent: Spent) -> tuple[str, str, str, bytes]:
+    """Unit, adjacency, kind and content of a cost."""
+    if isinstance(spent.cost, RdpCurve):
+        return spent.unit, spent.adjacency, CURVE, np.array(spent.cost.values, dtype="<f8").tobytes()
+    return spent.unit, spent.adjacency, GAUSSIAN, struct.pack("<2d", spent.cost.squared_mu, spent.cost.gap)
+
+
+def _release(row: Sequence[Any], costs: Sequence[tuple[Any, ...]]) -> Release | None:
     """The release that the columns hold, or None when they were changed so that they hold none."""
     data_name, session, plan, unit, adjacency, epsilon, delta = row
-    texts = (data_name, unit, adjacency, epsilon, delta, *(part for curve in curves for part in curve[:2]))
-    blobs = (session, plan, *(curve[2] for curve in curves))
+    texts = (data_name, unit, adjacency, epsilon, delta, *(part for cost in costs for part in cost[:3]))
+    blobs = (session, plan, *(cost[3] for cost in costs))
     if not (all(isinstance(text, str) for text in texts) and all(isinstance(blob, bytes) for blob in blobs)):
         return None
     try:
-        spent = tuple(
-            SpentCurve(curve[0], curve[1], RdpCurve(tuple(np.frombuffer(curve[2], "<f8").tolist()))) for curve in curves
-        )
+        spent = tuple(Spent(unit, adjacency, COSTS[kind](content)) for unit, adjacency, kind, content in costs)
         return Release(data_name, session, plan, unit, adjacency, float(epsilon), float(delta), spent)
-    except (ValueError, BadInput):
+    except (ValueError, struct.error, BadInput):
         return None

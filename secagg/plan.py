@@ -20,8 +20,10 @@ from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 SMALLEST_EPSILON = 1e-6
+MOST_STATED = 1 << 40
+"""Records of all members, as stated."""
 
 
 class NoiseFrom(StrEnum):
@@ -92,6 +94,7 @@ class Plan:
     noise: Annotated[str, Text(0, 20)]
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
     security: Annotated[int, Range(128, 256)]
+    at_least: Annotated[int, Range(0, MOST_STATED)]
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

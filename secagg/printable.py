@@ -18,7 +18,7 @@ def is_printable(text: str) -> bool:
 
     Nor any space but U+0020, a line or paragraph break, or a letter that shows nothing.
     """
-    return text.isprintable() and _INVISIBLE.isdisjoint(map(ord, text))
+    return text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(map(ord, text)))
 
 
 def escaped(text: str) -> str:
@@ -30,4 +30,6 @@ def escaped(text: str) -> str:
 
 def first_unprintable(text: str) -> str | None:
     """The first character that cannot be shown, as Unicode calls it ("U+001B"); None when there is none."""
-    return next((f"U+{ord(each):04X}" for each in text if not is_printable(each)), None)
+    if is_printable(text):
+        return None
+    return next(f"U+{ord(each):04X}" for each in text if not is_printable(each))

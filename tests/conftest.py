@@ -2,10 +2,13 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.worlds.chance import repeatable
 
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("wide", deadline=None, max_examples=2_000)
@@ -27,3 +30,10 @@ def data_folder() -> Path:
     if not DATA.is_dir():
         pytest.skip("needs the data sets in ../shared/data")
     return DATA
+
+
+@pytest.fixture
+def repeatable_chance(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keys and noise of the test's own, the same in every run: for what errs at a rate that it states, as audits do."""
+    with repeatable(request.node.nodeid):
+        yield

@@ -17,6 +17,7 @@ from secagg.cli.console import (
     refuse_unwritable,
     two_columns,
 )
+from secagg.cli.options import BackboneFileOption
 from secagg.data.split import held_out
 from secagg.errors import BadInput
 from secagg.head import Adaptation, adapt, class_means, save_safetensors
@@ -39,7 +40,7 @@ def adapt_head(
         typer.Option(help="Weight that holds predictions at the head's (MPFT).", metavar="BETA"),
     ] = None,
     shots: Annotated[int, typer.Option(min=0, help="Records of each class to train on; 0: all.")] = 0,
-    backbone: Annotated[str | None, typer.Option(help="Where the backbone's file is.")] = None,
+    backbone: BackboneFileOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import PlanOption
+from secagg.cli.options import AggregatorsOption, BackboneFileOption, PlanOption, StayOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import BadInput
@@ -39,11 +39,9 @@ def client(
     policy: Annotated[Path, typer.Option("--policy", help="This member's policy; it decides first.")],
     state: StateOption,
     tls: TlsOption,
-    backbone: Annotated[str | None, typer.Option(help="Where this member keeps the backbone's file.")] = None,
-    aggregators: Annotated[
-        list[str] | None, typer.Option("--aggregator", help="NAME=HOST:PORT of an aggregator; one for each (shared).")
-    ] = None,
-    stay: Annotated[bool, typer.Option("--stay", help="Wait for the outcome (shared, encrypted).")] = False,
+    backbone: BackboneFileOption = None,
+    aggregators: AggregatorsOption = None,
+    stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
     json_to: JsonOption = None,
@@ -51,8 +49,8 @@ def client(
 ) -> None:
     """Take part in one session. Start again after a crash: only the same bytes are ever sent again.
 
-    Where the protection lets a client speak once (shared, encrypted), it uploads and leaves; run the same command
-    again, later, for the outcome.
+    Where the protection lets a client speak once, it uploads and leaves; run the same command again, later, for the
+    outcome.
     """
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)

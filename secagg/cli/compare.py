@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,10 @@ from secagg.cli.options import (
     ImageSizeOption,
     LabelOption,
     RayOption,
+    ReferenceOption,
+    ResultsOption,
     SchemaOption,
+    SeedsOption,
     ShardOption,
     WorkersOption,
 )
@@ -35,15 +37,13 @@ def compare(
             "--methods", "--method", metavar="A,B[X=1 Y=2],…", help="Methods and baselines, with their parameters."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
+    out: ResultsOption,
     dataset: DatasetOption = "digits",
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 3,
-    reference: Annotated[
-        bool, typer.Option("--reference/--no-reference", help="Say what the same gives without noise.")
-    ] = True,
+    seeds: SeedsOption = 3,
+    reference: ReferenceOption = True,
     workers: WorkersOption = None,
     engine: EngineOption = PROCESSES,
     ray: RayOption = None,

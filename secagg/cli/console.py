@@ -66,7 +66,7 @@ class Speaker:
         logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[handler])
 
     def say(self, text: str) -> None:
-        """Progress or a hint, on stderr."""
+        """Print one plain line on stderr."""
         if not self._quiet:
             self._stderr.print(escaped(text), markup=False)
 

@@ -16,8 +16,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from methods.refinement import AUTO
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
-from secagg.cli.options import ProtectionOption, RefineOption
+from secagg.cli.options import ProtectionOption, RefineOption, read_rounds
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
@@ -49,7 +50,7 @@ def demo(
     expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
     protection: ProtectionOption = USUAL,
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
-    refine: RefineOption = 0,
+    refine: RefineOption = "0",
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -59,7 +60,7 @@ def demo(
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
-    choices = _choices(expand, protection, promise, refine)
+    choices = _choices(expand, protection, promise, read_rounds(refine))
     stage = _set_the_stage(out, clients, choices, speaker)
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
@@ -136,10 +137,10 @@ def _in_a_sentence(report: AuditReport) -> str:
     return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
 
 
-def _choices(expand: int, protection: str, epsilon: float, refine: int) -> PlanChoices:
+def _choices(expand: int, protection: str, epsilon: float, refine: int | None) -> PlanChoices:
     return PlanChoices(
         purpose="recognise handwritten digits",
-        parameters=(("refine", refine),),
+        parameters=(("refine", AUTO if refine is None else refine),),
         expand=expand,
         max_records=2048,
         protection=protection,

@@ -10,11 +10,13 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
-from secagg.privacy import Adjacency, Mechanism
-from secagg.privacy.calibration import SMALLEST_SHARE
+from secagg.privacy import Adjacency, GaussianCost, Mechanism
 from secagg.privacy.claim import shown
-from secagg.privacy.gaussian import composed, epsilon_of, mu_of, noise_multiplier_of
-from secagg.privacy.rdp import gaussian_curve, shares_mu, summation_gap
+from secagg.privacy.gaussian import LARGEST_MU, largest, noise_multiplier_of
+from secagg.privacy.shares import gap_of, variance_of
+
+USUAL_SIGMA = 100.0
+"""Class sums and second moments have far more."""
 
 
 def epsilon(
@@ -30,7 +32,9 @@ def epsilon(
         Mechanism, typer.Option(help="gaussian: one party's noise, exact. discrete-shares: one share per client.")
     ] = Mechanism.GAUSSIAN,
     shares: Annotated[int, typer.Option(min=1, help="Noise shares in the whole sum.")] = 1,
-    grid_sigma: Annotated[float, typer.Option(help="σ of one share in grid units.")] = SMALLEST_SHARE,
+    grid_sigma: Annotated[
+        float, typer.Option(help="σ of one share in grid units, at least; the sum's variance counts as 3 less.")
+    ] = USUAL_SIGMA,
     coordinates: Annotated[int, typer.Option(min=1, help="Length of the summed vector.")] = 1,
     dropped: Annotated[int, typer.Option(min=0, help="What if so many shares never arrive?")] = 0,
     colluding: Annotated[int, typer.Option(min=0, help="What if so many shares are known to the adversary?")] = 0,
@@ -94,26 +98,29 @@ class _Release:
 
     @property
     def lost(self) -> float:
-        """σ of all shares over σ of the honest ones."""
-        return math.sqrt(self.shares / self.honest)
+        """σ of all shares over that of the Gaussian noise that the honest ones count as."""
+        if self.mechanism is Mechanism.GAUSSIAN:
+            return 1.0
+        counted = variance_of(self.grid_sigma, self.honest)
+        return math.sqrt(self.shares * self.grid_sigma**2 / counted) * (1 + 2.0**-48)
 
     @property
     def gap(self) -> float:
-        """What a sum of discrete shares lacks of one discrete Gaussian."""
-        return summation_gap([(self.grid_sigma, self.coordinates)], self.shares)
+        """What one sum lacks of a Gaussian release."""
+        if self.mechanism is Mechanism.GAUSSIAN:
+            return 0.0
+        return gap_of([(self.grid_sigma, self.coordinates)], self.shares)
 
     def epsilon(self, multiplier: float) -> float:
         """Return ε of all sessions, rounded up."""
-        mu = self.lost / multiplier * (1 + 2.0**-48)
-        if self.mechanism is Mechanism.GAUSSIAN:
-            return epsilon_of(composed(mu, self.sessions), self.delta)
-        return gaussian_curve(mu, self.gap).times(self.sessions).epsilon(self.delta)
+        squared_mu = (self.lost / multiplier) ** 2 * (1 + 2.0**-48)
+        return GaussianCost(squared_mu, self.gap).times(self.sessions).epsilon(self.delta)
 
     def multiplier(self, epsilon: float) -> float:
         """Return the least σ/Δ with this ε, rounded up."""
-        if self.mechanism is Mechanism.GAUSSIAN:
-            return noise_multiplier_of(mu_of(epsilon, self.delta) / math.sqrt(self.sessions))
-        mu = shares_mu(epsilon, self.delta, gap=self.gap, sessions=self.sessions)
+        if not 0 < epsilon < math.inf:
+            raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number above 0")
+        mu = largest(lambda mu: mu < LARGEST_MU and self.epsilon(self.lost / mu) <= epsilon)
         return self.lost * noise_multiplier_of(mu)
 
 

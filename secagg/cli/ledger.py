@@ -13,15 +13,16 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.federation import recover_ledger
-from secagg.ledger import FILE_NAME, Entry, Ledger, Release, total_epsilon
+from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.policy import data_set
 from secagg.printable import escaped
-from secagg.privacy import Adjacency, Unit
+from secagg.privacy import Adjacency, RdpCurve, Unit
 from secagg.privacy.claim import shown
-from secagg.privacy.gaussian import SMALLEST_DELTA
+from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
+from secagg.spending import Release, total_epsilon
 
-EXPORT_VERSION = 1
+EXPORT_VERSION = 2
 _HEADER = ("row", "session", "epsilon", "delta", "unit", "adjacency", "name")
 
 app = typer.Typer(help="What was released about this member's data sets.", no_args_is_help=True)
@@ -37,8 +38,7 @@ def show(
     quiet: QuietOption = False,
 ) -> None:
     """List the releases of each data set and what they cost together. Rounded up, never down."""
-    if not SMALLEST_DELTA <= delta < 1:
-        raise BadInput(f"delta cannot be {delta}", remedy=f"give a number from {SMALLEST_DELTA:g} to below 1")
+    check_delta(delta)
     entries = Ledger(state, create=False).entries()
     names = sorted({data_set(entry.release.data_name) for entry in entries})
     if data is not None:
@@ -65,9 +65,9 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="Where to write the JSON.")],
     quiet: QuietOption = False,
 ) -> None:
-    """Write the whole ledger as JSON: every row with its Rényi curves, and the heads of its chain."""
+    """Write the whole ledger as JSON: every row with its costs (μ² and gap, or a curve), and the chain's heads."""
     entries = Ledger(state, create=False).entries()
-    rows = [_row(entry) | {"head": entry.head.hex(), "curves": _curves(entry.release)} for entry in entries]
+    rows = [_row(entry) | {"head": entry.head.hex(), "spent": _costs(entry.release)} for entry in entries]
     content = {"version": EXPORT_VERSION, "orders": ORDERS, "entries": rows}
     try:
         out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -115,8 +115,17 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _curves(release: Release) -> list[dict[str, Any]]:
-    return [{"unit": each.unit, "adjacency": each.adjacency, "values": each.curve.values} for each in release.curves]
+def _costs(release: Release) -> list[dict[str, Any]]:
+    """Each cost, for its unit and adjacency: μ² and gap of Gaussian sums, or ρ at every order."""
+    return [
+        {"unit": each.unit, "adjacency": each.adjacency}
+        | (
+            {"curve": each.cost.values}
+            if isinstance(each.cost, RdpCurve)
+            else {"squared_mu": each.cost.squared_mu, "gap": each.cost.gap}
+        )
+        for each in release.spent
+    ]
 
 
 def _number(epsilon: float) -> float | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,23 @@ import typer
 from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
 from secagg.engines import ENGINES
-from secagg.protection import PROTECTIONS
+from secagg.errors import BadInput
+from secagg.plan import NoiseFrom
+from secagg.protection import PROTECTIONS, Protection
+
+BY_RULE = "auto"
+
+
+def read_rounds(text: str) -> int | None:
+    """The number that a --refine option gives, None for auto. Raises BadInput."""
+    if text != BY_RULE and not text.isdecimal():
+        raise BadInput(f"--refine cannot be {text!r}", remedy=f"give a whole number, or {BY_RULE}")
+    return None if text == BY_RULE else int(text)
+
+
+def _names_where(holds: Callable[[Protection], bool]) -> str:
+    return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
+
 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 MethodOption = Annotated[str, typer.Option(help="The method.")]
@@ -18,18 +35,52 @@ ParametersOption = Annotated[
     str, typer.Option(help='Of the method, "slots=16 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
 ]
 ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
+AggregatorsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--aggregator",
+        help=f"NAME=HOST:PORT of an aggregator; one for each ({_names_where(lambda each: each.handover is not None)}).",
+    ),
+]
+StayOption = Annotated[
+    bool, typer.Option("--stay", help=f"Wait for the outcome ({_names_where(lambda each: each.speaks_once)}).")
+]
+NoiseOption = Annotated[
+    NoiseFrom,
+    typer.Option(
+        help="Who adds it; aggregator: each of several adds all "
+        f"({_names_where(lambda each: each.fewest_seconds > 1)})."
+    ),
+]
 CovarianceOption = Annotated[str, typer.Option(help="within (default) or total (the paper's).")]
 RidgeOption = Annotated[float | None, typer.Option(help="Multiplies tr(covariance)/d.")]
-RefineOption = Annotated[int, typer.Option(min=0, help="Rounds of private softmax gradients after the first sum.")]
+RefineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="K|auto",
+        help="Rounds of private softmax gradients after the first sum; auto: where they pay, by the plan's fields.",
+    ),
+]
+AtLeastOption = Annotated[
+    int, typer.Option(min=0, help="Records that all members have together at the least, as you state; 0: not stated.")
+]
 ClassGateOption = Annotated[
     int, typer.Option(min=0, help="Leave out classes that fewer honest clients than this hold; 0: no census, no gate.")
 ]
+EpsilonOption = Annotated[str, typer.Option(help="What all sums of the plan together may cost; inf: no noise.")]
+ColludersOption = Annotated[
+    int | None, typer.Option(min=0, help="Clients that may side with the server; default 1, of two clients or one 0.")
+]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
-    str | None, typer.Option(help="Blocks' shares of μ²: moments (default), equal, or BLOCK=SHARE,….")
+    str | None,
+    typer.Option(help="Shares of μ² of the first sum's blocks: moments, equal, or BLOCK=SHARE,…."),
 ]
 BackboneOption = Annotated[
     str | None, typer.Option(help="features, pixels, random-features:M or a .pt2 file; several joined by +.")
+]
+BackboneFileOption = Annotated[
+    str | None, typer.Option("--backbone", help="Where this member keeps the backbone's file.")
 ]
 ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
 CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
@@ -39,6 +90,10 @@ LeaveOutOption = Annotated[
     str | None,
     typer.Option(help="Records of this value are in no client and are the test records.", metavar="COLUMN=VALUE"),
 ]
+ValidateOption = Annotated[
+    float,
+    typer.Option(min=0, max=0.9, help="Measure on this fraction of the training records instead: to choose constants."),
+]
 DatasetOption = Annotated[
     str, typer.Option(help=f"{', '.join(NAMES)}, {kinds_of_files()}, or a folder of tables or of images.")
 ]
@@ -47,6 +102,13 @@ ImageSizeOption = Annotated[
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
+ResultsOption = Annotated[
+    Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")
+]
+SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")]
+ReferenceOption = Annotated[
+    bool, typer.Option("--reference/--no-reference", help="Say what the same gives without noise.")
+]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")]
 EngineOption = Annotated[str, typer.Option(help=f"Where they run: {', '.join(ENGINES)} (a cluster; the extra scale).")]
 RayOption = Annotated[

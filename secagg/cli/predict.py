@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
+from secagg.cli.options import BackboneFileOption
 from secagg.head import predict as classes_of
 from secagg.parties import Pipeline
 
@@ -15,7 +16,7 @@ from secagg.parties import Pipeline
 def predict(
     head: Annotated[Path, typer.Option(help="head.safetensors of a session.")],
     data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
-    backbone: Annotated[str | None, typer.Option(help="Where the backbone's file is.")] = None,
+    backbone: BackboneFileOption = None,
     out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,

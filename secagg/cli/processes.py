@@ -51,16 +51,13 @@ async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, A
     try:
         await play.start(SERVER, ["server", "--listen", "127.0.0.1:0"])
         server = ["--server", await play.address(SERVER)]
-        aggregators: list[str] = []
+        protection, options = protection_named(stage.plan.protection), list(server)
+        listen = ["--listen", "127.0.0.1:0"] if protection.handover is not None else []
         for name in stage.seconds:
-            is_aggregator = stage.roster.role(stage.roster.index(name)) == "aggregator"
-            await play.start(
-                name, [*(("aggregator", "--listen", "127.0.0.1:0") if is_aggregator else ("key-holder",)), *server]
-            )
-            if is_aggregator:
-                aggregators += ["--aggregator", f"{name}={await play.address(name)}"]
-        options = [*server, *aggregators]
-        if protection_named(stage.plan.protection).speaks_once:
+            await play.start(name, [protection.second_role, *listen, *server])
+            if listen:
+                options += ["--aggregator", f"{name}={await play.address(name)}"]
+        if protection.speaks_once:
             for name in stage.members:
                 await play.start_client(name, options)
                 await play.finished([name])

@@ -14,12 +14,16 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns, warn_of_programs
 from secagg.cli.options import (
+    BY_RULE,
+    AtLeastOption,
     BackboneOption,
     CentreOption,
     ClassGateOption,
+    ColludersOption,
     CovarianceOption,
     DatasetOption,
     DeltaOption,
+    EpsilonOption,
     ExpandOption,
     ImageSizeOption,
     LabelOption,
@@ -29,10 +33,13 @@ from secagg.cli.options import (
     ParametersOption,
     ProtectionOption,
     RadiusOption,
+    ReferenceOption,
     RefineOption,
     RidgeOption,
     SchemaOption,
     SharesOption,
+    ValidateOption,
+    read_rounds,
 )
 from secagg.data import Dataset, load_schema, open_dataset
 from secagg.engines import LocalProcesses
@@ -53,7 +60,7 @@ def simulate(
     ] = None,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA, shards:K or column:NAME[:K].")] = "iid",
     protection: ProtectionOption = USUAL,
-    epsilon: Annotated[str, typer.Option(help="What the whole simulated plan may cost; inf: no noise.")] = "inf",
+    epsilon: EpsilonOption = "inf",
     delta: DeltaOption = None,
     adjacency: Annotated[str | None, typer.Option(help="add-remove or replace-one; needed like delta.")] = None,
     unit: Annotated[
@@ -63,7 +70,7 @@ def simulate(
         str, typer.Option(help="client: everyone adds a share. aggregator: whoever opens the sum.")
     ] = "client",
     shares: SharesOption = None,
-    refine: RefineOption = 0,
+    refine: RefineOption = BY_RULE,
     class_gate: ClassGateOption = 0,
     covariance: CovarianceOption = "within",
     ridge: RidgeOption = None,
@@ -76,7 +83,9 @@ def simulate(
     ] = None,
     levels: LevelsOption = None,
     max_records: Annotated[int | None, typer.Option(min=1, help="Most records of one client.")] = None,
+    at_least: AtLeastOption = 0,
     leave_out: LeaveOutOption = None,
+    validate: ValidateOption = 0.0,
     adapt: Annotated[
         str,
         typer.Option(
@@ -85,14 +94,12 @@ def simulate(
         ),
     ] = "",
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
-    colluders: Annotated[int, typer.Option(min=0, help="Clients that may side with the server.")] = 0,
+    colluders: ColludersOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
     noise_seed: Annotated[
         int | None, typer.Option(min=0, help="Draw the same noise again, for papers: the result is not private.")
     ] = None,
-    reference: Annotated[
-        bool, typer.Option("--reference/--no-reference", help="Say what the same gives without noise.")
-    ] = True,
+    reference: ReferenceOption = True,
     processes: Annotated[
         int, typer.Option(min=1, help="Extract a backbone's features in so many processes; no bit changes.")
     ] = 1,
@@ -118,7 +125,8 @@ def simulate(
 def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
     """The settings among a command's options, which have their names; others keep their defaults. Raises BadInput."""
     chosen = {each.name: given[each.name] for each in fields(SimulationSettings) if each.name in given}
-    return SimulationSettings(**{**chosen, "epsilon": to_epsilon(given["epsilon"])})
+    read = {"epsilon": to_epsilon(given["epsilon"]), "refine": read_rounds(given["refine"])}
+    return SimulationSettings(**{**chosen, **read})
 
 
 def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int) -> SimulationResult:
@@ -144,8 +152,9 @@ def open_simulated(
 
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     content = result.to_json()
+    held_out = "training records" if content["validate"] else "data"
     rows = [
-        ("accuracy on held-out data", percent(result.evaluation) if result.evaluation else "no held-out data"),
+        (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
         ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
     ]
     if result.reference is not None:

@@ -17,9 +17,13 @@ from secagg.cli.options import (
     ImageSizeOption,
     LabelOption,
     RayOption,
+    ReferenceOption,
+    ResultsOption,
     SchemaOption,
+    SeedsOption,
     ShardOption,
     WorkersOption,
+    read_rounds,
 )
 from secagg.cli.simulate import open_simulated, simulate
 from secagg.engines import PROCESSES
@@ -56,15 +60,13 @@ def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
 @with_lists(without=(REFERENCE,))
 def sweep(
     *,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")],
+    out: ResultsOption,
     dataset: DatasetOption = "digits",
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")] = 5,
-    reference: Annotated[
-        bool, typer.Option("--reference/--no-reference", help="Say what the same gives without noise.")
-    ] = True,
+    seeds: SeedsOption = 5,
+    reference: ReferenceOption = True,
     workers: WorkersOption = None,
     engine: EngineOption = PROCESSES,
     ray: RayOption = None,
@@ -122,7 +124,8 @@ def values_of(name: str, text: str) -> tuple[Any, ...]:
         if name == "partition" and values and word.replace(".", "", 1).isdigit():
             word = f"{values[-1].partition(':')[0]}:{word}"
         try:
-            values.append(default if word == DEFAULT else kind(word))
+            read = read_rounds if name == "refine" else kind
+            values.append(default if word == DEFAULT else read(word))
         except ValueError:
             raise BadInput(f"{option} cannot be {word!r}", remedy="separate values by commas") from None
         if word == "":

@@ -129,6 +129,14 @@ def columns_of(columns: Iterable[str]) -> str:
     return f"it has {names}" if names else "it has none: tables bring columns, and so do further arrays of an .npz"
 
 
+def parts_without(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.int64]], ...] | None:
+    """Return each file's rows among the training records that stay where those of `left` (n,) go; None: no files."""
+    if dataset.parts is None:
+        return None
+    place = np.cumsum(~left) - 1
+    return tuple((name, place[rows[~left[rows]]].astype(np.int64)) for name, rows in dataset.parts)
+
+
 def concatenate(groups: Sequence[Records]) -> Records:
     """Join groups of records in order; keeps the columns that every group has."""
     shared = [name for name in groups[0].columns if all(name in group.columns for group in groups)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data.records import Dataset, Records, columns_of, concatenate
+from secagg.data.records import Dataset, Records, columns_of, concatenate, parts_without
 from secagg.errors import BadInput
 
 EVERY = "*"
@@ -62,9 +62,8 @@ def leave_out(dataset: Dataset, column: str, value: str) -> Dataset:
     left = [dataset.train.take(np.flatnonzero(train))]
     if dataset.test is not None:
         left.append(dataset.test.take(np.flatnonzero(test)))
-    return replace(
-        dataset, train=dataset.train.take(np.flatnonzero(~train)), test=concatenate(left), parts=_parts(dataset, train)
-    )
+    rest, parts = dataset.train.take(np.flatnonzero(~train)), parts_without(dataset, train)
+    return replace(dataset, train=rest, test=concatenate(left), parts=parts)
 
 
 def one_by_one(dataset: Dataset, texts: Sequence[str | None]) -> tuple[str | None, ...]:
@@ -80,11 +79,3 @@ def one_by_one(dataset: Dataset, texts: Sequence[str | None]) -> tuple[str | Non
         else:
             spelled.append(text)
     return tuple(dict.fromkeys(spelled))
-
-
-def _parts(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.int64]], ...] | None:
-    """Each file's training rows in what is left."""
-    if dataset.parts is None:
-        return None
-    place = np.cumsum(~left) - 1
-    return tuple((name, place[rows[~left[rows]]].astype(np.int64)) for name, rows in dataset.parts)

@@ -1,4 +1,4 @@
-"""The proof, from the plan alone, that no sum can wrap around the ring."""
+"""How wide the ring of a plan is, and the proof, from the plan alone, that no sum can wrap around it."""
 
 from __future__ import annotations
 

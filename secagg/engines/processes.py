@@ -103,7 +103,8 @@ _given: list[_Work] = []
 
 def _prepare(work: _Work) -> None:
     """Set up a fresh worker, which ends at once, and silently, with the process that started it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a sweep that a shell's `&` has started
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _given[:] = [work]
 

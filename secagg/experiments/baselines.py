@@ -29,6 +29,7 @@ from secagg.parties.planning import PlanChoices, coarsest_levels, normalisation_
 from secagg.parties.setup import FINE_LEVELS
 from secagg.privacy import Adjacency
 from secagg.privacy.claim import shown
+from secagg.protection import protection_named
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 
 DP_SGD = "dp-sgd"
@@ -49,7 +50,7 @@ def run_baseline(features: Features, settings: SimulationSettings, clock: Clock)
         return _dp_sgd(features, settings, clock)
     kind = UNPROTECTED[settings.method]
     _refuse_what_sums_have(settings, f"{kind.name} makes no secure sum")
-    if settings.protection != "none":
+    if protection_named(settings.protection).hides_vectors:
         problem = f"{kind.name} cannot run {settings.protection}: {kind.protections}"
         raise BadInput(problem, remedy="give --protection none, which protects nothing")
     if math.isfinite(settings.epsilon):
@@ -179,7 +180,8 @@ def _seed_of_noise(settings: SimulationSettings) -> int:
 def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:
     plain = SimulationSettings()
     for name in FEDERATED:
-        if getattr(settings, name) != getattr(plain, name):
+        allowed = (getattr(plain, name), *([0] if name == "refine" else []))
+        if getattr(settings, name) not in allowed:
             raise BadInput(f"{why} and no {name}", remedy=f"leave out --{name.replace('_', '-')}")
 
 

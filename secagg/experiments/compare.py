@@ -24,12 +24,11 @@ from secagg.experiments.execution import Execution, Progress
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
 from secagg.experiments.tables import csv_of
-from secagg.protection import USUAL
+from secagg.protection import UNPROTECTED, USUAL
 
 LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
 """The settings that may have several values, beside the methods."""
 SINGLE = tuple(name for name in AXES if name not in ("method", "parameters", *LISTED))
-UNPROTECTED = "none"
 OF_SUMS = {name: getattr(SimulationSettings(), name) for name in FEDERATED}
 """What has no meaning for a baseline, which runs without."""
 _CONTENDER = re.compile(r"([^\s\[\]]+)(?:\[([^\[\]]*)\])?")

@@ -12,6 +12,7 @@ from secagg.experiments.summary import Run, not_private, student_interval
 from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, shown_accuracy
 from secagg.experiments.workers import plain
 from secagg.head.evaluation import clopper_pearson
+from secagg.protection import UNPROTECTED
 
 ROW = ("method", "parameters", "epsilon", "expand")
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
@@ -139,7 +140,7 @@ class Comparison:
         text = caption(self.dataset, self.runs, counts)
         if any(left for column in self.columns for _, left in column.places):
             text += " No client had a record of the column's domain, which is tested on; in domain: the other domains."
-        if self.asked == "none":
+        if self.asked == UNPROTECTED:
             text += " Under protection none the server sees what every client sends."
         header = ("method", *(column.label for column in self.columns), *COSTS)
         return Table(text, header, rows, (*marks.notes, *self._without(), *footnotes(self.runs)))
@@ -265,8 +266,8 @@ def _entry(runs: Sequence[Run], column: Column) -> Entry:
 
 def _is_bare(run: Run) -> bool:
     """Whether a run had no protection although one was asked for."""
-    asked = run.unprotected is not None or run.settings["protection"] != "none"
-    return run.result is not None and asked and run.result["protection"] == "none"
+    asked = run.unprotected is not None or run.settings["protection"] != UNPROTECTED
+    return run.result is not None and asked and run.result["protection"] == UNPROTECTED
 
 
 def _why_unprotected(run: Run) -> str:
@@ -290,11 +291,11 @@ def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
     bare = {why for entry in row.entries for why in entry.unprotected}
     shown = [_show(entry, marks) for entry in row.entries]
     ran = [
-        name + (marks.of(*map(_is_unprotected, sorted(bare))) if name == "none" and bare else "")
+        name + (marks.of(*map(_is_unprotected, sorted(bare))) if name == UNPROTECTED and bare else "")
         for name in row.protections
     ]
     finite = [promise for promise in row.promises if promise != "none"]
-    blind = marks.of(OPENED_ONLY) if finite and "none" in row.protections else ""
+    blind = marks.of(OPENED_ONLY) if finite and UNPROTECTED in row.protections else ""
     sent = f"{row.bytes_per_client:,}" if row.bytes_per_client is not None else DASH
     costs = (sent, _seconds(row.client_seconds), _seconds(row.server_seconds), ", ".join(row.promises) or DASH)
     return row.label, *shown, *costs[:3], costs[3] + blind, ", ".join(ran) or DASH

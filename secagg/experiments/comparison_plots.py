@@ -10,6 +10,7 @@ from typing import Any
 from secagg.experiments.comparison import Comparison, Entry, Row
 from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, save
 from secagg.extras import extra
+from secagg.protection import UNPROTECTED
 
 GROUP = 0.8
 """Share of a group's width that its marks take."""
@@ -93,7 +94,7 @@ def _draw_marks(axes: Any, row: Row, entries: Sequence[Entry], place: int, offse
 
 def _look(place: int, row: Row) -> dict[str, Any]:
     colour = COLOURS[place % len(COLOURS)]
-    bare = "none" in row.protections
+    bare = UNPROTECTED in row.protections
     return {
         "color": colour,
         "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
@@ -117,4 +118,4 @@ def _label(row: Row, rows: Sequence[Row]) -> str:
     if len({other.settings["epsilon"] for other in rows}) > 1:
         epsilon = row.settings["epsilon"]
         label += ", no noise" if math.isinf(epsilon) else f", ε = {epsilon:g}"
-    return f"{label} (no protection)" if "none" in row.protections else label
+    return f"{label} (no protection)" if UNPROTECTED in row.protections else label

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from secagg.data import Dataset, Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.data.shift import LeftOut, leave_out
+from secagg.data.split import hold_out
 from secagg.engines import Engine
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, open_backbone
@@ -58,7 +59,15 @@ class Features:
         """Extract them as the settings say, in the engine's processes if there is one, and leave out what they say."""
         features = map_of(dataset, settings.backbone, settings.expand, progress, engine)
         test = features.extract(dataset.test.inputs) if dataset.test is not None else None
-        return cls(dataset, features, features.extract(dataset.train.inputs), test).without(settings.leave_out)
+        return cls(dataset, features, features.extract(dataset.train.inputs), test).cut(settings)
+
+    def cut(self, settings: SimulationSettings) -> Features:
+        """The same with the records that the settings leave out, or hold out, as the test part. Raises BadInput."""
+        return self._validating(settings.validate) if settings.validate else self.without(settings.leave_out)
+
+    def _validating(self, share: float) -> Features:
+        dataset, held = hold_out(self.dataset, share)
+        return replace(self, dataset=dataset, train=self.train[~held], test=self.train[held])
 
     def without(self, left_out: str | None) -> Features:
         """The same with the records of COLUMN=VALUE in the test part alone; None: as they are. Raises BadInput."""

@@ -16,6 +16,7 @@ from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation
 from secagg.parties import SessionSetup, SumResult
+from secagg.protection import UNPROTECTED
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,19 @@ class SimulationResult:
             "seed": s.seed,
             "noise_seed": s.noise_seed,
             "reproducible_noise": REPRODUCIBLE if s.has_known_noise else None,
-            "protection": s.protection if self.federated else "none",
+            "protection": s.protection if self.federated else UNPROTECTED,
             "epsilon": "inf" if math.isinf(s.epsilon) else s.epsilon,
             "delta": s.delta,
             "adjacency": s.adjacency,
             "unit": s.unit,
             "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
-            "refine": s.refine,
+            "refine": self._rounds,
+            "at_least": s.at_least,
             "class_gate": s.class_gate,
             "covariance": s.covariance,
             "expand": s.expand,
             "leave_out": s.leave_out,
+            "validate": s.validate,
             "accuracy": test.accuracy if test else None,
             "accuracy_interval": list(test.interval) if test else None,
             "accuracy_reference": reference.accuracy if reference else None,
@@ -107,21 +110,29 @@ class SimulationResult:
         }
         return {**content, "not_private": self._not_private(content)}
 
+    @property
+    def _rounds(self) -> int:
+        """The rounds of refinement that the plan had."""
+        return int(self.federated.setup.method.parameters.get("refine", 0)) if self.federated else 0
+
     def _not_private(self, content: Mapping[str, Any]) -> list[str]:
         """The keys whose values come from records without noise, although there is a finite ε; it covers none of them.
 
-        Under noise that a seed repeats, all do.
+        Under noise that a seed repeats, all do. What is measured on members' own records is none of what any plan
+        opens, whatever its ε.
         Vectors are as long in bytes as the largest client is large, unless `max_records` says how large one may be.
         """
         if math.isinf(self.settings.epsilon):
-            return []
+            return [name for name in MEASURED if self.settings.validate and content[name] is not None]
         read_off = SIZES if self.settings.max_records is None else ()
         known = RELEASES if self.settings.has_known_noise else ()
         return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
+MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation")
+"""What is measured on held-out records."""
 WITHOUT_NOISE = (
-    *("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation"),
+    *MEASURED,
     *("bad_records", "bad_held_out", "client_seconds", "server_seconds", "seconds", "notes"),
 )
 """What is counted or timed on records as they are, held-out ones included."""

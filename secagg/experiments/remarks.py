@@ -18,6 +18,7 @@ from secagg.privacy import Unit
 
 MOST_CLASSES = 10_000
 """Of a plan."""
+VALIDATED = "accuracies are measured on the clients' own records: in a federation a release that no epsilon covers"
 NAMED = 5
 """Classes without a record that a note names."""
 
@@ -42,7 +43,8 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
     """The run, whose report also says what was asked for in vain, and what to know of data, backbone and δ."""
     dataset, settings = features.dataset, run.settings
     held_out = dataset.test.bad if dataset.test is not None else 0
-    noted = (*run.notes, *settings.remarks, *features.map.notes, *_of_delta(run, len(dataset.train)))
+    noted = (*run.notes, *settings.remarks, *([VALIDATED] if settings.validate else []), *features.map.notes)
+    noted = (*noted, *_of_delta(run, len(dataset.train)))
     noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset))
     if not settings.has_known_noise:
         return replace(run, bad_held_out=held_out, notes=noted)

@@ -10,15 +10,16 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import parameters_of
+from methods import method_named, parameters_of
 from methods.baselines.paper_noise import PaperNoise, paper_noise
+from methods.refinement import AUTO
 from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
 from secagg.head import Adaptation
 from secagg.head.adaptation import PROTOTYPICAL
-from secagg.parties.planning import PlanChoices
-from secagg.plan import NoiseFrom
+from secagg.parties.planning import PlanChoices, usual_colluders
+from secagg.plan import MOST_STATED, NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
@@ -37,13 +38,16 @@ _TAKEN: Mapping[type, tuple[type, str]] = {
 class SimulationSettings:
     """Everything that `simulate` can vary; the names are those of the command line.
 
-    `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one per
-    table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
-    `normalise`, `levels` and `max_records` None: by rule. `adapt`, "align:1" say, is what each client trains after the
-    sum. `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks
-    and noise are not seeded, but for `noise_seed`, under which the same settings give the same bits, and no privacy.
-    `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for a
-    value of another type and for what cannot be or does not go together.
+    `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
+    per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
+    `normalise`, `levels`, `max_records` and `colluders` (1 of three clients or more) None: by rule; `refine` None:
+    rounds where they pay, as far as a plan's fields tell. `at_least`: records that all clients have together at the
+    least, as stated, never as counted. `validate`: this fraction of the training records is in no client and takes the
+    place of the test part, for choosing constants. `adapt`, "align:1" say, is what each client trains after the sum.
+    `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and
+    noise are not seeded, but for `noise_seed`, under which the same settings give the same bits, and no privacy.
+    `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for
+    a value of another type and for what cannot be or does not go together.
     """
 
     method: str = "fedcgs"
@@ -57,7 +61,7 @@ class SimulationSettings:
     unit: str = "record"
     noise: str = "client"
     shares: str | None = None
-    refine: int = 0
+    refine: int | None = None
     class_gate: int = 0
     covariance: str = "within"
     ridge: float | None = None
@@ -68,10 +72,12 @@ class SimulationSettings:
     normalise: str | None = None
     levels: int | None = None
     max_records: int | None = None
+    at_least: int = 0
     leave_out: str | None = None
+    validate: float = 0.0
     adapt: str = ""
     dropouts: int = 0
-    colluders: int = 0
+    colluders: int | None = None
     seed: int = 0
     noise_seed: int | None = None
     reference: bool = True
@@ -90,6 +96,13 @@ class SimulationSettings:
                 raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
+        if self.refine is not None and self.refine < 0:
+            raise BadInput(f"refine cannot be {self.refine}", remedy="give a number of rounds, or None for the rule")
+        if not 0 <= self.at_least <= MOST_STATED:
+            raise BadInput(f"at_least cannot be {self.at_least}", remedy=f"give a number from 0 to {MOST_STATED}")
+        if not 0 <= self.validate < 1 or (self.validate and self.leave_out is not None):
+            problem = f"validate cannot be {self.validate:g}" + (" with leave_out" if self.leave_out else "")
+            raise BadInput(problem, remedy="give a fraction below 1 of the training records, and leave out no others")
         if self.adaptation is not None:
             self._check_adaptation(self.adaptation)
         if self.paper_noise and self.class_gate:
@@ -105,18 +118,26 @@ class SimulationSettings:
             raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
         if self.delta is not None and not 0 <= self.delta < 1:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
-        if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or self.colluders < 0:
+        if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or (self.colluders or 0) < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
         if self.noise_seed is not None and not 0 <= self.noise_seed < SEEDS:
             raise BadInput(f"the noise seed cannot be {self.noise_seed}", remedy="give 0 up to 2^63 - 1")
         most_dropouts = protection_named(self.protection).most_dropouts
-        if self.clients is not None and most_dropouts is not None:
-            self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders))
+        if self.clients is not None:
+            self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders_of(self.clients)))
+
+    def colluders_of(self, clients: int) -> int:
+        """How many colluders the plan for so many clients withstands."""
+        return usual_colluders(clients) if self.colluders is None else self.colluders
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
         """Raise BadInput where more clients are to vanish than the `most` whose absence a sum of `clients` survives."""
         if self.dropouts > most:
-            raise BadInput(f"{clients} clients tolerate at most {most} dropouts", remedy="give fewer, or more clients")
+            colluders = self.colluders_of(clients)
+            raise BadInput(
+                f"{clients} clients, {colluders} of which may collude, tolerate at most {most} dropouts",
+                remedy="give fewer, or more clients" + (", or fewer colluders" if colluders else ""),
+            )
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -169,8 +190,16 @@ class SimulationSettings:
     @property
     def method_parameters(self) -> tuple[tuple[str, Any], ...]:
         """The method's parameters, as a plan takes them. Raises BadInput."""
-        given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self.refine}
+        given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._rounds}
         return tuple(parameters_of(self.method, given, self.parameters).items())
+
+    @property
+    def _rounds(self) -> int | None:
+        """The rounds of refinement as the method takes them; None where it has none. A head to be adapted has none."""
+        if self.refine is not None:
+            return self.refine
+        has_rounds = "refine" in method_named(self.method).parameters
+        return (0 if self.adapt else AUTO) if has_rounds else None
 
     def choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
         """The plan's choices, with what was left open in these settings."""
@@ -191,6 +220,7 @@ class SimulationSettings:
             noise=NoiseFrom.CLIENT if self.paper_noise else NoiseFrom(self.noise),
             shares=read_shares(self.shares) if self.shares else None,
             max_records=max_records,
+            at_least=self.at_least,
             protection=self.protection,
             colluders=self.colluders,
             dropouts=dropouts,

@@ -43,7 +43,6 @@ from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalis
 from secagg.parties.reference import is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.privacy import Unit
 from secagg.protection import protection_named
-from secagg.protection.masking.quorum import most_dropouts
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics import Grid, Normalisation
@@ -171,7 +170,7 @@ def _reference(
 
     if references is None or not is_pooled(setup):
         return compute()
-    return references.recall(reference_key(setup, settings.leave_out or ""), compute)
+    return references.recall(reference_key(setup, repr((settings.leave_out, settings.validate))), compute)
 
 
 def _adapt(
@@ -236,7 +235,8 @@ def _set_up(
 ) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
     """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
-    names += protection_named(settings.protection).second_roles.items()
+    protection = protection_named(settings.protection)
+    names += protection.second_roles.items()
     source = settings.randomness.source("identities")
     keys = {index: SigningKey.generate(source) for index in range(len(names))}
     roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
@@ -248,7 +248,7 @@ def _set_up(
         raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
     if settings.max_records is None and settings.unit == Unit.SILO:
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
-    dropouts = min(settings.dropouts, most_dropouts(len(sizes), settings.colluders))
+    dropouts = min(settings.dropouts, protection.most_dropouts(len(sizes), settings.colluders_of(len(sizes))))
     choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
     setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
     settings.refuse_dropouts(len(sizes), len(sizes) - setup.fewest)

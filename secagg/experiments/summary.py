@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from secagg.head.evaluation import CONFIDENCE
+from secagg.protection import UNPROTECTED
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
         peers = [_find_shared(other[0]) for other in kept]
         names = varying([peer for peer in peers if peer["method"] == settings["method"]])
         first = next(run.result for run in group if run.result)
-        series.append(Series(described(settings, names), settings, first["protection"] == "none", _cells(group)))
+        series.append(Series(described(settings, names), settings, first["protection"] == UNPROTECTED, _cells(group)))
     return tuple(series)
 
 
@@ -97,7 +98,9 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:
     """The method and the named settings, for a legend or a message."""
-    values = {name: "default" if settings[name] is None else settings[name] for name in names if name != "method"}
+    unsaid = {"refine": "auto"}
+    values = {name: unsaid.get(name, "default") if settings[name] is None else settings[name] for name in names}
+    values.pop("method", None)
     return ", ".join([settings["method"], *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
+from secagg.experiments.baselines import BASELINES
 from secagg.experiments.execution import Execution, Progress
 from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.settings import SimulationSettings, as_setting
@@ -249,4 +250,12 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
     given = {name: [as_setting(name, value) for value in grid[name]] for name in grid}
     lists = [tuple(dict.fromkeys(given.get(name, (getattr(default, name),)))) for name in AXES]
     names = (*AXES, "seed")
-    return tuple(dict(zip(names, values, strict=True)) for values in product(*lists, range(seeds)))
+    combined = (dict(zip(names, values, strict=True)) for values in product(*lists, range(seeds)))
+    return tuple({tuple(each.values()): each for each in map(_without_rounds, combined)}.values())
+
+
+def _without_rounds(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of which no rounds and rounds by rule are the same where there is no sum that could have any."""
+    if settings["method"] in BASELINES and not settings["refine"]:
+        return {**settings, "refine": None}
+    return settings

@@ -144,7 +144,7 @@ class _Context:
         """What `Features.of` gives for these settings."""
         kind = settings.backbone, settings.expand
         train, test = (arrays[f"{part}-{self.kinds[kind]}"] for part in ("train", "test"))
-        return Features(self.dataset, map_of(self.dataset, *kind), train, test).without(settings.leave_out)
+        return Features(self.dataset, map_of(self.dataset, *kind), train, test).cut(settings)
 
 
 @dataclass(frozen=True)

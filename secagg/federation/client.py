@@ -12,7 +12,7 @@ from pathlib import Path
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation.recovery import release_of
 from secagg.federation.storage import session_folder
-from secagg.ledger import Ledger, Release
+from secagg.ledger import Ledger
 from secagg.parties import (
     Connection,
     Hooks,
@@ -29,6 +29,7 @@ from secagg.parties.private_state import keep_state, recall_state
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
+from secagg.spending import Release
 from secagg.transcript import FILE_NAME, Journal
 
 
@@ -38,7 +39,8 @@ class FederationClient:
 
     A round's vector is computed before the round is joined, so that no later step waits for the data. `greet` runs
     before a session that still needs the server, and raises when that is not there. `stays`: wait for every
-    outcome even where a client may speak once in each session and be gone.
+    outcome even where a client may speak once in each session and be gone. Raises BadInput on a machine that lacks what
+    the plan's protection needs.
     """
 
     setup: SessionSetup
@@ -50,6 +52,9 @@ class FederationClient:
     greet: Callable[[], object]
     progress: Callable[[str], None]
     stays: bool = True
+
+    def __post_init__(self) -> None:
+        self.setup.protection.check_machine()
 
     async def run(
         self, server: Connection, others: Mapping[int, Connection] | None = None
@@ -118,6 +123,7 @@ class FederationClient:
             hooks = Hooks(self.progress, lambda: prepare().vector, before_upload)
             session = MemberSession(setup, self.me, folder, journal, hooks, stays)
             if session.outcome is None:
-                await asyncio.to_thread(prepare)
+                if not session.is_protected:
+                    await asyncio.to_thread(prepare)
                 await asyncio.to_thread(self.greet)
             return await session.run(server, others)

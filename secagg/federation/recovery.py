@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
-from secagg.ledger import FILE_NAME, START, Entry, Ledger, Release, head_after
+from secagg.ledger import FILE_NAME, START, Entry, Ledger, head_after
 from secagg.parties import SessionSetup
 from secagg.parties.purging import session_folders
 from secagg.parties.transcripts import folder_name, setup_of
 from secagg.policy import Budget, data_set
 from secagg.privacy import Unit
+from secagg.spending import Release
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import read_transcript
 

@@ -28,7 +28,8 @@ from secagg.transcript import FILE_NAME, Journal, peek
 class FederationSecond:
     """One second party's part in a plan; as an aggregator, also the endpoint's coordinator. Start again after a crash.
 
-    Clients of a round that has not begun here are asked to try again.
+    Clients of a round that has not begun here are asked to try again. Raises BadInput on a machine that lacks what the
+    plan's protection needs.
     """
 
     setup: SessionSetup
@@ -36,6 +37,9 @@ class FederationSecond:
     state: Path
     progress: Callable[[str], None]
     _uploads: dict[bytes, AggregatorWork] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.setup.protection.check_machine()
 
     async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""

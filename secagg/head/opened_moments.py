@@ -57,8 +57,23 @@ class Release:
     @property
     def mean(self) -> Vector:
         """The mean record (d,), not longer than 1, which no mean of records of length 1 is."""
-        mean: Vector = self.class_sums.sum(axis=0) / self.total
-        return mean / max(1.0, float(np.linalg.norm(mean)))
+        return _cut(self.class_sums.sum(axis=0) / self.total)
+
+    @property
+    def shrunk_mean(self) -> Vector:
+        """The mean shrunk towards zero by what of it is noise (James & Stein 1961, positive part), not longer than 1.
+
+        ΣA_j has the noise C·d·σ_A² in all: where it is no longer than that, the mean is taken for zero, whereas of
+        few records `mean` is noise of length 1.
+        """
+        summed = self.class_sums.sum(axis=0)
+        noise = self.class_sums.size * self.sums_sigma**2
+        return _cut(summed / self.total * (1.0 - noise / max(float(summed @ summed), noise)))
+
+
+def _cut(mean: Vector) -> Vector:
+    cut: Vector = mean / max(1.0, float(np.linalg.norm(mean)))
+    return cut
 
 
 def read_release(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Release:

@@ -1,9 +1,10 @@
-"""Refinement rounds under differential privacy: a softmax head from noisy sums of clipped gradients.
+"""Refinement rounds: a softmax head from sums of clipped gradients, noisy ones under differential privacy.
 
-The rounds run in a geometry that the one-shot release has already paid for: records are recentred, whitened by
-the noisy second moment and made equally long before they are clipped (features of known covariance: Mehta et
-al. 2023), so that Gaussian noise weighs equally in every direction and plain gradient steps are preconditioned.
-Everything here is a deterministic function of releases and public numbers; clients can recompute it.
+The rounds run in a geometry that the first sum has already paid for: records are recentred, whitened by the noisy
+second moment and made equally long before they are clipped (features of known covariance: Mehta et al. 2023), so that
+Gaussian noise weighs equally in every direction and plain gradient steps are preconditioned. How μ² is divided, the
+clip, the ridge in units of the noise and the number of rounds are constants; all else is a deterministic function of
+releases and public numbers: clients can recompute it.
 """
 
 from __future__ import annotations
@@ -18,58 +19,95 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.head.linear import LinearHead, Recentring
 from secagg.head.noise_aware import gaussian_classifier
-from secagg.head.opened_moments import Matrix, Release, ReleaseNoise, read_release
+from secagg.head.opened_moments import Matrix, Release, ReleaseNoise, Vector, read_release
 from secagg.head.spectrum import denoise, edge
 from secagg.statistics import Grid
 from secagg.statistics.softmax_gradient import EXACT, RESIDUAL_LEVELS, WEIGHT_BITS, Whitening
 
-ONE_SHOT_SHARE = 0.5
-"""The one-shot release's share of μ²; the rounds divide the rest evenly."""
+FIRST_SHARE = 0.2
+"""The first sum's share of μ²; the rounds divide the rest evenly."""
+FIRST_SHARES: Mapping[str, float] = {"counts": 0.1, "class_sums": 0.25, "second_moment": 0.65}
+"""Of that share. The rounds need of the second moment only its large eigenvalues, of the class sums only the mean."""
 CLIP = 0.5
 """Longest residual ‖p − e‖₂: records count alike until their label has about two thirds of the probability."""
-STEP = 6.0
-"""Largest step, in units of the inverse Hessian's scale D."""
-RIDGE = 0.5
-"""Added to the denoised second moment before whitening, in units of σ√d."""
+RIDGE = 0.3
+"""Added to the noisy second moment's denoised spectrum before whitening, in units of σ√d."""
+EXPONENT = 0.45
+"""Of whitening: a little less than the ½ that makes all directions alike, for the large ones are less noise."""
+EXACT_RIDGE = 0.5
+"""The same for exact sums."""
+ONE_GRID_STEP = ReleaseNoise(1.0, 1.0, 1.0)
+"""Stands for the noise of exact sums, which the rules that divide by σ cannot tell from none."""
 MAX_WEIGHT = 2.0**20
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far a round goes: at most `longest` in units of the inverse Hessian, with heavy-ball `momentum` β.
+
+    β keeps that share of the move before; a gradient then acts 1/(1 − β) times, for which the steps are shorter.
+    """
+
+    longest: float
+    momentum: float = 0.0
+
+
+EXACT_PACE = Pace(6.0)
+NOISY_PACE = Pace(20.0, momentum=0.5)
 
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """Where the rounds happen: `whitening` maps records (n, d) to (n, D), D = d + 1; `total` is the released n.
+    """Where the rounds happen: `whitening` maps records (n, d) to (n, D), D = d + 1, and `start` (C, D) are weights.
 
-    `start` (C, D) are the weights of the one-shot head on mapped records of length 1.
+    `scale` is the mapped records' second moment in each direction that they fill, in records: n/d_eff.
     """
 
     whitening: Whitening
     start: Matrix
-    total: float
+    scale: float
 
 
 def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Refinement:
-    """Derive the geometry and the starting weights from the one-shot release (see `noise_aware_discriminant`).
+    """Derive the geometry from a noisy first sum; the weights start at zero, from where whitened steps arrive.
 
-    With m = Σ A_j/n and ξ, V the denoised spectrum of B − n m mᵀ: M = V diag((ξ + 0.5σ√d)/n)^(−1/2) Vᵀ/√d maps
-    q/R − m to vectors of mean square length ≤ 1, and x/R_x = (√(d/D) (q/R − m)M/‖(q/R − m)M‖, 1/√D).
-    The one-shot scores w·q/R + b become those of (√(D/d) M⁻¹w, √D (b + w·m)) as long as that norm is near 1.
+    With m the shrunk mean (`Release.shrunk_mean`), ξ, V the denoised spectrum of B − n m mᵀ and ρ = 0.3σ√d:
+    M = V diag(n/(ξ + ρ))^0.45 Vᵀ, x/R_x = (√(d/D) (q/R − m)M/‖(q/R − m)M‖, 1/√D). What lies below the ridge stays as
+    small as it is, so that mapped records fill d_eff = Σ e_i/max e directions, e = ξ/(ξ + ρ)^0.9, and not all D.
     """
     release = read_release(aggregate, grid, noise)
-    weight, bias = gaussian_classifier(release)
-    dimension, mean = weight.shape[1], release.mean
-    root, vectors = _root(release)
-    matrix = (vectors / root) @ vectors.T
+    values, vectors = _spectrum(release, release.shrunk_mean)
+    stretched = (values + RIDGE * edge(len(values), release.moment_sigma)) ** EXPONENT
+    energies = values / stretched**2
+    filled = float(energies.sum() / energies.max()) if energies.max() > 0 else 1.0
+    start = np.zeros((len(release.counts), len(values) + 1))
+    whitening = _integers((vectors / stretched) @ vectors.T, release.shrunk_mean, grid)
+    return Refinement(whitening, start, release.total / filled)
+
+
+def begin_exact(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid) -> Refinement:
+    """Derive geometry and starting weights from an exact first sum: all directions are filled, the mean is the mean.
+
+    M = V diag((ξ + ρ)/n)^(−1/2) Vᵀ/√d maps q/R − m to vectors of mean square length ≤ 1. The start are the scores
+    w·q/R + b of the one-shot head (`gaussian_classifier`), which of mapped records are those of
+    (√(D/d) M⁻¹w, √D (b + w·m)), as long as that norm is near 1.
+    """
+    release = read_release(aggregate, grid, ONE_GRID_STEP)
+    mean, (weight, bias) = release.mean, gaussian_classifier(release)
+    dimension = len(mean)
+    values, vectors = _spectrum(release, mean)
+    ridge = EXACT_RIDGE * edge(dimension, release.moment_sigma)
+    root = np.sqrt((values + ridge) / release.total * dimension)
     unwhitened = (weight @ vectors * root) @ vectors.T * math.sqrt((dimension + 1) / dimension)
     start = np.column_stack([unwhitened, (bias + weight @ mean) * math.sqrt(dimension + 1)])
-    return Refinement(_integers(matrix, mean, grid), start, release.total)
+    whitening = _integers((vectors / root) @ vectors.T, mean, grid)
+    return Refinement(whitening, start, release.total / (dimension + 1))
 
 
-def _root(release: Release) -> tuple[NDArray[np.float64], Matrix]:
-    """Return the eigenvalues (d,) of M⁻¹ and its eigenvectors (d, d)."""
-    mean = release.mean
+def _spectrum(release: Release, mean: Vector) -> tuple[Vector, Matrix]:
+    """Return the denoised eigenvalues (d,) of B − n m mᵀ, and the eigenvectors (d, d)."""
     moment = release.second_moment - release.total * np.outer(mean, mean)
-    values, vectors = denoise(moment, release.moment_sigma)
-    ridge = RIDGE * edge(len(values), release.moment_sigma)
-    return np.sqrt((values + ridge) / release.total * len(values)), vectors
+    return denoise(moment, release.moment_sigma)
 
 
 def _integers(matrix: Matrix, mean: NDArray[np.float64], grid: Grid) -> Whitening:
@@ -81,20 +119,29 @@ def _integers(matrix: Matrix, mean: NDArray[np.float64], grid: Grid) -> Whitenin
     return Whitening(scaled.astype(np.int64), centre.astype(np.int64), grid.levels)
 
 
-def step(weights: Matrix, gradient: NDArray[np.int64], sigma: float, refinement: Refinement, rounds: int) -> Matrix:
+def step(
+    weights: Matrix,
+    before: Matrix,
+    gradient: NDArray[np.int64],
+    sigma: float,
+    refinement: Refinement,
+    rounds: int,
+    pace: Pace,
+) -> Matrix:
     """Return the next weights (C, D) from one opened sum of `softmax_gradient` (C, D) at the present `weights`.
 
-    `sigma` is the noise on each entry of the sum, in its integers. With G the gradient in real units and s the
-    noise in these, U ← U − η (D/n) G, η = min(6, n/(D s √k)). D/n is the inverse of the whitened second moment.
-    The second bound keeps the noise of all k = `rounds` steps below one unit (standard deviation) in a
+    `before` are the weights of the round before, in the first the present ones. `sigma` is the noise on each entry of
+    the sum, in its integers. With G the gradient in real units, s the noise in these and β the momentum:
+    U ← U − η G/scale + β(U − U_before), η = (1 − β)·min(longest, scale/(s√k)). 1/`scale` is the inverse of the whitened
+    second moment. The second bound keeps the noise of all k = `rounds` steps below one unit (standard deviation) in a
     record's logit, so that few records or a small ε leave the head near where it started.
     """
-    if not (math.isfinite(sigma) and sigma > 0) or rounds < 1 or gradient.shape != weights.shape:
+    if not (math.isfinite(sigma) and sigma > 0) or rounds < 1 or not gradient.shape == weights.shape == before.shape:
         raise BadInput(f"a gradient {gradient.shape} with noise {sigma} in {rounds} rounds for {weights.shape}")
     unit = CLIP / (RESIDUAL_LEVELS * refinement.whitening.levels)
-    size = refinement.total / weights.shape[1]
-    eta = min(STEP, size / (sigma * unit * math.sqrt(rounds)))
-    moved: Matrix = weights - eta / size * unit * gradient
+    size = refinement.scale
+    eta = (1 - pace.momentum) * min(pace.longest, size / (sigma * unit * math.sqrt(rounds)))
+    moved: Matrix = weights - eta / size * unit * gradient + pace.momentum * (weights - before)
     return moved
 
 

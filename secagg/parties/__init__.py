@@ -2,7 +2,8 @@
 
 from secagg.parties.aggregator import AggregatorWork
 from secagg.parties.contribution import LocalRecords, Prepared, contribution_of, opening_noise_of, read_records
-from secagg.parties.member_session import Connection, Hooks, MemberSession
+from secagg.parties.hearing import Connection
+from secagg.parties.member_session import Hooks, MemberSession
 from secagg.parties.outcome import SumResult, conclude, write_result
 from secagg.parties.pipeline import Pipeline, Progress
 from secagg.parties.rounds import Rounds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from scipy.special import ndtr
 
 from methods.method import domains_of
@@ -26,7 +28,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     return [
         ("purpose", plan.purpose or "-"),
         ("method", f"{plan.method} {plan.parameters}"),
-        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client"),
+        ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{_stated(setup)}"),
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
@@ -42,6 +44,12 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
+
+
+def _stated(setup: SessionSetup) -> str:
+    """How many records there are at the least, where whoever wrote the plan states it."""
+    stated = setup.plan.at_least
+    return f"; {stated} of all members at the least, as whoever wrote the plan states" if stated else ""
 
 
 def _uploads(setup: SessionSetup) -> str:
@@ -85,7 +93,20 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
 
 
 def doubts_of(setup: SessionSetup) -> list[str]:
-    """What a plan is likely to fail by, each in one sentence; nothing for most plans."""
+    """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
+    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup)]
+
+
+def _doubts_of_delta(setup: SessionSetup) -> list[str]:
+    """A δ of 1/n or more lets one record in n be published outright."""
+    plan = setup.plan
+    if plan.delta * plan.at_least < 1 or plan.unit != Unit.RECORD:
+        return []
+    weak = f"delta {plan.delta:g} is not below 1 in {plan.at_least} records"
+    return [f"{weak}: whoever publishes one of them outright, chosen at random, keeps such a promise too"]
+
+
+def _doubts_of_gate(setup: SessionSetup) -> list[str]:
     least, clients, sigma = setup.method.class_threshold, len(setup.context.clients), _census_sigma(setup)
     if not least or sigma is None:
         return []
@@ -111,7 +132,7 @@ def _census_sigma(setup: SessionSetup) -> float | None:
 
 def _against(setup: SessionSetup) -> str:
     """Against whom the promise holds."""
-    plan, protection = setup.plan, setup.protection
+    plan, protection, claim = setup.plan, setup.protection, setup.claim
     openers = setup.openers
     several = len(openers) > 1
     opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
@@ -121,12 +142,11 @@ def _against(setup: SessionSetup) -> str:
         return "everybody but the aggregator, which opens the exact sum and is trusted to add the noise"
     if not protection.hides_vectors:
         return "everybody, though the server sees every vector: each client's own share of the noise is enough"
-    if not plan.colluders and setup.claim is not None:
-        first = setup.claim.releases.first
-        lone = shown(setup.claim.what_if(colluding=first.parties - first.fewest + 1))
-        member = f"against a member, who knows its own share, {lone}"
-        return f"{opener} and everybody who sees what is published; {member}"
-    return f"{opener}, any {plan.colluders} of the members, and everybody who sees what they publish"
+    if claim is not None and not claim.holds_against_members:
+        lone = f"each knows its own share: against one, epsilon is {shown(claim.against_member)}"
+        return f"{opener} and everybody who sees what it publishes, but not the members ({lone})"
+    members = f"any {plan.colluders}" if plan.colluders else "any one"
+    return f"{opener}, {members} of the members, and everybody who sees what they publish"
 
 
 def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -143,6 +163,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     saved = setup.bytes_saved_by_grid
     return [
         ("promise", claim.sentence()),
+        *_delta(setup),
         ("against", _against(setup)),
         ("noise of one party", f"{noise}. {first.parties} add theirs, {first.fewest} honest ones are enough"),
         ("what breaks it", _breaks(setup)),
@@ -152,6 +173,16 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
             f"{plan.levels} steps in a record's length: {saved} bytes fewer than a plan without noise has",
         ),
     ]
+
+
+def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
+    """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
+    plan, clients = setup.plan, len(setup.context.clients)
+    units, name = (clients, "clients") if plan.unit == Unit.SILO else (clients * plan.max_records, "records")
+    if plan.delta * units < 1:
+        return []
+    said = f"with {math.ceil(1 / plan.delta)} {name} or more, {plan.delta:g} is not below 1 in n"
+    return [("delta", f"{said}: whoever publishes one of them outright, chosen at random, keeps such a promise too")]
 
 
 def _breaks(setup: SessionSetup) -> str:

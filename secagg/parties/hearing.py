@@ -5,12 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from secagg.errors import MalformedMessage, ProtocolViolation, ServerAway
 from secagg.parties.setup import SessionSetup
 from secagg.transcript import FrameBody, open_frame
 
 _AGAIN_SECONDS = 0.5
+
+
+class Connection(Protocol):
+    """What a session needs of a connection (`transport.Link` has it)."""
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds to go on asking in vain."""
+        ...
+
+    async def submit(self, frame: bytes) -> bytes:
+        """Send a frame; return the frame that answers it, or nothing."""
+        ...
+
+    async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
+        """Send a frame and the part of a file that it announces; return the frame that answers, or nothing."""
+        ...
+
+    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
+        """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from secagg.encoding import Integers
 from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, SecaggError, ServerAway, SessionAborted
-from secagg.parties.hearing import Hearing
+from secagg.parties.hearing import Connection, Hearing
+from secagg.parties.member_transcript import MemberTranscript
 from secagg.parties.outcome import check_outcome
 from secagg.parties.sealed_state import Memory, write_synced
 from secagg.parties.setup import SessionSetup
@@ -29,32 +30,11 @@ from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
-from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
+from secagg.transcript import Journal, payload_of, peek
 
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
 _LEAVING_SECONDS = 10.0
-
-
-class Connection(Protocol):
-    """What a session needs of a connection (`transport.Link` has it)."""
-
-    @property
-    def patience(self) -> float:
-        """For how many seconds to go on asking in vain."""
-        ...
-
-    async def submit(self, frame: bytes) -> bytes:
-        """Send a frame; return the frame that answers it, or nothing."""
-        ...
-
-    async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
-        """Send a frame and the part of a file that it announces; return the frame that answers, or nothing."""
-        ...
-
-    async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
-        """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
-        ...
 
 
 async def _never(state: Any) -> Transition:
@@ -90,21 +70,13 @@ class MemberSession:
         self._me = me
         self._script = _script(setup, me)
         self._vector_file = folder / VECTOR_FILE
-        self._journal = journal
+        self._transcript = MemberTranscript(setup, me, journal, self._script.announcement)
         self._hooks = hooks
         self._hearing = Hearing(setup, me.member, hooks.progress)
         self._stays = stays
         self._memory = Memory(folder, self._script.states, me.randomness)
-        self._server_head = NOT_SEEN
-        self._heard: FrameBody | None = None
-        self._receipts: set[int] = set()
-        self._outcome: Outcome | None = None
-        self._acknowledgement = b""
-        self._is_received = False
-        self._has_sent = False
         try:
-            for record in journal.records():
-                self._relive(record.kind, record.content)
+            self._transcript.relive()
         except SessionAborted:
             self._forget()  # a crash may have come between the end and the erasure
             raise
@@ -112,7 +84,13 @@ class MemberSession:
     @property
     def outcome(self) -> Outcome | None:
         """The outcome, once the transcript holds it."""
-        return self._outcome
+        return self._transcript.outcome
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether a client's vector is fixed: the same bytes leave again, and it is not computed again."""
+        _, frames = self._memory.recall() or (None, ())
+        return self._transcript.has_announced or any(self._transcript.announces(peek(frame)) for frame in frames)
 
     async def run(self, server: Connection, others: Mapping[int, Connection] | None = None) -> Outcome | None:
         """Carry the session to its outcome; `others` are the connections to second parties that take uploads.
@@ -121,7 +99,7 @@ class MemberSession:
         without one (for ever), NotNow when it may go on later.
         """
         try:
-            outcome = self._outcome or await self._steps({**(others or {}), SERVER_INDEX: server})
+            outcome = self.outcome or await self._steps({**(others or {}), SERVER_INDEX: server})
             if outcome is None:
                 return None
             if self._is_client and self._me.member not in outcome.members:
@@ -144,12 +122,11 @@ class MemberSession:
 
     async def _steps(self, connections: Mapping[int, Connection]) -> Outcome | None:
         recalled = self._memory.recall()
-        if recalled is None and self._has_sent:
+        if recalled is None and self._transcript.has_sent:
             raise SessionAborted("what this party remembered of the session is lost; it has dropped out")
         state, frames = recalled or self._keep(self._script.begin(self._context, self._me))
         while True:
-            for frame in frames:
-                self._journal.append("sent", frame)
+            self._transcript.sent(frames)
             await self._send_all(connections, state, frames)
             if isinstance(state, WorkingState):
                 incoming = None
@@ -162,8 +139,8 @@ class MemberSession:
                 if incoming is None:
                     return None
             transition = await self._own_step(connections[SERVER_INDEX], state, incoming)
-            if self._outcome is not None:
-                return self._outcome
+            if self.outcome is not None:
+                return self.outcome
             state, frames = self._keep(transition)
 
     async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
@@ -188,7 +165,7 @@ class MemberSession:
             self._hooks.before_upload()
         if transition.outgoing is None:
             return transition.state, ()
-        frames = self._sign(transition.outgoing, tuple(self._deliveries(type(transition.outgoing))))
+        frames = self._transcript.sign(transition.outgoing, tuple(self._deliveries(type(transition.outgoing))))
         self._memory.keep(transition.state, frames)
         return transition.state, frames
 
@@ -197,16 +174,6 @@ class MemberSession:
         if self._is_client and message is self._script.announcement:
             return {each.receiver: each for each in self._setup.protection.deliveries(self._context)}
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
-
-    def _sign(self, payload: Any, receivers: tuple[int, ...] = (SERVER_INDEX,)) -> tuple[bytes, ...]:
-        """One frame for each receiver, as the transcript will hold them: one after the other."""
-        frames, head = [], self._journal.head
-        for receiver in receivers:
-            seen = self._server_head if receiver == SERVER_INDEX else NOT_SEEN
-            body = make_body(self._context.plan, self._me.member, receiver, head, seen, payload)
-            frames.append(sign_frame(self._me.identity, body))
-            head = chain(head, "sent", frames[-1])
-        return tuple(frames)
 
     async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
         """Send what leaves from a state. A second party that is gone is no matter once there is an outcome."""
@@ -227,29 +194,27 @@ class MemberSession:
             await self._receive(connection, state.opened_by)
 
     async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
-        body, announcement = peek(frame), self._script.announcement
+        body = peek(frame)
         connection = connections[body.receiver]
-        if body.step != announcement.__name__:
+        if not self._transcript.announces(body):
             await connection.submit(frame)
-        elif body.receiver not in self._receipts:
+        elif body.receiver not in self._transcript.receipts:
             self._hooks.progress(f"uploading to {self._setup.roster.name(body.receiver)}")
             if not self._vector_file.exists():
                 raise SessionAborted("the protected bytes are lost and no others are ever made; it has dropped out")
-            part = self._deliveries(announcement)[body.receiver]
-
+            part = self._deliveries(self._script.announcement)[body.receiver]
             upload = partial(connection.upload, frame, self._vector_file, part.start, part.size)
             if body.receiver == SERVER_INDEX:
                 await upload()
             else:
                 reply, answer = await self._hearing.word(body.receiver, (state.receipt,), upload, connection.patience)
                 state.check_receipt(self._context, payload_of(answer, state.receipt))
-                self._journal.append("received", reply)
-                self._receipts.add(body.receiver)
+                self._transcript.received(reply)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
         """What the server says at a step; None when it has no outcome yet and this party does not wait for it."""
-        if self._heard is not None and self._heard.step == expected.__name__:
-            return payload_of(self._heard, expected)
+        if (heard := self._transcript.heard) is not None and heard.step == expected.__name__:
+            return payload_of(heard, expected)
         waits = self._stays or expected is not Outcome
         self._hooks.progress(f"waiting for the server's {expected.__name__}" if waits else "asking for the outcome")
         plan = self._setup.plan
@@ -269,8 +234,7 @@ class MemberSession:
             return None
         if body.step != Abort.__name__:
             payload_of(body, expected)
-        self._journal.append("received", data)
-        self._relive("received", data)
+        self._transcript.received(data)
         return payload_of(body, expected)
 
     async def _explain(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
@@ -279,47 +243,24 @@ class MemberSession:
             return error
         with contextlib.suppress(SecaggError):
             data = await connection.fetch(self._context.plan, state.evidence.__name__, 0.0)
-            body = self._open_servers(data)
-            self._journal.append("received", data)
-            frames = [peek(record.content) for record in self._journal.records() if record.kind == "received"]
-            receipts = [payload_of(each, state.receipt) for each in frames if each.step == state.receipt.__name__]
-            if liars := state.broken_by(self._context, receipts, payload_of(body, state.evidence)):
+            evidence = payload_of(self._transcript.open_servers(data), state.evidence)
+            self._transcript.received(data)
+            if liars := state.broken_by(self._context, self._transcript.payloads(state.receipt), evidence):
                 return SessionAborted(
                     f"{', '.join(liars)} signed a receipt for this upload and left it out; the transcript is the proof"
                 )
         return error
 
-    def _relive(self, kind: str, content: bytes) -> None:
-        """Take in what the transcript holds. Raises SessionAborted when it holds the session's end."""
-        if kind == "aborted":
-            raise SessionAborted(content.decode(errors="replace"))
-        if kind == "sent":
-            self._has_sent = True
-            if peek(content).step == Acknowledgement.__name__:
-                self._acknowledgement = content
-        if kind == "received" and (sender := peek(content).sender) != SERVER_INDEX:
-            self._receipts.add(sender)
-        elif kind == "received":
-            body = self._open_servers(content)
-            self._heard = body
-            self._server_head = chain(body.head, "sent", content)
-            if body.step == Outcome.__name__:
-                self._outcome = payload_of(body, Outcome)
-            if body.step == Receipt.__name__:
-                self._is_received = True
-            if body.step == Abort.__name__:
-                raise SessionAborted(payload_of(body, Abort).reason)
-
     async def _acknowledge(self, connection: Connection, outcome: Outcome) -> None:
         """Countersign the server's transcript and have one's own countersigned."""
-        if self._is_received:
+        transcript = self._transcript
+        if transcript.is_countersigned:
             return
-        if not self._acknowledgement:
-            (self._acknowledgement,) = self._sign(Acknowledgement(outcome.aggregate_sha256))
-            self._journal.append("sent", self._acknowledgement)
-        expected_head = self._journal.head
+        if not transcript.acknowledgement:
+            transcript.sent(transcript.sign(Acknowledgement(outcome.aggregate_sha256)))
+        expected_head = transcript.head
         try:
-            ask = partial(connection.submit, self._acknowledgement)
+            ask = partial(connection.submit, transcript.acknowledgement)
             receipt, body = await self._hearing.word(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
             self._hooks.progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
@@ -327,29 +268,25 @@ class MemberSession:
         payload_of(body, Receipt)
         if body.seen != expected_head:
             raise ProtocolViolation(SERVER_INDEX, "countersigned another transcript than this one")
-        self._journal.append("received", receipt)
-        self._is_received = True
+        transcript.received(receipt)
 
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
         """Say why, if the server still listens, and never come back to this session."""
         self._end(error)
         with contextlib.suppress(SecaggError, TimeoutError):
-            (frame,) = self._sign(Abort(str(error)[:2000]))
-            self._journal.append("sent", frame)
+            (frame,) = self._transcript.sign(Abort(str(error)[:2000]))
+            self._transcript.sent((frame,))
             async with asyncio.timeout(_LEAVING_SECONDS):
                 await connection.submit(frame)
 
     def _end(self, error: SecaggError) -> None:
         reason = error.reason if isinstance(error, SessionAborted) else str(error)
-        self._journal.append("aborted", reason.encode())
+        self._transcript.ended(reason)
         self._forget()
 
     def _forget(self) -> None:
         self._vector_file.unlink(missing_ok=True)
         self._memory.erase()
-
-    def _open_servers(self, data: bytes) -> FrameBody:
-        return open_frame(data, self._setup.roster, self._context.plan, SERVER_INDEX, self._me.member)
 
 
 class _NothingYet(Exception):

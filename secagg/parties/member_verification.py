@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
+from secagg.parties.doubt import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
 from secagg.parties.outcome import check_outcome
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
@@ -16,34 +16,6 @@ from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """What a consistent transcript leaves open ("consistent, but …"), and under which condition it proves the rest.
-
-    `remedy` is what a verifier can do about it; empty: nothing.
-    """
-
-    words: str
-    condition: str
-    remedy: str = ""
-
-
-SILENT = Doubt("its author has sent nothing yet", "as far as it goes")
-UNSIGNED_END = Doubt("nobody has signed its end", "if it ended there")
-UNSIGNED_REASON = Doubt("nobody has signed the reason that it states for its end", "if it ended for that reason")
-PURGED = Doubt(
-    "the vectors beside it were purged: digests only",
-    "if the purged vectors lead to it",
-    "bring its uploads/ folder, where somebody still has it",
-)
-
-
-def require(holds: bool, record: Record, problem: str) -> None:
-    """Raise TranscriptInvalid for the record unless it holds."""
-    if not holds:
-        raise TranscriptInvalid(record.index, problem)
 
 
 class MemberVerifier:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from methods import sums_of
 from methods.method import SumSpec
 from secagg.encoding import Layout
 from secagg.errors import BadInput
@@ -27,6 +28,11 @@ from secagg.roster import Roster
 MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR: Mechanism.GAUSSIAN}
 
 
+def members_see(plan: Plan) -> bool:
+    """Whether members are shown an opened sum or a head: where it is for them, and before every further round."""
+    return plan.result == "members" or sum(kind.times for kind in sums_of(plan)) > 1
+
+
 @dataclass(frozen=True)
 class NoiseParties:
     """Who adds noise: `parties` add a share each, and at least `fewest` honest ones are in every sum that is opened."""
@@ -39,9 +45,10 @@ class NoiseParties:
     def of(cls, plan: Plan, noise: str, roster: Roster, survivors: int) -> NoiseParties:
         """Of a plan of which at least `survivors` clients are in every sum, `plan.colluders` of them not honest.
 
-        Where the protection hides no single vector, each client's share must protect it alone. Whoever opens the sum
-        adds all of an aggregator's noise: of several aggregators, one honest one is enough.
-        Raises BadInput when no honest share need be left.
+        A member that sees what is opened knows its own share, so there the shares of one fewer count, colluders or not;
+        who is alone in a sum has its own. Where the protection hides no single vector, each client's share must protect
+        it alone. Whoever opens the sum adds all of an aggregator's noise: of several aggregators, one honest one is
+        enough. Raises BadInput when no honest share need be left.
         """
         mechanism, protection = MECHANISMS[NoiseFrom(noise)], protection_named(plan.protection)
         if mechanism is Mechanism.GAUSSIAN and protection.encrypts:
@@ -51,12 +58,13 @@ class NoiseParties:
             )
         if mechanism is Mechanism.GAUSSIAN:
             return cls(mechanism, len(roster.with_role(protection.second_role)) or 1, 1)
-        honest = survivors - plan.colluders if protection.hides_vectors else 1
-        if honest < 1:
+        if survivors <= plan.colluders and protection.hides_vectors:
             raise BadInput(
                 f"with {survivors} survivors and {plan.colluders} colluders no honest share of the noise need be left",
                 remedy="allow fewer colluders or dropouts",
             )
+        known = max(plan.colluders, int(members_see(plan)))
+        honest = max(1, survivors - known) if protection.hides_vectors else 1
         return cls(mechanism, len(roster.clients), honest)
 
 
@@ -117,7 +125,9 @@ def releases_of(
 def claim_of(plan: Plan, sums: Sequence[SumSpec], noisers: NoiseParties) -> PrivacyClaim:
     """The plan's promise. Raises BadInput when its noise does not keep it."""
     releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
-    return PrivacyClaim(releases, plan.epsilon, plan.delta)
+    by_clients = noisers.mechanism is Mechanism.DISCRETE_SHARES and protection_named(plan.protection).hides_vectors
+    against = not by_clients or members_see(plan) or plan.colluders > 0
+    return PrivacyClaim(releases, plan.epsilon, plan.delta, holds_against_members=against)
 
 
 def layout_of(kind: SumSpec, calibration: Calibration | None) -> Layout:

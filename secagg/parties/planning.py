@@ -10,7 +10,7 @@ from typing import Any
 from methods import method_named
 from methods.declaration import check_declaration
 from methods.gate import put_gate
-from methods.method import SumSpec
+from methods.method import Fixed, SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
@@ -18,8 +18,7 @@ from secagg.parties.noise_plan import NoiseParties, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
 from secagg.privacy import Adjacency, Unit
-from secagg.protection import USUAL
-from secagg.protection.masking.quorum import usual_dropouts
+from secagg.protection import USUAL, protection_named
 from secagg.randomness import RandomSource
 from secagg.roster import Roster
 from secagg.statistics import Normalisation
@@ -72,6 +71,7 @@ class PlanChoices:
     noise: NoiseFrom = NoiseFrom.CLIENT
     shares: str | Mapping[str, float] | None = None
     max_records: int = 1 << 16
+    at_least: int = 0
     protection: str = USUAL
     security: int = 128
     colluders: int | None = None
@@ -88,7 +88,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     Raises BadInput for choices that do not go together, and for a method that does not do what it declares.
     """
     try:
-        plan = _without_noise(data, roster, choices, randomness)
+        plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon)
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
         SessionSetup.of(plan, roster)
@@ -101,8 +101,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
 
 def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
-    expansion = Expansion(choices.expand) if choices.expand else None
-    features = FeatureMap(open_backbone(spec, data.input_shape), expansion)
+    features = FeatureMap(open_backbone(spec, data.input_shape), Expansion(choices.expand) if choices.expand else None)
     colluders, dropouts = _find_tolerated(len(roster.clients), choices)
     normalised = normalisation_for(choices)
     return Plan(
@@ -123,6 +122,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         levels=choices.levels or FINE_LEVELS,
         centre=float(choices.centre),
         max_records=choices.max_records,
+        at_least=choices.at_least,
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
@@ -209,16 +209,21 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
     return chosen
 
 
+def usual_colluders(clients: int) -> int:
+    """Return 1 where there are enough clients to withstand one, else 0; noise leaves one member's share out anyhow."""
+    return int(clients >= 3)
+
+
 def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     """The chosen numbers of colluders and dropouts.
 
-    Otherwise 1 colluder where there are enough clients to withstand one, and the usual dropouts (`usual_dropouts`) as
-    far as the minimum cohort allows.
+    Otherwise the usual colluders, and the protection's usual dropouts as far as the minimum cohort allows.
     """
-    colluders = choices.colluders if choices.colluders is not None else int(clients >= 3)
+    colluders = choices.colluders if choices.colluders is not None else usual_colluders(clients)
     if choices.dropouts is not None:
         return colluders, choices.dropouts
-    return colluders, max(0, min(usual_dropouts(clients, colluders), clients - choices.minimum_cohort))
+    usual = protection_named(choices.protection).usual_dropouts(clients, colluders)
+    return colluders, max(0, min(usual, clients - choices.minimum_cohort))
 
 
 def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
@@ -236,6 +241,14 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
             remedy="lower the class gate, dropouts or colluders",
         )
     return canonical_json(put_gate(method_named(choices.method, dict(choices.parameters)), threshold).parameters)
+
+
+def _settled(plan: Plan, epsilon: float) -> Plan:
+    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields."""
+    stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
+    fixed = Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays)
+    method = method_named(plan.method, plan.method_parameters).settle(fixed)
+    return replace(plan, parameters=canonical_json(method.parameters))
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

@@ -14,16 +14,16 @@ from secagg.parties.rounds import Rounds
 from secagg.parties.setup import SessionSetup
 from secagg.plan import Plan, canonical_json
 from secagg.privacy import Unit
+from secagg.protection import UNPROTECTED
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.wire import encode
 
 
 def is_own_reference(setup: SessionSetup, members: tuple[int, ...]) -> bool:
     """Whether the plan's result of these clients is its reference: all are in it, and nothing is noised or left out."""
-    everybody = (
-        members == tuple(setup.context.clients) and not setup.plan.has_noise and not setup.method.class_threshold
-    )
-    return everybody and all(kind.is_additive or kind.per is not Unit.RECORD for kind in setup.sums)
+    everybody = members == tuple(setup.context.clients)
+    plain = not setup.plan.has_noise and not setup.method.class_threshold
+    return everybody and plain and all(kind.is_additive or kind.per is not Unit.RECORD for kind in setup.sums)
 
 
 def is_pooled(setup: SessionSetup) -> bool:
@@ -71,7 +71,7 @@ def _without_noise(setup: SessionSetup) -> Plan:
     return replace(
         setup.plan,
         parameters=canonical_json(setup.method.ungated.parameters),
-        protection="none",
+        protection=UNPROTECTED,
         epsilon=math.inf,
         delta=0.0,
         adjacency="",

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SessionAborted
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
+from secagg.parties.outbox import Outbox
 from secagg.parties.outcome import SumResult, open_sum
 from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
@@ -23,19 +24,7 @@ from secagg.parties.staging import Staging, read_vector
 from secagg.parties.transcripts import begin_transcript
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
-from secagg.roster import SERVER_INDEX
-from secagg.transcript import (
-    EVERYONE,
-    NOT_SEEN,
-    FrameBody,
-    Journal,
-    Record,
-    chain,
-    make_body,
-    payload_of,
-    peek,
-    sign_frame,
-)
+from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of, peek
 
 _log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
@@ -67,7 +56,7 @@ class ServerSession:
         self._gone = gone
         self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
-        self._outbox: dict[str, dict[int, bytes]] = {}
+        self._outbox = Outbox(setup, identity, journal, self._protocol, self._write)
         self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -152,7 +141,9 @@ class ServerSession:
                 else:
                     self._protocol.take(member, frame, body)
                 self._record(member, frame, body)
-            return self._receipt(member) if body.step == Acknowledgement.__name__ else b""
+            if body.step != Acknowledgement.__name__:
+                return b""
+            return self._outbox.said(Receipt, member) or self._outbox.send(member, Receipt())
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Stage a vector, then take the frame that announced it; nothing answers it. Raises NotNow for a slow one."""
@@ -181,15 +172,14 @@ class ServerSession:
         deadline = asyncio.get_running_loop().time() + patience
         while True:
             changed = self._changed
-            if abort := self._outbox.get(Abort.__name__, {}).get(EVERYONE):
+            if abort := self._outbox.said(Abort, EVERYONE):
                 self._told.add(member)
                 self._wake()
                 return abort
             if step in self._protocol.recipients:
                 if member not in self._protocol.recipients[step]:
                     return await self._leave_out(member, step)
-                frames = self._outbox.get(step, {})
-                if frame := frames.get(member) or frames.get(EVERYONE):
+                if frame := self._outbox.frame_for(member, step):
                     return frame
             remaining = deadline - asyncio.get_running_loop().time()
             if remaining <= 0 or not await self._change_within(changed, remaining):
@@ -201,8 +191,8 @@ class ServerSession:
         if not self._protocol.is_left_out(member):
             raise ProtocolViolation(member, f"asks for the {step}, which is for others")
         async with self._turn:
-            known = self._outbox.get(Abort.__name__, {}).get(member)
-            return known or self._send(member, Abort(f"{name} answered too late for the step {step}"))
+            late = Abort(f"{name} answered too late for the step {step}")
+            return self._outbox.said(Abort, member) or self._outbox.send(member, late)
 
     def _record(self, member: int, frame: bytes, body: FrameBody) -> None:
         """Write down a frame that the protocol has taken."""
@@ -231,8 +221,8 @@ class ServerSession:
     def _abort(self, reason: str) -> NoReturn:
         """Tell everyone that the session is over; after a restart, again."""
         self._write("aborted", reason.encode())
-        if EVERYONE not in self._outbox.get(Abort.__name__, {}):
-            self._send(EVERYONE, Abort(reason[:2000]))
+        if self._outbox.said(Abort, EVERYONE) is None:
+            self._outbox.send(EVERYONE, Abort(reason[:2000]))
         self._wake()
         raise SessionAborted(reason)
 
@@ -266,32 +256,9 @@ class ServerSession:
             self._publish()
 
     def _publish(self) -> None:
-        """Sign and record every due frame that is not recorded yet: one to everyone when all say the same."""
-        while self._protocol.due:
-            step, messages = self._protocol.due.popitem()
-            known = self._outbox.get(step, {})
-            same_to_all = len(messages) > 1 and len({id(message) for message in messages.values()}) == 1
-            owed = {EVERYONE: next(iter(messages.values()))} if same_to_all else messages
-            for receiver, message in owed.items():
-                if receiver not in known:
-                    self._send(receiver, message)
+        """Say all that is due, and wake whoever waits for it."""
+        self._outbox.publish()
         self._wake()
-
-    def _send(self, receiver: int, message: Any) -> bytes:
-        seen = self._protocol.client_heads.get(receiver, NOT_SEEN)
-        body = make_body(self._setup.context.plan, SERVER_INDEX, receiver, self._journal.head, seen, message)
-        frame = sign_frame(self._identity, body)
-        self._write("sent", frame)
-        self._keep_sent(body, frame)
-        return frame
-
-    def _keep_sent(self, body: FrameBody, frame: bytes) -> None:
-        self._outbox.setdefault(body.step, {})[body.receiver] = frame
-        self._protocol.sent(chain(body.head, "sent", frame))
-
-    def _receipt(self, member: int) -> bytes:
-        known = self._outbox.get(Receipt.__name__, {}).get(member)
-        return known or self._send(member, Receipt())
 
     def _write(self, kind: Any, content: bytes) -> None:
         """Append to the transcript; when the disk refuses, this process ends: what is in memory is then ahead of it."""
@@ -312,8 +279,7 @@ class ServerSession:
         elif record.kind == "aborted":
             self._protocol.failure = record.content.decode(errors="replace")
         elif record.kind == "sent":
-            body = peek(record.content)
-            self._keep_sent(body, record.content)
+            body = self._outbox.keep(record.content)
             if body.step == Outcome.__name__:
                 self._protocol.conclude(payload_of(body, Outcome))
             elif (ready := self._protocol.sum_to_declare) and body.step == ready.requests.__name__:

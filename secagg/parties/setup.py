@@ -10,7 +10,6 @@ from methods.round import Noise, Round
 from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.ledger import SpentCurve
 from secagg.parties.noise_plan import NoiseParties, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
@@ -18,6 +17,7 @@ from secagg.privacy import Adjacency, Calibration, PrivacyClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.messages import RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
+from secagg.spending import Spent
 
 MAX_RELEASE = 40 << 20
 """Bytes of one opened sum that members are shown between rounds: with the broadcast it fits into one frame."""
@@ -223,7 +223,7 @@ class SessionSetup:
         by_clients = self.plan.noise == NoiseFrom.CLIENT
         return self.calibration.opened(survivors if by_clients else self.calibration.parties)
 
-    def spent(self) -> tuple[SpentCurve, ...]:
+    def spent(self) -> tuple[Spent, ...]:
         """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
 
         A silo's promise protects each of its records too; a record's says nothing useful of a silo.
@@ -234,7 +234,7 @@ class SessionSetup:
         first = self.claim.releases.first
         noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
         return tuple(
-            SpentCurve(unit, adjacency, releases_of(self.plan, self.sums, noisers, unit, adjacency).curve())
+            Spent(unit, adjacency, releases_of(self.plan, self.sums, noisers, unit, adjacency).cost())
             for unit in sorted(units)
             for adjacency in Adjacency
         )
@@ -251,7 +251,7 @@ class SessionSetup:
 
 def _require_cohorts(plan: Plan, method: Method) -> None:
     """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
-    hidden = plan.has_noise or method.class_threshold or plan.protection == "none"
+    hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors
     if domains_of(plan.method_parameters) and not hidden:
         raise BadInput(
             "without a class gate the sum of a class in a domain that one client has is its own prototype",

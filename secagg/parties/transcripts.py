@@ -9,6 +9,7 @@ found. A restart needs none of this: it goes through the sessions in order, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -22,8 +23,8 @@ from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript
 from secagg.wire import decode, encode
 
 T = TypeVar("T")
-Find = Callable[[bytes], RoundOpening | None]
-"""What opened the session with a context, where that is known."""
+Follow = Callable[[SessionSetup, RoundOpening], SessionSetup]
+"""From a plan's first session to the one that an opening begins."""
 _BEGINNING = 4
 """Records: a client's salt, the plan, the roster, the opening."""
 
@@ -41,11 +42,16 @@ def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
         journal.append("round", encode(setup.opening))
 
 
-def setup_of(records: Sequence[Record], find: Find = lambda context: None) -> tuple[SessionSetup, Sequence[Record]]:
+def open_alone(first: SessionSetup, opening: RoundOpening) -> SessionSetup:
+    """The session that an opening begins; what it sums is not known without the openings before it."""
+    return first.following(opening) if opening.number == 2 else first.later(opening)
+
+
+def setup_of(records: Sequence[Record], follow: Follow = open_alone) -> tuple[SessionSetup, Sequence[Record]]:
     """The session of a transcript, and the records that follow its beginning.
 
-    What the session sums is not known where `find` lacks the opening of a round before it. Raises TranscriptInvalid,
-    BadInput for a transcript of a plan or roster of another version.
+    `follow` leads to a later round. Raises TranscriptInvalid, BadInput for a transcript of a plan or roster of another
+    version.
 
     A client's begins with 32 random bytes: its heads, which the server sees, then tell nothing of its policy.
     """
@@ -56,35 +62,42 @@ def setup_of(records: Sequence[Record], find: Find = lambda context: None) -> tu
         setup = SessionSetup.of(plan, roster)
         if len(records) > index + 1 and records[index + 1].kind == "round":
             index += 1
-            setup = _open(setup, _content(records, index, "round", RoundOpening), find)
+            setup = follow(setup, _content(records, index, "round", RoundOpening))
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
 
 
-def _open(setup: SessionSetup, opening: RoundOpening, find: Find) -> SessionSetup:
-    """The session that an opening begins, through all rounds from the first on, as far as they are to be found."""
-    chain = [opening]
-    while chain[-1].number > 2 and (before := find(chain[-1].previous)) is not None:
-        chain.append(before)
-    if chain[-1].number > 2:
-        return setup.later(opening)
-    for each in reversed(chain):
-        setup = setup.following(each)
-    return setup
-
-
 class Openings:
-    """What opened the sessions of the transcripts `given`, and of those that lie in the folders beside one of them."""
+    """What opened the sessions of the transcripts `given`, and of those that lie in the folders beside one of them.
+
+    Each opening is followed once, however many transcripts come after it.
+    """
 
     def __init__(self, given: Iterable[Path]) -> None:
         found = (_opening_of(path) for path in given)
         self._given = {opening.context: opening for opening in found if opening is not None}
+        self._sessions: dict[tuple[bytes, bytes], SessionSetup] = {}
 
-    def beside(self, transcript: Path) -> Find:
+    def beside(self, transcript: Path) -> Follow:
         """Look among the given ones first, then in the state folder that a transcript lies in."""
-        state = transcript.resolve().parent.parent
-        return lambda context: self._given.get(context) or _find_kept(state, context)
+        return partial(self._follow, transcript.resolve().parent.parent)
+
+    def _follow(self, state: Path, first: SessionSetup, opening: RoundOpening) -> SessionSetup:
+        """Go back to a session that is known, then from there through every opening, as far as they are to be found."""
+        plan, at, missing = first.plan.digest, opening, list[RoundOpening]()
+        while (known := self._sessions.get((plan, at.context))) is None:
+            missing.append(at)
+            if at.number == 2:
+                known = first
+                break
+            before = self._given.get(at.previous) or _find_kept(state, at.previous)
+            if before is None:
+                return first.later(opening)
+            at = before
+        for each in reversed(missing):
+            known = self._sessions[plan, each.context] = known.following(each)
+        return known
 
 
 def _find_kept(state: Path, context: bytes) -> RoundOpening | None:

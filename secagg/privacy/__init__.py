@@ -22,6 +22,7 @@ from secagg.privacy.sensitivity import (
     Sensitivity,
     Unit,
 )
+from secagg.privacy.shares import GaussianCost
 
 __all__ = [
     "SHARE_RULES",
@@ -31,6 +32,7 @@ __all__ = [
     "BlockwiseSensitivity",
     "Calibration",
     "CensusSensitivity",
+    "GaussianCost",
     "Mechanism",
     "MomentSensitivity",
     "OpenedNoise",

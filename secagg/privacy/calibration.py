@@ -4,8 +4,10 @@ The joint release of blocks with noise σ_b is μ-Gaussian with μ² = sup Σ_b 
 p_b of μ², Σ p_b = 1, and never by shares of ε: σ_b = s_b·√κ/(μ·√p_b), with s_b the length of one unit's contribution
 and κ = sup Σ_b (p_b/s_b²)·‖Δ_b‖² (1 for add/remove).
 
-A symmetric matrix goes out as its upper triangle. Its off-diagonal entries get σ/√2: then
-Σ_i q_i⁴/σ² + Σ_{i<j} (q_i·q_j)²/(σ²/2) = ‖q‖₂⁴/σ², the same μ with half the noise variance off the diagonal.
+A symmetric matrix goes out as its upper triangle. Its off-diagonal entries get half the variance: then
+Σ_i q_i⁴/v + Σ_{i<j} (q_i·q_j)²/(v/2) = ‖q‖₂⁴/v, the same μ with half the noise off the diagonal. The variance that
+counts is σ² for one party's noise and, for the fewest shares of σ each, fewest·σ² − r² (`secagg.privacy.shares`): a
+triangle's is min(v_diagonal, 2·v_off).
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from enum import StrEnum
 
 from secagg.errors import BadInput
 from secagg.privacy.gaussian import OUTWARD
-from secagg.privacy.rdp import RdpCurve, gaussian_curve, summation_gap
 from secagg.privacy.sampler import LARGEST_SIGMA
 from secagg.privacy.sensitivity import Adjacency, BlockSensitivity, Sensitivity, Unit
+from secagg.privacy.shares import ROUNDING, GaussianCost, gap_of, sigma_for, variance_of
 
 SMALLEST_SHARE = 3.0
-"""Least σ of one share in grid units; the gap of a sum of shares is then below 10⁻³⁷ per coordinate."""
+"""Least σ of one share in grid units: it counts as 6 of its variance of 9 where it is alone, and in full among many."""
+LEAST_COUNTED = 99 * ROUNDING
+"""Least variance that a scalable block's multiplier gives the fewest shares: r² is then 1 % of what they add."""
 FRACTIONS = 1024
 """Every σ is a multiple of 1/1024 grid unit: an exact rational, the same float64 on every machine."""
 SHARE_RULES: Mapping[str, Mapping[str, float]] = {
@@ -37,7 +41,7 @@ class Mechanism(StrEnum):
     GAUSSIAN = "gaussian"
     """Each trusted party adds all the noise, a rounded Gaussian from an exact sampler: Balle & Wang holds exactly."""
     DISCRETE_SHARES = "discrete-shares"
-    """Each client adds a discrete-Gaussian share: Rényi accounting of their sum."""
+    """Each client adds a discrete-Gaussian share: their sum is accounted as the Gaussian that it rounds."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +66,16 @@ class BlockNoise:
             )
         if self.off_diagonal is not None and self.off_diagonal > self.sigma:
             raise BadInput(f"block {name} has more noise off the diagonal than on it", remedy="σ/√2 is enough there")
-        if not SMALLEST_SHARE <= self.effective <= self.sigma <= LARGEST_SIGMA:
+        if not SMALLEST_SHARE <= self.least <= self.sigma <= LARGEST_SIGMA:
             raise BadInput(
                 f"block {name}: a noise share has sigma {self.sigma:.4g} grid units",
                 remedy=f"it must lie between {SMALLEST_SHARE:g} and {LARGEST_SIGMA:g}: change the grid's levels",
             )
 
     @property
-    def effective(self) -> float:
-        """The σ that a claim may count on: for a triangle no more than √2 times that of the off-diagonal entries."""
-        if self.off_diagonal is None:
-            return self.sigma
-        return min(self.sigma, self.off_diagonal * math.sqrt(2) * (1 - 2.0**-50))
+    def least(self) -> float:
+        """The smallest σ of an entry."""
+        return self.sigma if self.off_diagonal is None else self.off_diagonal
 
     @property
     def segments(self) -> tuple[tuple[float, int], ...]:
@@ -146,29 +148,34 @@ class Calibration:
         """Ten times the largest σ of the opened noise: an entry exceeds it with probability below 2⁻⁷⁰."""
         return math.ceil(10 * max(noise.sigma for noise in self.blocks) * math.sqrt(self.parties))
 
-    def mu(self, honest: int) -> float:
-        """Return μ of the release against somebody who knows all noise but that of `honest` ≥ 1 parties; rounded up."""
+    def cost(self, honest: int | None = None) -> GaussianCost:
+        """Return what the release costs against somebody who knows all noise but that of `honest` ≥ 1 parties.
+
+        None: of the fewest, the worst of every allowed honest set. Rounded up. Raises BadInput.
+        """
+        honest = self.fewest if honest is None else honest
         if not 1 <= honest <= self.parties:
             raise BadInput(f"{honest} honest noise shares of {self.parties}", remedy="give 1 up to all of them")
-        added = honest if self.mechanism is Mechanism.DISCRETE_SHARES else 1
-        weights = {
-            noise.block.name: noise.multiplier**2 / (added * noise.effective * noise.effective) for noise in self.blocks
-        }
-        return math.sqrt(self.sensitivity.squared(weights)) * (1 + 2.0**-48)
+        weights = {noise.block.name: noise.multiplier**2 / self._counted(noise, honest) for noise in self.blocks}
+        return GaussianCost(self.sensitivity.squared(weights) * (1 + 2.0**-48), self._gap())
 
-    def gap(self) -> float:
-        """Return Στ_j for the largest number of shares (τ_j grows with it); 0 for the gaussian mechanism."""
+    def mu(self, honest: int) -> float:
+        """Return μ of `cost(honest)`."""
+        return self.cost(honest).mu
+
+    def _counted(self, noise: BlockNoise, honest: int) -> float:
+        """The variance that the block's noise counts as; of a triangle at most twice that off the diagonal."""
+        if self.mechanism is Mechanism.GAUSSIAN:
+            on, off = noise.sigma**2, noise.least**2
+        else:
+            on, off = variance_of(noise.sigma, honest), variance_of(noise.least, honest)
+        return (min(on, 2 * off) if noise.block.triangle else on) * (1 - 2.0**-50)
+
+    def _gap(self) -> float:
+        """T for the largest number of shares, with which it grows."""
         if self.mechanism is Mechanism.GAUSSIAN:
             return 0.0
-        segments = [(min(noise.sigma, noise.off_diagonal or noise.sigma), noise.block.size) for noise in self.blocks]
-        return summation_gap(segments, self.parties)
-
-    def curve(self, honest: int | None = None) -> RdpCurve:
-        """Return the Rényi curve for the worst of every allowed honest set, or for `honest` shares and no fewer.
-
-        α·μ²/2 is worst for the fewest shares and Στ_j for the most; each is taken at its own worst.
-        """
-        return gaussian_curve(self.mu(self.fewest if honest is None else honest), self.gap())
+        return gap_of([(noise.least, noise.block.size) for noise in self.blocks], self.parties)
 
 
 def calibrate_mu(
@@ -182,17 +189,20 @@ def calibrate_mu(
 ) -> Calibration:
     """Return the noise with which one release is μ-Gaussian (up to the gap of discrete shares), σ rounded up.
 
-    One client's share has variance σ²/fewest (discrete shares). `shares` names a rule of `SHARE_RULES`, is "equal", or
-    gives each block's share of μ². Raises BadInput, with figures, when a share's σ is below 3 grid units or beyond the
-    sampler.
+    `shares` names a rule of `SHARE_RULES`, is "equal", or gives each block's share of μ². Raises BadInput, with
+    figures, when the σ that one party adds is below 3 grid units or beyond the sampler.
     """
     split = shares_of(sensitivity, shares)
     lengths = {block.name: block.l2 for block in sensitivity.blocks}
     kappa = sensitivity.squared({name: share / lengths[name] ** 2 for name, share in split.items()})
     if not (mu > 0 and fewest >= 1):
         raise BadInput(f"no noise for mu {mu} and {fewest} honest shares", remedy="both are above 0")
-    unit = math.sqrt(kappa) / (mu * math.sqrt(fewest)) * OUTWARD
-    blocks = tuple(_noise(block, block.l2 * unit / math.sqrt(split[block.name])) for block in sensitivity.blocks)
+    unit = math.sqrt(kappa) / mu * OUTWARD
+    sums = mechanism is Mechanism.DISCRETE_SHARES
+    blocks = tuple(
+        _noise(block, block.l2 * unit / math.sqrt(split[block.name]), fewest if sums else 0)
+        for block in sensitivity.blocks
+    )
     return Calibration(sensitivity, mechanism, blocks, fewest, parties)
 
 
@@ -225,17 +235,25 @@ def read_shares(text: str) -> str | dict[str, float]:
         ) from None
 
 
-def _noise(block: BlockSensitivity, sigma: float) -> BlockNoise:
-    """Return the noise of one share of σ ≥ `sigma` units, with the least multiplier that makes it large enough."""
-    multiplier = max(1, math.ceil(SMALLEST_SHARE / sigma)) if block.scalable else 1
-    sigma *= multiplier
-    off_diagonal = _up(sigma / math.sqrt(2)) if block.triangle else None
-    if sigma / (math.sqrt(2) if block.triangle else 1) < SMALLEST_SHARE:
+def _noise(block: BlockSensitivity, wanted: float, shares: int) -> BlockNoise:
+    """Return the noise of which `shares` together count as Gaussian noise of σ = `wanted`; 0: one party adds it all.
+
+    A scalable block gets the least multiplier with which that is enough for the rounding and each share large enough.
+    """
+    if block.scalable:
+        least = max(LEAST_COUNTED, shares * SMALLEST_SHARE**2 - ROUNDING) if shares else SMALLEST_SHARE**2
+        multiplier = max(1, math.ceil(math.sqrt(least) / wanted))
+    else:
+        multiplier = 1
+    variance = (multiplier * wanted) ** 2
+    sigma, off_diagonal = (sigma_for(each, shares) if shares else math.sqrt(each) for each in (variance, variance / 2))
+    smallest = off_diagonal if block.triangle else sigma
+    if smallest < SMALLEST_SHARE:
         raise BadInput(
-            f"block {block.name}: a noise share would have sigma {sigma:.4g} grid units (sensitivity {block.l2:g})",
+            f"block {block.name}: a noise share would have sigma {smallest:.4g} grid units (sensitivity {block.l2:g})",
             remedy=f"it must be at least {SMALLEST_SHARE:g}: give the grid more levels, or allow fewer clients",
         )
-    return BlockNoise(block, multiplier, _up(sigma), off_diagonal)
+    return BlockNoise(block, multiplier, _up(sigma), _up(off_diagonal) if block.triangle else None)
 
 
 def _up(sigma: float) -> float:

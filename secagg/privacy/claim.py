@@ -10,6 +10,8 @@ from secagg.privacy.calibration import Mechanism
 from secagg.privacy.releases import Releases
 from secagg.privacy.sensitivity import Adjacency, Unit
 
+SMALLEST_DELTA = 1e-15
+"""Below it a chance that the noise's law does not have is not small beside δ."""
 NEIGHBOURS = {
     (Unit.RECORD, Adjacency.ADD_REMOVE): "whether any one record was among the data or not",
     (Unit.RECORD, Adjacency.REPLACE_ONE): "whether any one record was as it is or any other in its place",
@@ -25,14 +27,22 @@ NEIGHBOURS = {
 class PrivacyClaim:
     """(ε, δ) of all that a plan releases, for its unit and adjacency.
 
-    A claim below what the noise gives cannot be made: it raises BadInput.
+    `holds_against_members`: whether a client, which knows its own share of the noise, is among those against whom it
+    holds. A claim below what the noise gives cannot be made, nor one with δ below `SMALLEST_DELTA`: it raises BadInput.
     """
 
     releases: Releases
     epsilon: float
     delta: float
+    holds_against_members: bool = True
 
     def __post_init__(self) -> None:
+        if self.delta < SMALLEST_DELTA:
+            raise BadInput(
+                f"delta {self.delta:g} is claimed, but with a chance of up to {SMALLEST_DELTA:g} (2⁻⁷⁰ an entry) noise "
+                "does not fit into the ring, which ends the session",
+                remedy=f"choose a delta of at least {SMALLEST_DELTA:g}",
+            )
         least = self.releases.epsilon(self.delta)
         if not least <= self.epsilon < math.inf:
             raise BadInput(
@@ -67,6 +77,12 @@ class PrivacyClaim:
         honest = parties - dropped - colluding
         return self.releases.epsilon(self.delta, honest=honest) if honest else math.inf
 
+    @property
+    def against_member(self) -> float:
+        """ε, rounded up, against somebody who knows one more share than the promise allows for, as each client does."""
+        first = self.releases.first
+        return self.what_if(colluding=first.parties - first.fewest + 1)
+
     def sentence(self) -> str:
         """Return the promise in plain words: who is protected, how much, by whose noise, and what breaks it."""
         sums = sum(times for _, times in self.releases.parts)
@@ -86,10 +102,15 @@ class PrivacyClaim:
                 return "It holds while the party that adds the noise is honest."
             return f"It holds while at least one of {parties} parties that add the whole noise is honest."
         held = f"It holds while at least {fewest} of {parties} clients add their share of the noise and keep it secret"
+        if parties == 1:
+            return "It rests on the one client's own share of the noise."
+        if not self.holds_against_members:
+            member = shown(self.against_member)
+            return f"{held}; not against a client, which knows its own share: against one, epsilon is {member}."
         if fewest == 1:
             return f"{held}."
-        fewer = self.releases.epsilon(self.delta, honest=fewest - 1)
-        return f"{held}; with one fewer, epsilon would be {shown(fewer)}."
+        fewer = shown(self.releases.epsilon(self.delta, honest=fewest - 1))
+        return f"{held}; with one fewer, epsilon would be {fewer}."
 
 
 def _power(epsilon: float) -> str:

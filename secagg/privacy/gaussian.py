@@ -67,16 +67,6 @@ def noise_multiplier_of(mu: float) -> float:
     return OUTWARD / mu
 
 
-def composed(mu: float, sessions: int) -> float:
-    """Return the μ of `sessions` ≥ 1 Gaussian releases about the same data: μ·√T, rounded up (Dong et al. 2022).
-
-    Raises BadInput for fewer than 1.
-    """
-    if sessions < 1:
-        raise BadInput(f"{sessions} sessions", remedy="give 1 or more")
-    return mu * math.sqrt(sessions) * (1 + 2.0**-50)
-
-
 def least(holds: Callable[[float], bool]) -> float:
     """Return 0 or the upper end of the last bracket of the least x > 0 from which on `holds`; it holds there."""
     if holds(0.0):
@@ -106,10 +96,15 @@ def largest(holds: Callable[[float], bool]) -> float:
     return low
 
 
+def check_delta(delta: float) -> None:
+    """Raise BadInput for a δ that nothing can be computed at."""
+    if not SMALLEST_DELTA <= delta < 1:
+        raise BadInput(f"delta cannot be {delta}", remedy=f"give a number from {SMALLEST_DELTA:g} to below 1")
+
+
 def _check(*, mu: float = 1.0, epsilon: float = 1.0, delta: float = 0.5) -> None:
     if not 0 < mu <= LARGEST_MU:
         raise BadInput(f"the ratio of sensitivity to noise is {mu}", remedy=f"it lies above 0, up to {LARGEST_MU:g}")
     if not 0 <= epsilon < math.inf:
         raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number of 0 or more")
-    if not SMALLEST_DELTA <= delta < 1:
-        raise BadInput(f"delta cannot be {delta}", remedy=f"give a number from {SMALLEST_DELTA:g} to below 1")
+    check_delta(delta)

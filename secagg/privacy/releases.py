@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from secagg.errors import BadInput
 from secagg.privacy.calibration import Calibration, Mechanism, calibrate_mu
-from secagg.privacy.gaussian import epsilon_of, mu_of
-from secagg.privacy.rdp import RdpCurve, shares_mu
+from secagg.privacy.gaussian import mu_of
 from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, Sensitivity, Unit
+from secagg.privacy.shares import GaussianCost
 
 
 @dataclass(frozen=True)
@@ -55,21 +55,18 @@ class Releases:
         """The first sum's; what is common to all is read from it."""
         return self.parts[0][0]
 
-    def curve(self, honest: int | None = None) -> RdpCurve:
-        """Return the Rényi curve of all sums together; `honest` as in `Calibration.curve`."""
-        curves = [calibration.curve(honest).times(times) for calibration, times in self.parts]
-        return sum(curves[1:], start=curves[0])
+    def cost(self, honest: int | None = None) -> GaussianCost:
+        """Return what all sums together cost; `honest` as in `Calibration.cost`."""
+        costs = [calibration.cost(honest).times(times) for calibration, times in self.parts]
+        return sum(costs[1:], start=costs[0])
 
     def mu(self, honest: int) -> float:
-        """Return μ of all sums together, rounded up: releases add in μ²."""
-        squares = [times * calibration.mu(honest) ** 2 for calibration, times in self.parts]
-        return math.sqrt(math.fsum(squares)) * (1 + 2.0**-48)
+        """Return μ of `cost(honest)`."""
+        return self.cost(honest).mu
 
     def epsilon(self, delta: float, *, honest: int | None = None) -> float:
-        """Return ε, rounded up: exact for the gaussian mechanism, by Rényi curves for discrete shares."""
-        if self.first.mechanism is Mechanism.GAUSSIAN:
-            return epsilon_of(self.mu(1 if honest is None else honest), delta)
-        return self.curve(honest).epsilon(delta)
+        """Return ε, rounded up."""
+        return self.cost(honest).epsilon(delta)
 
     def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
         """Return the same noise, accounted for other neighbours: what a ledger needs beside the plan's own promise."""
@@ -117,7 +114,7 @@ def calibrate_releases(
     """
     if abs(math.fsum(part.budget for part in parts) - 1) > 1e-9:
         raise BadInput(f"the budgets {[part.budget for part in parts]} do not sum to 1")
-    mu = mu_of(epsilon, delta) if mechanism is Mechanism.GAUSSIAN else shares_mu(epsilon, delta)
+    mu = mu_of(epsilon, delta)
     for _ in range(20):
         calibrations = [
             calibrate_mu(

@@ -9,6 +9,7 @@ from secagg.protection.protection import Handover, Protection, Script
 
 __all__ = [
     "PROTECTIONS",
+    "UNPROTECTED",
     "USUAL",
     "Delivery",
     "Handover",
@@ -27,6 +28,8 @@ PROTECTIONS: dict[str, Protection] = {
 """Every protection by its name; a further one is its folder and a place in this line."""
 USUAL = masking.PROTECTION.name
 """The protection of a plan that names none."""
+UNPROTECTED = none.PROTECTION.name
+"""The protection that protects nothing."""
 
 
 def protection_named(name: str) -> Protection:

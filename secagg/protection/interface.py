@@ -244,27 +244,54 @@ class SumToOpen(Protocol):
         ...
 
 
-class Collected:
-    """The messages of one step, one for each expected member."""
+class CollectingStep:
+    """A step of the server that takes one message of each that it expects; complete when all have answered."""
 
-    def __init__(self, context: SessionContext, expected: Iterable[int]) -> None:
+    is_joining: ClassVar[bool] = False
+
+    def __init__(self, expected: Iterable[int]) -> None:
         self.expected = frozenset(expected)
         self.messages: dict[int, Any] = {}
 
-    def is_new(self, member: int, incoming: Any) -> bool:
-        """False for an exact repetition. Raises ProtocolViolation for a stranger or a second, different message."""
+    def check(self, member: int, incoming: Any) -> None:
+        """Raise ProtocolViolation for a message that does not belong here."""
+        raise NotImplementedError
+
+    def accept(self, member: int, incoming: Any) -> None:
+        """Take one message that `check` lets pass; an exact repetition changes nothing.
+
+        Raises ProtocolViolation, for a stranger or a second, different message too.
+        """
         if member not in self.expected:
             raise ProtocolViolation(member, "is not expected at this step")
         known = self.messages.get(member)
-        if known is not None and known != incoming:
+        if known is None:
+            self.check(member, incoming)
+            self.messages[member] = incoming
+        elif known != incoming:
             raise ProtocolViolation(member, f"sent a second, different {type(incoming).__name__}")
-        return known is None
-
-    def put(self, member: int, incoming: Any) -> None:
-        """Record a message that `is_new` and has been checked."""
-        self.messages[member] = incoming
 
     @property
     def members(self) -> tuple[int, ...]:
         """Who has answered, in order."""
         return tuple(sorted(self.messages))
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody has answered."""
+        return len(self.messages) == len(self.expected)
+
+
+class PackedVectors:
+    """Of a step that collects announcements: the bytes that go with them are vectors packed in the session's ring."""
+
+    _context: Any  # a SessionContext, or a protection's own
+
+    @property
+    def vector_bytes(self) -> int:
+        """Size of one packed vector."""
+        size: int = self._context.packed_bytes
+        return size
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Every vector of the right size is one of the ring."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import Collected, LocalParty, SessionContext, Transition
+from secagg.protection.interface import CollectingStep, LocalParty, PackedVectors, SessionContext, Transition
 from secagg.protection.messages import Outcome, UploadHeader
 from secagg.protection.protection import OF_CLIENT, Protection, Script
 from secagg.roster import SERVER_INDEX
@@ -58,7 +58,7 @@ class PlainUploaded:
         return Transition(self)
 
 
-class AwaitingPlainUploads:
+class AwaitingPlainUploads(PackedVectors, CollectingStep):
     """Collects the vectors' headers."""
 
     awaits: ClassVar[type] = UploadHeader
@@ -66,33 +66,17 @@ class AwaitingPlainUploads:
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
-        self._collected = Collected(context, context.clients)
-        self.expected = self._collected.expected
+        super().__init__(context.clients)
         self.enough = fewest(context)
 
-    def accept(self, member: int, incoming: UploadHeader) -> None:
+    def check(self, member: int, incoming: UploadHeader) -> None:
         """Take a vector of the right length."""
-        if self._collected.is_new(member, incoming):
-            if incoming.length != self._context.packed_bytes:
-                raise ProtocolViolation(member, f"uploads {incoming.length} bytes")
-            self._collected.put(member, incoming)
-
-    @property
-    def vector_bytes(self) -> int:
-        """Size of one packed vector."""
-        return self._context.packed_bytes
-
-    def inspect(self, member: int, vector: bytes) -> None:
-        """Every vector of the right size is one of the ring."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether all clients have uploaded."""
-        return len(self._collected.messages) == len(self.expected)
+        if incoming.length != self._context.packed_bytes:
+            raise ProtocolViolation(member, f"uploads {incoming.length} bytes")
 
     def close(self) -> tuple[PlainSum, Mapping[int, Any]]:
         """Fix the set of summed clients."""
-        members = self._collected.members
+        members = self.members
         if len(members) < self.enough:
             raise SessionAborted(f"only {len(members)} clients uploaded; at least {self.enough} are needed")
         return PlainSum(members), {}

@@ -6,6 +6,7 @@ place in the registry (`secagg.protection.PROTECTIONS`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ class Script:
 class Handover:
     """How clients hand parts of their uploads to second parties, past the server: a signed upload for a signed receipt.
 
+    Once a second party has said `closed_by` to the server, it takes no further uploads.
     `kept` returns the SHA-256 of the bytes that the party `receiver` keeps of an upload by `sender`, `is_receipt` says
     whether `sender` signed this receipt for the client `receiver`; both take (context, message, sender, receiver).
     `kept` returns None for an upload that its sender did not sign for these parties.
@@ -38,6 +40,7 @@ class Handover:
 
     upload: type
     receipt: type
+    closed_by: type
     kept: Callable[[Any, Any, int, int], bytes | None]
     is_receipt: Callable[[Any, Any, int, int], bool]
 
@@ -57,10 +60,12 @@ class Protection:
     From the first message of the class `reveals` on somebody may know the sum, published or not; `revealed` says why.
     `hides_vectors`: nobody sees one client's vector alone, so that the shares of noise of all that are in a sum protect
     each of them. `speaks_once`: a client uploads and may be gone; it comes back for the outcome or not.
+    `check_machine` raises BadInput, with what to install, on a machine that cannot do a member's part.
 
     For people who choose: `trust` is what must hold for a vector to stay secret, `visits` when a client is there,
     `absence` what becomes of one that leaves; `details` are further rows about a plan. `grows_with_clients`: the work
-    of a client does. `most_dropouts` bounds, for clients and colluders, how many may vanish (None: the plan knows).
+    of a client does. `most_dropouts` bounds, for clients and colluders, how many may vanish: all but two honest
+    ones, unless said otherwise.
     """
 
     name: str
@@ -84,7 +89,8 @@ class Protection:
     )
     handover: Handover | None = None
     details: Callable[[Any], list[tuple[str, str]]] = lambda context: []
-    most_dropouts: Callable[[int, int], int] | None = None
+    most_dropouts: Callable[[int, int], int] = lambda clients, colluders: max(0, clients - colluders - 2)
+    check_machine: Callable[[], None] = lambda: None
     hides_vectors: bool = True
     speaks_once: bool = False
     encrypts: bool = False
@@ -99,6 +105,14 @@ class Protection:
     def leaving(self) -> tuple[str, ...]:
         """The names of `steps`."""
         return tuple(step.__name__ for step in self.steps)
+
+    def usual_dropouts(self, clients: int, colluders: int) -> int:
+        """How many may vanish where a plan is told of none: a tenth, ⌈n/10⌉, or `most_dropouts` where that is less.
+
+        Noise is calibrated for the clients that are left. To tolerate all that can vanish, nearly half, would cost √2
+        in σ, and leave masks no neighbour graph.
+        """
+        return min(math.ceil(clients / 10), self.most_dropouts(clients, colluders))
 
     def receivers(self, context: SessionContext) -> frozenset[int]:
         """Who gets a part of every client's upload."""

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,26 +26,32 @@ class Module:
         """The syntax tree."""
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Everything in the tree."""
+        return tuple(ast.walk(self.tree))
+
     def functions(self) -> Iterator[Function]:
         """Every function and method, nested ones too."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+        return (node for node in self.nodes if isinstance(node, Function))
 
     def imports(self) -> Iterator[str]:
         """The dotted name of everything imported anywhere in the file; `from a import b` gives `a.b`."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
 
 
-def modules(*folders: str) -> list[Module]:
+@cache
+def modules(*folders: str) -> tuple[Module, ...]:
     """The modules of some top-level folders, without generated code."""
     paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
-    return [Module(_name(path), path.read_text()) for path in paths if GENERATED not in path.parents]
+    return tuple(Module(_name(path), path.read_text()) for path in paths if GENERATED not in path.parents)
 
 
-def installed() -> list[Module]:
+def installed() -> tuple[Module, ...]:
     """The modules of every package that installs."""
     return modules(*PACKAGES)
 

@@ -28,6 +28,7 @@ ORDER = (
     "secagg.roster",
     "secagg.plan",
     "secagg.policy",
+    "secagg.spending",
     "secagg.ledger",
     "secagg.protection",
     "secagg.transport",

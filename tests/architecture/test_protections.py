@@ -29,6 +29,8 @@ MAY_NAME = {
     "threat_models.active": "each probe cheats in the messages of one protection",
     "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
 }
+MAY_IMPORT = "threat_models.evidence.splits"
+"""Ciphertexts' parts are split as only the encrypted protection's own functions can."""
 
 
 def names_protections(module: Module) -> Iterator[str]:
@@ -43,6 +45,40 @@ def names_protections(module: Module) -> Iterator[str]:
 def test_nobody_knows_a_protection_by_its_name() -> None:
     """No installed module spells a protection's name but those that may."""
     assert [found for module in installed() for found in names_protections(module)] == []
+
+
+def imports_inside(module: Module) -> Iterator[str]:
+    """What a module outside of the protections imports of one of them alone."""
+    if any(within(module.name, package) for package in (*MAY_NAME, MAY_IMPORT)):
+        return
+    folders = ("encryption", "masking", "none", "sharing")
+    for name in module.imports():
+        if any(within(name, f"secagg.protection.{folder}") for folder in folders):
+            yield f"{module.name} imports {name}"
+
+
+def test_nobody_imports_from_inside_a_protection() -> None:
+    """Only the registry, and those that attack one protection, know what is in its folder."""
+    assert [found for module in installed() for found in imports_inside(module)] == []
+    text = "from secagg.protection.sharing.collection import Collecting"
+    assert list(imports_inside(Module("secagg.parties.aggregator", text)))
+
+
+def test_nobody_compares_with_the_name_of_no_protection() -> None:
+    """Even the protection "none", whose name is a word of its own, is known by what it does."""
+    held = [
+        f"{module.name}:{node.lineno}"
+        for module in installed()
+        if not any(within(module.name, package) for package in MAY_NAME)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare) and "none" in map(_constant, (node.left, *node.comparators))
+        if any("protection" in ast.unparse(each) for each in (node.left, *node.comparators))
+    ]
+    assert held == []
+
+
+def _constant(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 @pytest.mark.parametrize(

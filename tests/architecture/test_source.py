@@ -70,7 +70,7 @@ def forbidden(module: Module) -> Iterator[str]:
     for imported in module.imports():
         if within(imported, "random") or within(imported, "pickle"):
             yield f"{module.name} imports {imported}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"eval", "exec"}:
             yield f"{module.name}:{node.lineno} calls {ast.unparse(node.func)}"
         if isinstance(node, ast.keyword) and ast.unparse(node) in {"allow_pickle=True", "weights_only=False"}:
@@ -81,7 +81,7 @@ def forbidden(module: Module) -> Iterator[str]:
 
 def named_culprits(module: Module) -> Iterator[str]:
     """Violations of the protocol whose culprit is a text: it is a place in the roster, which has the name."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"ProtocolViolation", "Equivocated"}:
             continue
         if isinstance(node.args[0], ast.JoinedStr) or isinstance(getattr(node.args[0], "value", None), str):
@@ -92,7 +92,7 @@ def numpy_random(module: Module) -> Iterator[str]:
     """numpy.random where keys, masks or noise are made."""
     if not any(within(module.name, package) for package in NO_NUMPY_RANDOM):
         return
-    names = {ast.unparse(node) for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)}
+    names = {ast.unparse(node) for node in module.nodes if isinstance(node, ast.Attribute)}
     for name in {*names, *module.imports()}:
         if name in {"np.random", "numpy.random"} or name.startswith("numpy.random."):
             yield f"{module.name} uses {name}"

@@ -20,6 +20,8 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 from tests.worlds.session import SessionRun, make_session
 from threat_models.report.gate import DEFAULT
 
+pytestmark = pytest.mark.usefixtures("repeatable_chance")
+
 PROMISE = ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove")
 FEW = ("audit", "--simulate", "--dataset", "breast-cancer", "--clients", "4")
 

@@ -14,6 +14,8 @@ from secagg.statistics import Normalisation
 from tests.cli.command import Command
 from tests.worlds.federation import SimulatedFederation, run_federation
 
+pytestmark = pytest.mark.usefixtures("repeatable_chance")
+
 FEW = ("audit", "--simulate", "--dataset", "digits", "--threat-model", "released_head_black_box")
 
 

@@ -18,6 +18,7 @@ from tests.cli.command import MEMBERS, SERVER, Command
 from tests.cli.test_simulate import DIGITS, KEYS, simulated
 
 PROMISE = ["--epsilon", 2, "--delta", 1e-5, "--adjacency", "add-remove"]
+ONE_SUM = ["--refine", 0]
 NOT_PRIVATE = (
     "accuracy, accuracy interval, accuracy reference, bad records, bad held out, client seconds, server seconds, "
     "seconds, ring, upload bytes per client, bytes saved by grid"
@@ -54,7 +55,7 @@ def refused(secagg: Command, monkeypatch: pytest.MonkeyPatch, *arguments: object
 @pytest.mark.parametrize("noise", ["client", "aggregator"])
 def test_json_is_the_contract(secagg: Command, adjacency: str, noise: str) -> None:
     """`--json -` prints the keys of the contract with the promise that was asked for, and nothing else."""
-    content = simulated(secagg, "--epsilon", 2, "--delta", 1e-5, "--adjacency", adjacency, "--noise", noise)
+    content = simulated(secagg, "--epsilon", 2, "--delta", 1e-5, "--adjacency", adjacency, "--noise", noise, *ONE_SUM)
     assert set(content) >= KEYS
     stated = ("epsilon", "delta", "adjacency", "unit", "noise", "normalisation", "levels", "vector_length")
     assert [content[key] for key in stated] == [2.0, 1e-5, adjacency, "record", noise, "centred-unit", 1024, DIGITS]
@@ -102,7 +103,7 @@ def test_every_flag_works_with_noise(secagg: Command, own: Path, arguments: list
 
 def test_default_shares_are_the_stated_ones(secagg: Command, federation: Path) -> None:
     """The shares that the help names as the default give the very noise of the default."""
-    plans = [new_plan(secagg, federation, *PROMISE, *more) for more in ([], ["--shares", DEFAULT_SHARES])]
+    plans = [new_plan(secagg, federation, *PROMISE, *ONE_SUM, *more) for more in ([], ["--shares", DEFAULT_SHARES])]
     assert plans[0].plan.noises == plans[1].plan.noises
 
 
@@ -146,20 +147,35 @@ def test_replace_one_is_not_for_dp_sgd(secagg: Command, own: Path) -> None:
     assert "use add-remove" in said.complaint
 
 
-@pytest.mark.parametrize("given", [["--delta", 1e-5], ["--adjacency", "add-remove"]], ids=lambda given: str(given[0]))
-@pytest.mark.parametrize("noise", [[], ["--epsilon", "inf"]], ids=["alone", "inf"])
+DELTA, ADJACENCY, INFINITE = ("--delta", 1e-5), ("--adjacency", "add-remove"), ("--epsilon", "inf")
+
+
 @pytest.mark.parametrize(
-    "command", [["simulate"], ["sweep", "--out", "out"], ["compare", "--out", "out", "--methods", "fedcgs"]],
-    ids=lambda command: str(command[0]),
-)  # fmt: skip
+    ("command", "given"),
+    [
+        (("simulate",), DELTA),
+        (("simulate",), ADJACENCY),
+        (("simulate", *INFINITE), DELTA),
+        (("simulate", *INFINITE), ADJACENCY),
+        (("sweep", "--out", "out"), DELTA),
+        (("sweep", "--out", "out", *INFINITE), ADJACENCY),
+        (("compare", "--out", "out", "--methods", "fedcgs"), ADJACENCY),
+        (("compare", "--out", "out", "--methods", "fedcgs", *INFINITE), DELTA),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
 def test_delta_and_adjacency_without_noise(
-    secagg: Command, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    command: list[object], noise: list[object], given: list[object],
-) -> None:  # fmt: skip
+    secagg: Command,
+    own: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[object, ...],
+    given: tuple[object, ...],
+) -> None:
     """Where no epsilon is finite, delta or adjacency is accepted, as scripts that loop over ε give it, and remarked."""
     monkeypatch.chdir(tmp_path)
-    seeds = [] if command == ["simulate"] else ["--seeds", 1, "--workers", 1]
-    said = secagg(*command, *seeds, "--dataset", own, *noise, *given)
+    seeds = () if command[0] == "simulate" else ("--seeds", 1, "--workers", 1)
+    said = secagg(*command, *seeds, "--dataset", own, *given)
     assert said.code == 0
     assert f"note: {str(given[0])[2:]} promises nothing at epsilon inf: there is no noise" in said.err
 
@@ -250,6 +266,53 @@ def test_plan_with_a_promise_round_trips(secagg: Command, federation: Path) -> N
     assert plan.digest.hex() in shown.out
 
 
+def test_plan_asks_for_rounds(secagg: Command, federation: Path, tmp_path: Path) -> None:
+    """With noise `plan new` wants rounds asked for or declined, saying what they bring and cost, and does as told."""
+    roster, out = federation / SERVER / "roster.json", tmp_path / "asked.json"
+    chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", *PROMISE]
+    said = secagg("plan", "new", *chosen)
+    assert said.code == 2
+    for word in ("16", "points of accuracy", "further sums", "bytes", "seconds", "--refine auto", "--refine 0"):
+        assert word in said.complaint, word
+    assert not out.exists()
+    for told, rounds in (("auto", 17), (0, 1), (3, 4)):
+        assert secagg("plan", "new", *chosen, "--refine", told).code == 0
+        assert SessionSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster).rounds == rounds
+        out.unlink()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], [*PROMISE, "--unit", "silo"], [*PROMISE, "--result", "server"], [*PROMISE, "--method", "prototypes"]],
+    ids=["no noise", "silo", "server", "prototypes"],
+)
+def test_plan_without_rounds_to_decide_does_not_ask(secagg: Command, federation: Path, arguments: list[object]) -> None:
+    """Where the rule has no rounds, nothing need be said of them."""
+    assert new_plan(secagg, federation, *(arguments or ["--radius", 1])).rounds == 1
+
+
+def test_stated_records_are_in_the_plan(secagg: Command, federation: Path) -> None:
+    """`--at-least` stands in the plan, `plan show` says who says so, and a δ that is too large for them is doubted."""
+    plan = new_plan(secagg, federation, *PROMISE, *ONE_SUM, "--at-least", 5000).plan
+    assert plan.at_least == 5000
+    shown = secagg("plan", "show", "--plan", federation / "plan.json", "--roster", federation / SERVER / "roster.json")
+    assert "5000 of all members at the least, as whoever wrote the plan states" in shown.out
+    (federation / "plan.json").unlink()
+    roster = federation / SERVER / "roster.json"
+    chosen = ["--roster", roster, "--out", federation / "plan.json", "--shape", "3", "--classes", "no,yes"]
+    said = secagg("plan", "new", *chosen, *PROMISE, *ONE_SUM, "--at-least", 10**6)
+    assert "is not below 1 in 1000000 records" in said.err
+
+
+def test_plan_cannot_validate(secagg: Command, federation: Path, tmp_path: Path) -> None:
+    """Validation on members' records is a release that no ε covers: `plan new` refuses it in words."""
+    chosen = ["--roster", federation / SERVER / "roster.json", "--out", tmp_path / "none.json", "--shape", "3"]
+    said = secagg("plan", "new", *chosen, "--classes", "no,yes", *PROMISE, *ONE_SUM, "--validate", 0.2)
+    assert said.code == 2
+    assert "epsilon" in said.complaint
+    assert "simulate --validate" in said.complaint
+
+
 def test_plan_of_prototypes(secagg: Command, federation: Path) -> None:
     """`plan new` writes a plan for every method."""
     assert new_plan(secagg, federation, *PROMISE, "--method", "prototypes").plan.method == "prototypes"
@@ -261,9 +324,9 @@ def test_plan_of_prototypes(secagg: Command, federation: Path) -> None:
         ["--epsilon", 1],
         ["--epsilon", 1, "--delta", 1e-5],
         ["--epsilon", 1, "--adjacency", "add-remove"],
-        [*PROMISE, "--normalise", "none"],
-        [*PROMISE, "--radius", 2],
-        [*PROMISE, "--shares", "counts=1"],
+        [*PROMISE, *ONE_SUM, "--normalise", "none"],
+        [*PROMISE, *ONE_SUM, "--radius", 2],
+        [*PROMISE, *ONE_SUM, "--shares", "counts=1"],
         ["--refine", 1, "--radius", 2],
         [*PROMISE, "--refine", 1, "--result", "server"],
     ],
@@ -282,7 +345,7 @@ def test_plan_without_a_whole_promise_is_not_written(
 
 def test_policy_decides_about_epsilon(secagg: Command, federation: Path) -> None:
     """The policy written for a plan accepts it; with a smaller max_epsilon the refusal names it and both numbers."""
-    new_plan(secagg, federation, *PROMISE)
+    new_plan(secagg, federation, *PROMISE, *ONE_SUM)
     policy = federation / MEMBERS[0] / "policy.toml"
     policy.unlink()
     written = ["--plan", federation / "plan.json", "--data-name", "own", "--out", policy]
@@ -309,7 +372,7 @@ def test_policy_decides_about_epsilon(secagg: Command, federation: Path) -> None
 )
 def test_policy_decides_about_the_promise(secagg: Command, federation: Path, old: str, new: str, name: str) -> None:
     """Total, δ, adjacency, unit and the origin of the noise are lines of their own."""
-    new_plan(secagg, federation, *PROMISE)
+    new_plan(secagg, federation, *PROMISE, *ONE_SUM)
     written = ["--plan", federation / "plan.json", "--data-name", "own"]
     (federation / MEMBERS[0] / "policy.toml").unlink()
     assert secagg("plan", "policy", *written, "--out", federation / MEMBERS[0] / "policy.toml").code == 0
@@ -328,7 +391,7 @@ def test_check_counts_bad_records_under_noise(secagg: Command, federation: Path)
     said = secagg("plan", "check", "--quiet", *arguments_of(federation), "--data", records)
     assert said.code == 2
     assert "row 7" in said.complaint
-    new_plan(secagg, federation, *PROMISE)
+    new_plan(secagg, federation, *PROMISE, *ONE_SUM)
     set_policy(federation, 'max_epsilon = "inf"', "max_epsilon = 2.0")
     said = secagg("plan", "check", *arguments_of(federation), "--data", records)
     assert said.code == 0

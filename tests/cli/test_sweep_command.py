@@ -180,30 +180,49 @@ def worker_of(parent: int) -> int:
     return int(worker)
 
 
-@pytest.mark.parametrize(("end", "code"), [("kill", -signal.SIGKILL), ("interrupt", 130), ("crash", 2)])
-def test_interrupted_sweep_goes_on(secagg: Command, tmp_path: Path, end: str, code: int) -> None:
-    """A sweep that is killed, interrupted or loses a worker leaves no process; the same command does the rest."""
-    arguments = ["sweep", "--quiet", "--out", tmp_path, "--clients", "40", "--seeds", "6", "--workers", "1"]
-    command = [sys.executable, "-m", "secagg", *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        while process.poll() is None and len(list(tmp_path.glob("runs/*.json"))) < 2:
+def kept(out: Path) -> dict[str, bytes]:
+    """The runs that a sweep has kept so far."""
+    return {path.name: path.read_bytes() for path in out.glob("runs/*.json")}
+
+
+def disturbed(out: Path, fate: str) -> tuple[int, str]:
+    """Exit code and complaint of a sweep of 60 runs that meets its fate as soon as it has kept two more."""
+    arguments = ["sweep", "--quiet", "--out", str(out), "--clients", "3", "--seeds", "60", "--workers", "1"]
+    enough = len(kept(out)) + 2
+    heeds = signal.SIG_IGN if fate == "ignored interrupt" else signal.default_int_handler
+    before = signal.signal(signal.SIGINT, heeds)  # what a process inherits: a shell's `&` has it ignored
+    try:
+        command = [sys.executable, "-m", "secagg", *arguments]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        while process.poll() is None and len(list(out.glob("runs/*.json"))) < enough:
             time.sleep(0.01)
-        if end == "kill":
+        if fate == "kill":
             process.kill()
-        elif end == "crash":
+        elif fate == "crash":
             os.kill(worker_of(process.pid), signal.SIGKILL)
         else:
             os.killpg(process.pid, signal.SIGINT)
         assert process.stderr is not None
         complaint = process.stderr.read()  # ends when no process of the sweep is left
-    assert process.returncode == code
-    assert "Traceback" not in complaint
-    assert len(list(tmp_path.glob(".features-*"))) == (end == "kill")
-    assert ("a worker process died; the same command goes on" in complaint) == (end == "crash")
-    before = {path: path.read_bytes() for path in tmp_path.glob("runs/*.json")}
-    assert 2 <= len(before) < 6
-    assert secagg(*arguments).code == 0
-    after = {path: path.read_bytes() for path in tmp_path.glob("runs/*.json")}
-    assert len(after) == 6
-    assert before.items() <= after.items()
-    assert not list(tmp_path.glob(".features-*"))
+    return process.returncode, complaint
+
+
+def test_interrupted_sweep_goes_on(tmp_path: Path) -> None:
+    """A sweep that is killed, interrupted or loses a worker leaves no process; the same command does the rest.
+
+    The last one was started where interrupts are ignored, and is not disturbed by one.
+    """
+    before: dict[str, bytes] = {}
+    for fate, code in (("kill", -signal.SIGKILL), ("interrupt", 130), ("crash", 2), ("ignored interrupt", 0)):
+        found, complaint = disturbed(tmp_path, fate)
+        assert found == code, complaint
+        assert "Traceback" not in complaint
+        assert ("a worker process died; the same command goes on" in complaint) == (fate == "crash")
+        assert len(list(tmp_path.glob(".features-*"))) == (fate == "kill")
+        after = kept(tmp_path)
+        assert before.items() < after.items()
+        assert (len(after) == 60) == (fate == "ignored interrupt")
+        before = after

@@ -52,7 +52,7 @@ def test_noise_does_not_bring_the_class_back(protection: str, noise: str) -> Non
     """With noise the same class is left out, and the head does not predict it, whoever adds the noise."""
     if (protection, noise) == ("encrypted", "aggregator"):
         pytest.skip("no plan has them together")
-    run = simulated(protection=protection, noise=noise, **PROMISE)
+    run = simulated(protection=protection, noise=noise, refine=0, **PROMISE)
     assert run.to_json()["classes_left_out"] == ["4"]
     assert run.head.present.tolist() == [True, True, True, True, False]
     assert "over all 2 sums together" in run.to_json()["promise"]

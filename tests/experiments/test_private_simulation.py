@@ -25,8 +25,8 @@ LENGTH = 3 + 3 * 5 + 15
 
 
 def simulated(features=FEATURES, labels=LABELS, **settings):
-    """A simulation over small arrays, private unless said otherwise."""
-    return secagg.simulate(features, labels, **{**PRIVATE, **settings})
+    """A simulation over small arrays, private and of one sum unless said otherwise."""
+    return secagg.simulate(features, labels, **{**PRIVATE, "refine": 0, **settings})
 
 
 def planned(**settings):
@@ -197,24 +197,34 @@ def test_noise_is_calibrated_for_clients_minus_dropouts(clients, dropouts):
     """As many as may vanish do, and the sum of the others still keeps the promise; no smaller one may be opened."""
     run = simulated(clients=clients, dropouts=dropouts, seed=3)
     setup, claim = run.federated.setup, run.federated.setup.claim
-    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest == clients - dropouts
+    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest + 1 == clients - dropouts
     assert clients - dropouts <= len(run.federated.result.members) <= clients
-    assert claim.what_if(dropped=dropouts) <= EPSILON < claim.what_if(dropped=dropouts + 1)
+    assert claim.what_if(dropped=dropouts, colluding=1) <= EPSILON < claim.what_if(dropped=dropouts + 1, colluding=1)
 
 
 def test_colluders_take_more_noise():
-    """Shares of colluders do not count: fewer honest ones have to carry the promise."""
-    trusting, careful = planned(clients=7), planned(clients=7, colluders=2)
+    """Shares of colluders do not count, and one does not where there are none: fewer honest ones carry the promise."""
+    trusting, usual, careful = (planned(clients=7, **each) for each in ({"colluders": 0}, {}, {"colluders": 2}))
+    assert (usual.plan.colluders, trusting.plan.noises) == (1, usual.plan.noises)
     assert careful.claim.releases.first.fewest == 5
-    assert careful.plan.noises[1].sigma / trusting.plan.noises[1].sigma == pytest.approx(math.sqrt(7 / 5), rel=1e-3)
+    assert careful.plan.noises[1].sigma / usual.plan.noises[1].sigma == pytest.approx(math.sqrt(6 / 5), rel=1e-3)
 
 
-@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted", "none"])
-def test_too_many_dropouts_are_refused(monkeypatch, protection):
-    """More dropouts than the protocol bears are refused; no session with too little noise begins."""
+@pytest.mark.parametrize(("protection", "most"), [("masked", 4), ("shared", 8), ("encrypted", 8), ("none", 8)])
+def test_too_many_dropouts_are_refused(monkeypatch, protection, most):
+    """More dropouts than the protection bears are refused; no session with too little noise begins."""
     monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
-    with pytest.raises(BadInput, match="10 clients tolerate at most 4 dropouts"):
-        simulated(clients=10, dropouts=6, protection=protection)
+    with pytest.raises(BadInput, match=f"10 clients tolerate at most {most} dropouts"):
+        simulated(clients=10, dropouts=most + 1, protection=protection)
+
+
+@pytest.mark.parametrize("protection", ["shared", "encrypted"])
+def test_most_dropouts_keep_the_promise(protection):
+    """With as many dropouts as the protection bears, the two clients that are left carry all of the noise."""
+    run = simulated(clients=6, dropouts=4, protection=protection)
+    claim = run.federated.setup.claim
+    assert claim.releases.first.fewest == 2 <= len(run.federated.result.members)
+    assert claim.what_if(dropped=4) <= EPSILON < claim.what_if(dropped=5)
 
 
 @pytest.mark.parametrize("noise", ["client", "aggregator"])
@@ -228,6 +238,31 @@ def test_refinement_is_within_the_same_promise(noise):
     assert "over all 3 sums together" in run.promise
     assert list(run.federated.result.blocks) == ["gradient"]
     assert run.to_json()["refine"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds"),
+    [
+        ({}, 16),
+        ({"protection": "none"}, 16),
+        ({"noise": "aggregator"}, 16),
+        ({"at_least": 10**6}, 16),
+        ({"protection": "shared"}, 0),
+        ({"protection": "encrypted"}, 0),
+        ({"unit": "silo"}, 0),
+        ({"method": "prototypes"}, 0),
+        ({"parameters": "personalise=1"}, 0),
+        ({"parameters": "refine=3"}, 3),
+        ({"refine": 0}, 0),
+        ({"epsilon": math.inf}, 0),
+    ],
+    ids=str,
+)
+def test_rounds_by_rule(settings, rounds):
+    """Unless told otherwise a simulation has rounds where they pay, by the plan's fields and never by the data."""
+    setup = planned(clients=4, **{"refine": None, **settings})
+    assert setup.rounds == rounds + 1
+    assert setup.plan.at_least == settings.get("at_least", 0)
 
 
 def test_refinement_without_noise_normalises():

@@ -44,6 +44,14 @@ def dataset(seed: int = 0, *, test: bool = True) -> Dataset:
     return Dataset("small", "features", records(seed, 60), held_out, ("a", "b", "c"), None, None, None)
 
 
+def test_baseline_runs_once_for_all_numbers_of_rounds() -> None:
+    """No rounds and rounds by rule are the same to what has no sum; a number of rounds is refused by itself."""
+    runs = combinations({"method": ["fedcgs", "dp-sgd"], "refine": [0, None, 16]}, 2)
+    found = [(each["method"], each["refine"], each["seed"]) for each in runs]
+    rounds = [("fedcgs", each) for each in (0, None, 16)] + [("dp-sgd", each) for each in (None, 16)]
+    assert found == [(*each, seed) for each in rounds for seed in (0, 1)]
+
+
 def contents(out: Path) -> dict[str, bytes]:
     """The kept runs; their bytes hold how long they took, so that a repeated run would differ."""
     return {path.name: path.read_bytes() for path in (out / "runs").iterdir()}

@@ -12,8 +12,9 @@ import secagg.parties.server_session
 from secagg.errors import TranscriptInvalid
 from secagg.parties.links import verify_together
 from secagg.parties.outcome import conclude, open_sum
+from secagg.parties.setup import SessionSetup
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import Outcome, RoundOpening
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held
@@ -61,6 +62,21 @@ def test_rounds_given_together_verify_in_any_order(finished: Finished, member: i
     """Where those who ran the plan verify the transcripts of all its rounds, nothing is left open."""
     given = paths(finished, member)
     assert verdicts(given) == verdicts(given[::-1]) == ["verifies"] * 3
+
+
+@pytest.mark.parametrize("step", [1, -1], ids=["forwards", "backwards"])
+def test_each_opening_is_followed_once(finished: Finished, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """However many transcripts of a plan are given, in whichever order, each round is derived once."""
+    derived: list[int] = []
+    following = SessionSetup.following
+
+    def counting(setup: SessionSetup, opening: RoundOpening) -> SessionSetup:
+        derived.append(opening.number)
+        return following(setup, opening)
+
+    monkeypatch.setattr(SessionSetup, "following", counting)
+    assert set(verdicts(paths(finished, SERVER, *EVERYONE)[::step])) == {"verifies"}
+    assert derived == [2, 3]
 
 
 def test_round_without_the_one_before_it_says_so(finished: Finished) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg.federation import client
+from secagg.parties import SessionSetup, contribution_of
 from secagg.parties.links import verify_transcript
 from secagg.plan import NoiseFrom
 from tests.parties.noise_checks import check_noise
@@ -47,6 +49,19 @@ async def test_two_rounds_open_the_exact_sums(tmp_path: Path, protection: str, s
     assert {end[1].members for end in ends} == {EVERYONE}
     assert {end[1].head_sha256 for end in ends} == {played.server.session.outcome.head_sha256}
     check_transcripts(world, played)
+
+
+async def test_client_that_comes_back_contributes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that upload, leave and come back for the outcome draw noise and read their records once a round."""
+    rounds: list[tuple[int, int]] = []
+
+    def counting(setup: SessionSetup, records: Any, randomness: Any, member: int, state: bytes) -> Any:
+        rounds.append((setup.number, member))
+        return contribution_of(setup, records, randomness, member, state)
+
+    monkeypatch.setattr(client, "contribution_of", counting)
+    await run_federation(SimulatedFederation.of(tmp_path, refine=1, protection="shared"), stays=False)
+    assert sorted(rounds) == [(number, member) for number in (1, 2) for member in EVERYONE]
 
 
 @pytest.mark.parametrize("protection", TOGETHER)

@@ -16,6 +16,7 @@ from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, Mapped, softmax_
 GRID = Grid(1.0, 1 << 14)
 CLASSES, DIMENSION = 5, 24
 SHARES = (0.02, 0.58, 0.40)
+REFINED = tuple(refinement.FIRST_SHARES.values())
 MULTIPLIER = 1000
 ROUNDS = 16
 
@@ -40,10 +41,10 @@ TEST, TEST_LABELS = sample(1, 4000)
 EXACT = accumulate(quantise(RECORDS, GRID), LABELS, CLASSES, GRID.levels)
 
 
-def release(exact, mu, seed, grid=GRID, multiplier=MULTIPLIER):
+def release(exact, mu, seed, grid=GRID, multiplier=MULTIPLIER, shares=SHARES):
     """One joint Gaussian release with `mu` = Δ/σ over all blocks, and its noise."""
     generator = np.random.default_rng(seed)
-    sigma = [1 / (mu * share**0.5) for share in SHARES]
+    sigma = [1 / (mu * share**0.5) for share in shares]
     noise = ReleaseNoise(sigma[0] * multiplier, sigma[1] * grid.levels, sigma[2] * grid.levels**2, multiplier)
     rows, columns = np.triu_indices(exact["class_sums"].shape[1])
     per_entry = noise.second_moment * np.where(rows == columns, 1, 0.5**0.5)
@@ -205,88 +206,138 @@ def test_noise_that_is_none_is_refused(sigmas):
 
 
 def round_mu(mu, rounds=ROUNDS):
-    """μ of one of `rounds` rounds that share what the one-shot release leaves of `mu`."""
-    return mu * math.sqrt((1 - refinement.ONE_SHOT_SHARE) / rounds)
+    """μ of one of `rounds` rounds that share what the first sum leaves of `mu`."""
+    return mu * math.sqrt((1 - refinement.FIRST_SHARE) / rounds)
 
 
-def refine(mu, seed, rounds=ROUNDS, exact=EXACT, records=None, labels=LABELS):
-    """The refined head of one whole run, with accuracy before and after."""
+def begun(mu, seed, exact=EXACT):
+    """The geometry after the first sum of a plan that keeps `mu` in all."""
+    noisy, noise = release(exact, mu * refinement.FIRST_SHARE**0.5, seed, shares=REFINED)
+    return refinement.begin(noisy, GRID, noise)
+
+
+def refine(mu, seed, rounds=ROUNDS, exact=EXACT, records=RECORDS, labels=LABELS):
+    """The accuracy of the refined head of one whole plan that keeps `mu`."""
     generator = np.random.default_rng(seed)
-    noisy, noise = release(exact, mu * refinement.ONE_SHOT_SHARE**0.5, seed)
-    place = refinement.begin(noisy, GRID, noise)
+    place = begun(mu, seed, exact)
     levels = place.whitening.levels
-    mapped = place.whitening.apply(quantise(RECORDS if records is None else records, GRID))
+    mapped = place.whitening.apply(quantise(records, GRID))
     sigma = RESIDUAL_LEVELS * levels / round_mu(mu, rounds)
-    weights = place.start
+    weights = before = place.start
     for _ in range(rounds):
         opened = softmax_gradient(
             Mapped.of(mapped, levels), labels, refinement.integer_weights(weights), refinement.CLIP
         )
         opened = opened + np.rint(generator.normal(size=opened.shape) * sigma).astype(np.int64)
-        weights = refinement.step(weights, opened, sigma, place, rounds)
-    before, after = (refinement.refined_head(each, place, GRID) for each in (place.start, weights))
-    return accuracy(before), accuracy(after), place, weights
+        stepped = refinement.step(weights, before, opened, sigma, place, rounds, refinement.NOISY_PACE)
+        weights, before = stepped, weights
+    return accuracy(refinement.refined_head(weights, place, GRID))
 
 
-def test_mapped_records_are_white():
-    """With little noise the mapped records have nearly the same mean square in every direction, mean near 0."""
-    noisy, noise = release(EXACT, 50, 0)
-    place = refinement.begin(noisy, GRID, noise)
+def read_noisy(exact, mu, seed):
+    """What is read of one sum that keeps `mu`."""
+    noisy, noise = release(exact, mu, seed)
+    return read_release(noisy, GRID, noise)
+
+
+def one_shot(mu, seed, exact=EXACT):
+    """The accuracy of the head of one sum that keeps `mu`."""
+    noisy, noise = release(exact, mu, seed)
+    return accuracy(noise_aware_discriminant(noisy, GRID, noise))
+
+
+def test_mapped_records_are_nearly_white():
+    """With little noise the mapped records have much the same mean square in every direction, and a mean near 0."""
+    place = begun(100, 0)
     mapped = place.whitening.apply(quantise(RECORDS, GRID)) / place.whitening.levels
-    values = np.linalg.eigvalsh(mapped[:, :-1].T @ mapped[:, :-1] / len(mapped))
-    assert values.max() / values.min() < 2
+    raw, white = (np.linalg.eigvalsh(rows.T @ rows) for rows in (RECORDS, mapped[:, :-1]))
+    assert white.max() / white.min() < 3 < raw.max() / raw.min()
     assert np.linalg.norm(mapped[:, :-1].mean(axis=0)) < 0.1
 
 
-def test_start_decides_as_the_one_shot_head():
-    """The first weights, behind the recentring, agree with the one-shot head on nearly every record."""
-    noisy, noise = release(EXACT, 1.0, 1)
-    place = refinement.begin(noisy, GRID, noise)
+def test_exact_start_decides_as_the_one_shot_head():
+    """Without noise the first weights, behind the recentring, agree with the one-shot head on nearly every record."""
+    place = refinement.begin_exact(EXACT, GRID)
     mine = predict(refinement.refined_head(place.start, place, GRID), TEST)
-    assert (mine == predict(noise_aware_discriminant(noisy, GRID, noise), TEST)).mean() > 0.93
+    exact = noise_aware_discriminant(EXACT, GRID, refinement.ONE_GRID_STEP)
+    assert (mine == predict(exact, TEST)).mean() > 0.93
 
 
-@pytest.mark.parametrize("mu", [0.25, 1.0])
-def test_rounds_improve_the_head(mu):
-    """At both strengths of noise the refined heads are better than their starts, on average over three runs."""
-    runs = [refine(mu, seed)[:2] for seed in range(3)]
-    before, after = np.mean(runs, axis=0)
-    assert after > before
+def test_scale_counts_the_directions_that_records_fill():
+    """The mapped records' second moment in its largest directions is n/d_eff, with little noise and with much."""
+    for mu in (100, 1.0, 0.2):
+        place = begun(mu, 5)
+        mapped = place.whitening.apply(quantise(RECORDS, GRID)) / place.whitening.levels
+        largest = np.linalg.eigvalsh(mapped[:, :-1].T @ mapped[:, :-1]).max()
+        assert 0.5 < largest / place.scale < 2
 
 
-def test_few_records_leave_the_head_where_it_was():
-    """When n is small against the noise, the steps are so short that the head is not ruined."""
+@pytest.mark.parametrize("mu", [0.1, 0.25, 1.0])
+def test_rounds_are_better_than_one_sum(mu):
+    """At the same μ, refined heads are better than those of one sum, on average over three runs."""
+    assert np.mean([refine(mu, seed) for seed in range(3)]) > np.mean([one_shot(mu, seed) for seed in range(3)])
+
+
+def test_few_records_leave_something():
+    """When n is small against the noise, rounds are still no worse than one sum."""
     few = accumulate(quantise(RECORDS[:150], GRID), LABELS[:150], CLASSES, GRID.levels)
-    runs = [refine(1.0, seed, exact=few, records=RECORDS[:150], labels=LABELS[:150])[:2] for seed in range(5)]
-    before, after = np.mean(runs, axis=0)
-    assert after > before - 0.03
+    refined = [refine(0.5, seed, exact=few, records=RECORDS[:150], labels=LABELS[:150]) for seed in range(8)]
+    assert np.mean(refined) > np.mean([one_shot(0.5, seed, few) for seed in range(8)])
+
+
+def test_mean_that_is_noise_is_taken_for_zero():
+    """Of records whose mean is 0 the shrunk mean is 0 or short, where noise makes the plain one long."""
+    balanced = np.concatenate([RECORDS[:100], -RECORDS[:100]])
+    exact = accumulate(quantise(balanced, GRID), np.tile(LABELS[:100], 2), CLASSES, GRID.levels)
+    read = [read_noisy(exact, 0.05, seed) for seed in range(20)]
+    assert np.mean([np.linalg.norm(each.mean) for each in read]) > 0.8
+    assert np.mean([np.linalg.norm(each.shrunk_mean) for each in read]) < 0.3
+
+
+def test_mean_without_much_noise_is_not_shrunk():
+    """A mean that stands out of the noise stays where it is."""
+    read = read_noisy(EXACT, 10, 1)
+    assert np.allclose(read.shrunk_mean, read.mean, rtol=1e-3)
 
 
 def test_noise_of_all_steps_stays_below_one_logit():
     """Fed with noise alone, k steps change a record's logits by about one unit of standard deviation, or less."""
     for mu in (0.02, 0.1, 1.0):
-        _, _, place, _ = refine(mu, 2, rounds=1)
+        place = begun(mu, 2)
         sigma = RESIDUAL_LEVELS * place.whitening.levels / round_mu(mu)
         generator = np.random.default_rng(3)
-        weights = np.zeros_like(place.start)
+        weights = before = np.zeros_like(place.start)
         for _ in range(ROUNDS):
             noise = np.rint(generator.normal(size=weights.shape) * sigma).astype(np.int64)
-            weights = refinement.step(weights, noise, sigma, place, ROUNDS)
+            stepped = refinement.step(weights, before, noise, sigma, place, ROUNDS, refinement.NOISY_PACE)
+            weights, before = stepped, weights
         assert weights.std() < 1.2
 
 
-def test_shares_of_all_releases_add_up():
-    """One-shot and rounds together are the whole μ²: nothing is spent twice and nothing is left."""
+def test_momentum_keeps_a_share_of_the_last_move():
+    """Without a gradient the weights go on by β of their last move; the exact pace has none."""
+    place = begun(1.0, 3)
+    weights, before = np.ones_like(place.start), np.zeros_like(place.start)
+    nothing = np.zeros(weights.shape, dtype=np.int64)
+    for pace, moved in ((refinement.NOISY_PACE, 0.5), (refinement.EXACT_PACE, 0.0)):
+        stepped = refinement.step(weights, before, nothing, 1.0, place, ROUNDS, pace)
+        assert np.array_equal(stepped, weights + moved)
+
+
+def test_shares_of_all_sums_add_up():
+    """First sum and rounds together are the whole μ²: nothing is spent twice and nothing is left."""
     rounds = [round_mu(0.3, 7) ** 2 for _ in range(7)]
-    assert sum(rounds) + refinement.ONE_SHOT_SHARE * 0.3**2 == pytest.approx(0.3**2)
+    assert sum(rounds) + refinement.FIRST_SHARE * 0.3**2 == pytest.approx(0.3**2)
+    assert sum(REFINED) == pytest.approx(1)
 
 
 def test_step_that_does_not_fit_is_refused():
     """Another shape, no noise and no rounds are refused."""
-    noisy, noise = release(EXACT, 0.25, 4)
-    place = refinement.begin(noisy, GRID, noise)
-    gradient = np.zeros(place.start.shape, dtype=np.int64)
+    place = begun(0.25, 4)
+    gradient, pace = np.zeros(place.start.shape, dtype=np.int64), refinement.NOISY_PACE
     for bad in ((gradient[1:], 1.0, 3), (gradient, 0.0, 3), (gradient, float("nan"), 3), (gradient, 1.0, 0)):
         with pytest.raises(BadInput):
-            refinement.step(place.start, bad[0], bad[1], place, bad[2])
+            refinement.step(place.start, place.start, bad[0], bad[1], place, bad[2], pace)
+    with pytest.raises(BadInput):
+        refinement.step(place.start, place.start[1:], gradient, 1.0, place, 3, pace)
     assert np.abs(refinement.integer_weights(np.full((1, 1), 1e30))).max() == 2**36

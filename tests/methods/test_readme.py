@@ -41,19 +41,33 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`secagg` with these arguments in a process that sees the copy."""
+COMMANDS = """
+import json, sys
+from secagg.cli.main import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["secagg", *words]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def run(folder: Path, *commands: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """These commands of `secagg` in one process that sees the copy, up to the first that fails."""
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{PACKAGE.parent}"}
-    command = [sys.executable, "-P", "-m", "secagg", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    script = [sys.executable, "-P", "-c", COMMANDS, json.dumps(commands)]
+    return subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
 
 
-def simulated(folder: Path, *arguments: str, method: str = "naive-bayes") -> dict[str, object]:
-    """What `secagg simulate --method …` says."""
-    done = run(folder, "simulate", "--method", method, *arguments, "--json", "-")
+def simulated(folder: Path, *runs: tuple[str, ...], method: str = "naive-bayes") -> list[dict[str, object]]:
+    """What `secagg simulate --method …` says, with each of these arguments."""
+    files = [folder / f"said-{number}.json" for number in range(len(runs))]
+    given = zip(runs, files, strict=True)
+    done = run(folder, *(("simulate", "--method", method, *words, "--json", str(file)) for words, file in given))
     assert done.returncode == 0, done.stderr
-    content: dict[str, object] = json.loads(done.stdout)
-    return content
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
 def listed(first: str, last: str) -> list[str]:
@@ -86,21 +100,21 @@ def test_a_method_is_one_file_and_one_line(installed: Path):
 
 def test_it_runs_under_every_protection_with_the_same_bits(installed: Path):
     """masked, shared and encrypted open the same sum, and the head is as accurate as an independent computation."""
-    runs = [simulated(installed, "--protection", each) for each in ("masked", "shared", "encrypted")]
+    runs = simulated(installed, *(("--protection", each) for each in ("masked", "shared", "encrypted")))
     assert len({run["aggregate_sha256"] for run in runs}) == 1
     assert runs[0]["accuracy"] == pytest.approx(independent(), abs=2 / 359)
 
 
 def test_it_runs_with_noise(installed: Path):
     """At ε = 4 the plan carries the promise, and the noisy head still beats chance by far."""
-    run = simulated(installed, *NOISE, "--parameters", "floor=0.01")
+    (run,) = simulated(installed, (*NOISE, "--parameters", "floor=0.01"))
     assert "epsilon 4" in str(run["promise"]).lower().replace("ε", "epsilon")
     assert float(str(run["accuracy"])) > 0.3
 
 
 def test_averaging_gives_the_same_bits_under_every_protection(installed: Path):
     """Three rounds of averaging end with one sum and head under masks and in the clear, well above chance."""
-    runs = [simulated(installed, "--protection", each, method="averaging") for each in ("none", "masked")]
+    runs = simulated(installed, *(("--protection", each) for each in ("none", "masked")), method="averaging")
     assert len({(run["aggregate_sha256"], run["head_sha256"]) for run in runs}) == 1
     assert float(str(runs[0]["accuracy"])) > 0.75
 
@@ -108,14 +122,15 @@ def test_averaging_gives_the_same_bits_under_every_protection(installed: Path):
 def test_averaging_hides_a_client(installed: Path):
     """At a finite epsilon the plan's promise is about a client, and its three sums are composed."""
     given = ("--epsilon", "8", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "silo")
-    promise = str(simulated(installed, *given, method="averaging")["promise"])
+    (said,) = simulated(installed, given, method="averaging")
+    promise = str(said["promise"])
     assert "client" in promise
     assert "3" in promise
 
 
 def test_averaging_is_checked(installed: Path):
     """`methods check` holds an update to the length that it declares."""
-    assert run(installed, "methods", "check", "averaging").returncode == 0
+    assert run(installed, ("methods", "check", "averaging")).returncode == 0
 
 
 def independent() -> float:

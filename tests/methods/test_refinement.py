@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods import method_named
+from methods.gate import put_gate
+from methods.method import Fixed
 from methods.refinement import (
+    AUTO,
     GRADIENT_LEVELS,
     MAX_ROUNDS,
+    USUAL_ROUNDS,
     RefinementBroadcast,
     RefinementRound,
     gradient_sum,
@@ -65,10 +69,11 @@ def same(one: RefinementRound, other: RefinementRound) -> bool:
     """Whether two rounds have the same numbers, bit for bit."""
     pairs = [
         (one.weights, other.weights),
+        (one.before, other.before),
         (one.place.whitening.matrix, other.place.whitening.matrix),
         (one.place.whitening.centre, other.place.whitening.centre),
     ]
-    alike = (one.number, one.rounds, one.place.total) == (other.number, other.rounds, other.place.total)
+    alike = (one.number, one.rounds, one.place.scale) == (other.number, other.rounds, other.place.scale)
     return alike and all(np.array_equal(*pair) for pair in pairs)
 
 
@@ -177,9 +182,9 @@ def test_damaged_broadcast_is_refused(place, damage):
         ("weights", b""),
         ("number", MAX_ROUNDS + 1),
         ("number", 0),
-        ("total", math.nan),
-        ("total", 0.5),
-        ("total", 1e16),
+        ("scale", math.nan),
+        ("scale", 1e-7),
+        ("scale", 1e16),
     ],
 )
 def test_broadcast_out_of_bounds_is_refused(field, value):
@@ -198,12 +203,12 @@ def test_broadcast_out_of_bounds_is_refused(field, value):
         {"centre": integers(DIMENSION)},
         {"weights": integers(CLASSES + 1, DIMENSION + 1)},
         {"weights": integers(CLASSES - 1, DIMENSION + 1)},
-        {"total": 301.0},
+        {"scale": 301.0},
     ],
     ids=str,
 )
 def test_later_round_changes_only_weights(changes):
-    """After the first round the server may announce neither another number, geometry, shape nor total."""
+    """After the first round the server may announce neither another number, geometry, shape nor scale."""
     with pytest.raises(ProtocolViolation, match="party 0: "):
         first_round().decode_broadcast(told(second_round(), **changes), GRID)
 
@@ -244,12 +249,12 @@ def test_rounding_is_accepted_and_nothing_beyond(what, sign):
         own.require_equal(moved(own, what, sign * far))
 
 
-def test_other_total_is_refused():
-    """The number of records that the server tells must be the sums' own, to one part in a thousand."""
+def test_other_scale_is_refused():
+    """The step's scale that the server tells must be the sums' own, to one part in a thousand."""
     own = first_round()
-    own.require_equal(replace(own, place=replace(own.place, total=own.place.total * (1 + 1e-9))))
-    with pytest.raises(ProtocolViolation, match="party 0: the number of records"):
-        own.require_equal(replace(own, place=replace(own.place, total=own.place.total * 1.01)))
+    own.require_equal(replace(own, place=replace(own.place, scale=own.place.scale * (1 + 1e-9))))
+    with pytest.raises(ProtocolViolation, match="party 0: the scale"):
+        own.require_equal(replace(own, place=replace(own.place, scale=own.place.scale * 1.01)))
 
 
 def test_other_kind_of_round_is_refused():
@@ -334,9 +339,9 @@ def test_the_rounds_share_what_the_release_leaves():
     assert rounds.blocks[0].shape == (CLASSES, DIMENSION + 1)
 
 
-@pytest.mark.parametrize("refine", [-1, MAX_ROUNDS + 1, 0.5])
+@pytest.mark.parametrize("refine", [-2, MAX_ROUNDS + 1, 0.5])
 def test_impossible_number_of_rounds_is_refused(refine):
-    """Rounds are counted from 0 to 100."""
+    """Rounds are counted from 0 to 100, or left to the plan (-1)."""
     with pytest.raises(BadInput, match="refine"):
         method_named("fedcgs", {"refine": refine})
 
@@ -371,3 +376,40 @@ def test_step_lowers_the_loss(noise):
     after = next_of(following, {"gradient": gradient(following, records, labels)}, GRID, noise)
     assert isinstance(after, RefinementRound)
     assert loss(after) < loss(following)
+
+
+FIXED = Fixed(dimension=64, classes=10, unit=Unit.RECORD, epsilon=1.0, stays=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds"),
+    [
+        ({}, USUAL_ROUNDS),
+        ({"epsilon": 1000.0}, USUAL_ROUNDS),
+        ({"dimension": 1024}, USUAL_ROUNDS),
+        ({"epsilon": math.inf}, 0),
+        ({"unit": Unit.SILO}, 0),
+        ({"stays": False}, 0),
+        ({"dimension": 1025}, 0),
+        ({"dimension": 1024, "classes": 1100}, 0),
+    ],
+    ids=str,
+)
+def test_rounds_are_left_to_the_plan(changes, rounds):
+    """Left open, there are rounds under noise about records where members stay and the broadcast fits, else none."""
+    assert method_named("fedcgs", {"refine": AUTO}).settle(replace(FIXED, **changes)).parameters["refine"] == rounds
+
+
+def test_what_is_decided_stays():
+    """A number that was given is kept, a head to be adapted has no rounds, and other methods have none to decide."""
+    assert METHOD.settle(FIXED) == METHOD
+    gated = put_gate(method_named("fedcgs", {"refine": AUTO}), 2).settle(FIXED)
+    assert (gated.parameters["refine"], gated.class_threshold) == (USUAL_ROUNDS, 2)
+    assert method_named("fedcgs", {"refine": AUTO, "personalise": 1}).settle(FIXED).parameters["refine"] == 0
+    assert method_named("prototypes").settle(FIXED) == method_named("prototypes")
+
+
+def test_open_number_of_rounds_is_no_plan():
+    """A method whose rounds are left open sums nothing: no plan can leave it open."""
+    with pytest.raises(BadInput, match="left open"):
+        method_named("fedcgs", {"refine": AUTO}).sums(DIMENSION, CLASSES, GRID.levels)

@@ -20,7 +20,7 @@ from secagg.transcript import FILE_NAME
 from tests.parties.noise_checks import check_record_is_bounded, honest
 from tests.protection.masking.test_derivations import test_all_derivations_are_those_of_the_vector as known_answers
 from tests.threat_models.recorded import read_session
-from tests.worlds.setups import make_setup as promised
+from tests.worlds.setups import make_setup
 from threat_models.active import PROBES, run_probe
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, play
@@ -95,7 +95,7 @@ def releases(spread: int = 1, **choices: Any) -> Harness:
     """Re-releases of a worst-case record with the members' own sampler."""
 
     def score(folder: Path) -> int:
-        claim = promised(**choices).claim
+        claim = make_setup(**choices).claim
         assert claim is not None
         release = draw_release(worst_canary(claim.releases, spread), contribution.discrete_gaussian)
         bound = audit_release(claim, releases=RELEASES, spread=spread, release=release, level=FALSE_ALARM)
@@ -115,7 +115,7 @@ def recomputed(**choices: Any) -> Harness:
     """The auditor's own ε of the noise in a fresh plan."""
 
     def score(folder: Path) -> int:
-        setup = promised(**choices)
+        setup = make_setup(**choices)
         return PASSED if second_opinion(setup.plan, honest(setup)).agrees else FLAGGED
 
     score.__name__ = "second opinion"
@@ -124,7 +124,7 @@ def recomputed(**choices: Any) -> Harness:
 
 def records(folder: Path) -> int:
     """Re-releases of neighbours that differ in one record of any length."""
-    return _checks(lambda: check_record_is_bounded(promised()))
+    return _checks(lambda: check_record_is_bounded(make_setup()))
 
 
 def answers(folder: Path) -> int:

@@ -16,7 +16,8 @@ from secagg.errors import BadInput
 from secagg.parties import contribution, planning
 from secagg.plan import PlannedNoise
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
-from secagg.privacy.rdp import RdpCurve, shares_mu
+from secagg.privacy.gaussian import mu_of
+from secagg.privacy.shares import GaussianCost
 from secagg.protection.masking import binding, client_opening, client_upload, server
 from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem, SeededRandomness
@@ -38,17 +39,16 @@ from tests.parties.noise_checks import (
     noise_of,
     reported,
 )
-from tests.worlds.rosters import make_roster as cast
-from tests.worlds.setups import DELTA, WIDE, exact
-from tests.worlds.setups import make_setup as promised
+from tests.worlds.rosters import make_roster
+from tests.worlds.setups import DELTA, WIDE, exact, make_setup
 
 
 @pytest.mark.parametrize("factor", [0.5, 1 / math.sqrt(2), 0.99])
 def test_smaller_sigma_in_the_plan(factor):
     """σ halved, divided by √2 or one per cent short in the plan: every member's own ε is above the promised one."""
-    plan = promised().plan
+    plan = make_setup().plan
     noises = tuple(replace(n, sigma=factor * n.sigma, off_diagonal=factor * n.off_diagonal) for n in plan.noises)
-    assert "the noise gives" in reported(check_promise, replace(plan, noises=noises), cast()[0])
+    assert "the noise gives" in reported(check_promise, replace(plan, noises=noises), make_roster()[0])
 
 
 @pytest.mark.parametrize("factor", [0.5, 1 / math.sqrt(2)])
@@ -59,7 +59,7 @@ def test_smaller_sigma_in_the_sampler(monkeypatch, factor):
         return discrete_gaussian([(Fraction(sigma) * Fraction(factor), count) for sigma, count in segments], source)
 
     monkeypatch.setattr(contribution, "discrete_gaussian", weak)
-    setup = promised(dimension=WIDE)
+    setup = make_setup(dimension=WIDE)
     assert reported(check_noise, setup, noise_of(setup, [OperatingSystem()] * 5), 5)
 
 
@@ -73,9 +73,9 @@ def test_forgotten_factor_for_replacing(monkeypatch, factor):
 
     monkeypatch.setattr(MomentSensitivity, "squared", forgetful)
     with pytest.raises(BadInput, match="breaks its declaration: one record moves"):
-        promised(adjacency=Adjacency.REPLACE_ONE)
+        make_setup(adjacency=Adjacency.REPLACE_ONE)
     untried(monkeypatch)
-    setup = promised(adjacency=Adjacency.REPLACE_ONE)
+    setup = make_setup(adjacency=Adjacency.REPLACE_ONE)
     check_promise(setup.plan, setup.roster)
     assert reported(check_neighbours, setup)
 
@@ -84,31 +84,31 @@ def test_root_of_two_times_the_noise_of_add_remove_is_refused_in_the_plan():
     """A plan for replace-one whose σ are √2 times those for add/remove is refused by the members."""
     noises = tuple(
         replace(n, sigma=math.sqrt(2) * n.sigma, off_diagonal=math.sqrt(2) * n.off_diagonal)
-        for n in promised().plan.noises
+        for n in make_setup().plan.noises
     )
-    plan = replace(promised(adjacency=Adjacency.REPLACE_ONE).plan, noises=noises)
-    assert "the noise gives" in reported(check_promise, plan, cast()[0])
+    plan = replace(make_setup(adjacency=Adjacency.REPLACE_ONE).plan, noises=noises)
+    assert "the noise gives" in reported(check_promise, plan, make_roster()[0])
 
 
 def test_budget_split_into_three_thirds(monkeypatch):
     """Blocks that each get ε/3 and δ/3 bear far more noise than the promise takes: nearly half of ε is unused."""
 
     def thirds(sums, moved, noisers, epsilon, delta):
-        share = 1 / (shares_mu(epsilon / 3, delta / 3) * math.sqrt(noisers.fewest))
+        share = 1 / (mu_of(epsilon / 3, delta / 3) * math.sqrt(noisers.fewest))
         return tuple(
             PlannedNoise(block.name, 1, block.l2 * share, block.l2 * share / math.sqrt(2) * block.triangle)
             for block in moved[0].blocks
         )
 
     monkeypatch.setattr(planning, "noises_for", thirds)
-    setup = promised()
+    setup = make_setup()
     assert reported(check_neighbours, setup)
     assert reported(check_promise, setup.plan, setup.roster)
 
 
 def test_missing_share():
     """One member of five that adds no noise, and four shares taken for five, are seen in the variance of the sum."""
-    setup = promised(dimension=WIDE)
+    setup = make_setup(dimension=WIDE)
     four = noise_of(setup, [OperatingSystem()] * 4)
     assert reported(check_noise, setup, four, 5)
     check_noise(setup, four, 4)
@@ -116,14 +116,14 @@ def test_missing_share():
 
 def test_plan_that_counts_on_a_share_that_may_be_missing():
     """Noise for all five of five with a lowered minimum cohort is refused by the members."""
-    plan = promised(colluders=0, dropouts=0).plan
+    plan = make_setup(colluders=0, dropouts=0).plan
     for minimum in (1, 4):
-        assert "the noise gives" in reported(check_promise, replace(plan, minimum_cohort=minimum), cast()[0])
+        assert "the noise gives" in reported(check_promise, replace(plan, minimum_cohort=minimum), make_roster()[0])
 
 
 def test_one_seed_on_all_members():
     """Shares from the same seed add up to n² times the variance of one, and are the same shares."""
-    setup = promised(dimension=WIDE)
+    setup = make_setup(dimension=WIDE)
     same = [SeededRandomness(b"the same everywhere", TOKEN) for _ in range(5)]
     total = noise_of(setup, same)
     assert reported(check_noise, setup, total, 5)
@@ -139,17 +139,17 @@ def test_clip_after_the_sum(monkeypatch):
         return np.rint(features * (grid.levels / longest)).astype(np.int64)
 
     monkeypatch.setattr(contribution, "quantise", together)
-    assert "longer than the grid's" in reported(check_record_is_bounded, promised())
+    assert "longer than the grid's" in reported(check_record_is_bounded, make_setup())
     monkeypatch.setattr(moments, "_check_lengths", lambda chunk, levels: None)
-    assert "record 1" in reported(check_record_is_bounded, promised())
+    assert "record 1" in reported(check_record_is_bounded, make_setup())
 
 
 @pytest.mark.parametrize("rounded", [lambda value: math.floor(value * 1e4) / 1e4, lambda value: value * (1 - 1e-12)])
 def test_epsilon_computed_too_low(monkeypatch, rounded):
     """ε cut to four decimals, or by one part in 10¹², is below the exact one."""
-    computed = RdpCurve.epsilon
-    monkeypatch.setattr(RdpCurve, "epsilon", lambda self, delta: rounded(computed(self, delta)))
-    setup = promised(epsilon=3.3333)
+    computed = GaussianCost.epsilon
+    monkeypatch.setattr(GaussianCost, "epsilon", lambda self, delta: rounded(computed(self, delta)))
+    setup = make_setup(epsilon=3.3333)
     assert setup.claim is not None
     assert reported(check_stated, PrivacyClaim.of(setup.claim.releases, delta=DELTA))
 
@@ -158,20 +158,20 @@ def test_epsilon_computed_too_low(monkeypatch, rounded):
 def test_epsilon_shown_too_low(monkeypatch, form):
     """ε rounded to the nearest in words is below the exact one."""
     monkeypatch.setattr(claim, "shown", form.format)
-    setup = promised(epsilon=3.3333)
+    setup = make_setup(epsilon=3.3333)
     assert setup.claim is not None
     assert reported(check_stated, setup.claim)
 
 
 def test_epsilon_in_the_plan_rounded_down():
     """A plan that states two decimals of its ε, rounded down, is refused by the members."""
-    plan = promised(epsilon=3.3333).plan
-    assert "the noise gives" in reported(check_promise, replace(plan, epsilon=3.33), cast()[0])
+    plan = make_setup(epsilon=3.3333).plan
+    assert "the noise gives" in reported(check_promise, replace(plan, epsilon=3.33), make_roster()[0])
 
 
 def test_thresholds_without_the_calibrated_minimum(monkeypatch):
     """When the thresholds forget the minimum that the noise needs, too small a sum is opened and signed for."""
-    setup = promised(clients=6, colluders=0, dropouts=0)
+    setup = make_setup(clients=6, colluders=0, dropouts=0)
 
     def forgetful(context):
         return derive_thresholds(len(context.identities), context.colluders, context.dropouts, 1)
@@ -186,7 +186,7 @@ def test_thresholds_without_the_calibrated_minimum(monkeypatch):
 def test_bad_record_that_stops_its_member(monkeypatch, tmp_path):
     """A loader that refuses the record tells of it, as the member then takes no part."""
     monkeypatch.setattr(faults.Faults, "add", _refusing)
-    assert "row" in reported(check_bad_record_is_silent, promised(), tmp_path, *BAD_ROWS["NaN"])
+    assert "row" in reported(check_bad_record_is_silent, make_setup(), tmp_path, *BAD_ROWS["NaN"])
 
 
 def _refusing(self, bad, problem, remedy):
@@ -203,7 +203,7 @@ def test_bad_record_that_is_mended(monkeypatch, tmp_path):
 
     monkeypatch.setattr(faults.Faults, "add", mending)
     monkeypatch.setattr(contribution, "quantise", lambda f, grid, origin=None: quantise(np.nan_to_num(f), grid, origin))
-    assert reported(check_bad_record_is_silent, promised(), tmp_path, *BAD_ROWS["NaN"])
+    assert reported(check_bad_record_is_silent, make_setup(), tmp_path, *BAD_ROWS["NaN"])
 
 
 def test_records_before_the_noise():
@@ -213,12 +213,12 @@ def test_records_before_the_noise():
         vector = exact(setup, records)
         return vector + discrete_gaussian(setup.calibration.segments, randomness)
 
-    assert reported(check_noise_comes_first, promised(), hasty)
+    assert reported(check_noise_comes_first, make_setup(), hasty)
 
 
 def test_noise_of_another_block(monkeypatch):
     """Noise with the σ of the blocks in another order is seen block by block."""
-    setup = promised(dimension=WIDE)
+    setup = make_setup(dimension=WIDE)
 
     def shuffled(segments, source):
         return discrete_gaussian(list(reversed(segments)), source)
@@ -229,5 +229,5 @@ def test_noise_of_another_block(monkeypatch):
 
 def test_plan_for_fewer_blocks():
     """A plan that leaves the noise of one block out is refused by the members."""
-    plan = promised().plan
-    assert "the plan has noise for" in reported(check_promise, replace(plan, noises=plan.noises[:2]), cast()[0])
+    plan = make_setup().plan
+    assert "the plan has noise for" in reported(check_promise, replace(plan, noises=plan.noises[:2]), make_roster()[0])

@@ -13,6 +13,7 @@ import pytest
 from tests.mutations.faults import FAULTS, Fault
 from tests.mutations.harnesses import FLAGGED, INVALID, PASSED, UNCLEAR, Harness
 
+pytestmark = pytest.mark.usefixtures("repeatable_chance")
 UNSEEN = [fault for fault in FAULTS if not fault.seen_by.__name__.startswith("transcripts")]
 FIRST = {fault.area: fault for fault in reversed(UNSEEN)}
 HARNESSES = {fault.seen_by.__name__: fault.seen_by for fault in FAULTS}

@@ -3,11 +3,15 @@
 import asyncio
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from secagg.parties import deadline
+from tests.worlds.idle_time import Clock, IdleLoop
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 
@@ -15,6 +19,20 @@ from tests.worlds.session import SessionRun, SimulatedSession, make_session
 def world(tmp_path: Path) -> SimulatedSession:
     """Three clients, of which one may vanish."""
     return make_session(tmp_path)
+
+
+CLOCK = Clock()
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], IdleLoop]]:
+    """Sessions in memory do not wait for their deadlines in earnest."""
+    return {"idle": partial(IdleLoop, CLOCK)}
+
+
+@pytest.fixture(autouse=True)
+def deadlines_have_the_loops_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What deadlines keep on the disk goes with the loop's time."""
+    monkeypatch.setattr(deadline, "time", CLOCK)
 
 
 @pytest.fixture(autouse=True)

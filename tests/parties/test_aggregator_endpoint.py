@@ -155,7 +155,7 @@ async def test_manifest_of_another_client_is_refused(tmp_path: Path) -> None:
         manifest: ShareManifest = payload_of(peek(held.frame), ShareManifest)
         for changed in (replace(manifest, client=3), replace(manifest, digests=(*manifest.digests, bytes(32)))):
             body = make_body(held.world.setup.context.plan, ME, FIRST, bytes(32), bytes(32), changed)
-            with pytest.raises(ProtocolViolation, match="not its own, or not one for each"):
+            with pytest.raises(ProtocolViolation, match="did not sign as its own"):
                 await held.upload(frame=sign_frame(held.world.keys[ME], body))
 
     await holding(tmp_path, act)

@@ -1,6 +1,7 @@
 """A party is killed at every point of its session, started again from its folder, and nothing is lost or changed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +9,26 @@ import numpy as np
 import pytest
 
 from secagg.errors import SessionAborted
+from secagg.parties import MemberSession
 from secagg.parties.links import verify_transcript
 from secagg.protection.messages import Outcome
 from secagg.transcript import Journal
 from tests.worlds.crashes import Fuse
 from tests.worlds.session import Ending, SessionRun, SimulatedSession, make_session
 
-CLIENT, SERVER = 2, 0
+CLIENT, BYSTANDER, SERVER = 2, 1, 0
 EVERYONE = (1, 2, 3)
 
 
 async def fuse_points(folder: Path, party: int, **choices: Any) -> list[str]:
-    """The names of all points at which the party could die in a session without a crash."""
+    """The names of all points at which the party could die in a session without a crash, all of whose transcripts hold.
+
+    Where a party dies afterwards its own transcript is read again, and those of the server and of one client beside it.
+    """
     fuse = Fuse()
-    await SessionRun(staged(folder / "counted", **choices), {party: fuse}).run()
+    federation = SessionRun(staged(folder / "counted", **choices), {party: fuse})
+    ending = await federation.run()
+    check_ending(federation, ending, *ending.clients, *ending.seconds)
     return fuse.points
 
 
@@ -34,11 +41,14 @@ async def check_point(folder: Path, party: int, point: int, *, stays: bool = Tru
     """Kill the party at one point and hold the session to what it promises."""
     world = staged(folder / str(point), **choices)
     federation = SessionRun(world, {party: Fuse(point)}, stays=stays)
-    check_ending(federation, await federation.run())
+    check_ending(federation, await federation.run(), party, BYSTANDER)
 
 
-def check_ending(federation: SessionRun, ending: Ending) -> None:
-    """Everyone has the outcome and the exact sum, no bytes but the first were ever sent, every transcript verifies."""
+def check_ending(federation: SessionRun, ending: Ending, *members: int) -> None:
+    """Everyone has the outcome and the exact sum, no bytes but the first were ever sent.
+
+    The transcripts of the server and of these members verify.
+    """
     world = federation.world
     assert isinstance(ending.server, Outcome), ending.server
     assert ending.server.members == EVERYONE
@@ -47,7 +57,7 @@ def check_ending(federation: SessionRun, ending: Ending) -> None:
     assert np.array_equal(ending.total, world.total(EVERYONE))
     assert all(np.array_equal(total, ending.total) for total in federation.totals)
     check_bytes(federation)
-    for member in (SERVER, *others):
+    for member in {SERVER, *members}:
         found = verify_transcript(world.transcript(member))
         assert found["aggregate_sha256"] == ending.server.aggregate_sha256.hex()
 
@@ -63,13 +73,45 @@ def numbered(names: list[str], *, only: str = "") -> Iterator[tuple[int, str]]:
     return ((number, name) for number, name in enumerate(names) if only in name)
 
 
-@pytest.mark.parametrize("only", ["record", "memory", "sending", "part", "vector", "ing"])
+@pytest.mark.parametrize("only", ["record", "memory", "part", "vector", "ing"])
 async def test_client_killed_at_every_point_goes_on(tmp_path: Path, subtests: pytest.Subtests, only: str) -> None:
     """Wherever a client is killed, it resumes with the same bytes, all finish, and every transcript verifies."""
     names = await fuse_points(tmp_path, CLIENT)
     for number, name in numbered(names, only=only):
         with subtests.test(point=f"{number}: {name}"):
             await check_point(tmp_path, CLIENT, number)
+
+
+class Counting(SessionRun):
+    """A federation that notes of each life of a client whether its vector was fixed then, and computed since."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.lives: list[tuple[bool, list[Any]]] = []
+
+    def new_client(self, member: int, journal: Journal) -> MemberSession:
+        """A client whose calls for its vector are counted."""
+        session = super().new_client(member, journal)
+        hooks, computed = session._hooks, list[Any]()
+
+        def vector() -> Any:
+            computed.append(member)
+            return hooks.vector() if hooks.vector is not None else None
+
+        session._hooks = replace(hooks, vector=vector)
+        self.lives.append((session.is_protected, computed))
+        return session
+
+
+async def test_fixed_vector_is_not_computed_again(tmp_path: Path) -> None:
+    """Killed before its vector is remembered a client computes it again, killed afterwards it does not."""
+    names, lives = await fuse_points(tmp_path, CLIENT), []
+    for number, _ in numbered(names, only="memory"):
+        federation = Counting(staged(tmp_path / str(number)), {CLIENT: Fuse(number)})
+        await federation.run()
+        lives += federation.lives
+    assert {bool(computed) for is_fixed, computed in lives if is_fixed} == {False}
+    assert {bool(computed) for is_fixed, computed in lives if not is_fixed} == {True, False}
 
 
 @pytest.mark.parametrize("only", ["before record", "after record", "part", "result"])

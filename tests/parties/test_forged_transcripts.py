@@ -173,7 +173,7 @@ def test_frame_that_another_key_signed(sessions: dict[str, SimulatedSession], pr
 
 
 @pytest.mark.parametrize(("protection", "author"), AUTHORS)
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_forgery_is_refused_or_says_no_more_than_it_shows(
     sessions: dict[str, SimulatedSession], protection: str, author: int, data: st.DataObject

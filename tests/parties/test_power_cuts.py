@@ -12,7 +12,7 @@ from secagg.federation import session_folder
 from secagg.parties.sealed_state import write_synced
 from secagg.transcript import FILE_NAME, Journal, read_transcript
 from tests.parties.power import Disk, PowerCut
-from tests.parties.test_crashes import CLIENT, SERVER, check_ending, fuse_points, staged
+from tests.parties.test_crashes import BYSTANDER, CLIENT, SERVER, check_ending, fuse_points, staged
 from tests.worlds.session import SessionRun, SimulatedSession, Wire
 
 SECOND = 4
@@ -149,4 +149,4 @@ async def test_session_goes_on_after_a_power_cut(
             with subtests.test(point=f"{number}: {name}"):
                 world = staged(tmp_path / str(number), protection=protection)
                 federation = SessionRun(world, {party: PowerCut(number, disk, world.home(party))})
-                check_ending(federation, await federation.run())
+                check_ending(federation, await federation.run(), party, BYSTANDER)

@@ -134,7 +134,7 @@ async def test_false_word_that_a_member_was_late_is_found(world: SimulatedSessio
     await federation.serve()
     session = federation.server
     assert session is not None
-    session._send(2, Abort("client-2 answered too late for the step Outcome"))
+    session._outbox.send(2, Abort("client-2 answered too late for the step Outcome"))
     federation.close()
     with pytest.raises(TranscriptInvalid, match="came too late, which the session goes on with"):
         verify_transcript(world.transcript(0))

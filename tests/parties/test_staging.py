@@ -23,6 +23,25 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Staging:
     return Staging(tmp_path)
 
 
+class Clock:
+    """The event loop's clock, which the test may put forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        return asyncio.get_running_loop().time() + self.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that the test moves."""
+    clock = Clock()
+    monkeypatch.setattr(staging, "_now", clock.now)
+    return clock
+
+
 async def whole(content: bytes = CONTENT) -> AsyncIterator[bytes]:
     """An upload that comes at once."""
     yield content
@@ -77,11 +96,10 @@ async def test_silent_upload_gives_its_place_up(places: Staging, monkeypatch: py
     assert left_behind(places) == []
 
 
-async def test_dripping_uploads_give_their_places_up(places: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dripping_uploads_give_their_places_up(places: Staging, clock: Clock) -> None:
     """Uploads slower than the least rate end when others wait, who are received in the order of their coming."""
-    monkeypatch.setattr(staging, "START_SECONDS", 0.05)
-    monkeypatch.setattr(staging, "LEAST_RATE", 1e9)
     slow = [await begun(places, member, dripping(0.02)) for member in (1, 2)]
+    clock.ahead += 3600.0
     done: list[int] = []
 
     async def honest(member: int) -> None:
@@ -123,18 +141,19 @@ async def test_all_uploads_end_with_their_step(places: Staging) -> None:
     assert left_behind(places) == []
 
 
-async def test_waiting_for_a_place_is_counted(places: Staging) -> None:
+async def test_waiting_for_a_place_is_counted(places: Staging, clock: Clock) -> None:
     """The longest wait is that of those who had to queue, and nothing without them."""
     assert places.longest_wait == 0.0
     first = [await begun(places, member, silent()) for member in (1, 2)]
-    assert places.longest_wait < 0.01
+    clock.ahead += 3600.0
+    assert places.longest_wait < 3600.0
     third = await begun(places, 3, silent())
-    await asyncio.sleep(0.03)
-    assert places.longest_wait >= 0.03
+    clock.ahead += 3600.0
+    assert places.longest_wait >= 3600.0
     first[0].cancel()
     await asyncio.sleep(0.01)
     waited = places.longest_wait
-    await asyncio.sleep(0.02)
+    clock.ahead += 3600.0
     assert places.longest_wait == waited > 0.0
     for task in (*first, third):
         task.cancel()

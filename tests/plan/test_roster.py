@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.plan import Plan
+from secagg.plan import PLAN_VERSION, Plan
 from secagg.roster import NO_TLS_KEY, Member, Roster, check_name, read_roster, write_roster
 from secagg.wire import decode, to_json
 from tests.plan.federation_files import member, small_roster
@@ -154,7 +154,7 @@ def test_roster_of_another_version_is_refused_by_its_version(tmp_path: Path) -> 
 def test_plan_is_no_roster_of_another_version(tmp_path: Path) -> None:
     """A plan given as a roster is called a file of another kind; a newer program would not help."""
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps({**dict.fromkeys((field.name for field in fields(Plan)), 0), "version": 4}))
+    path.write_text(json.dumps({**dict.fromkeys((field.name for field in fields(Plan)), 0), "version": PLAN_VERSION}))
     with pytest.raises(BadInput, match=r"is no roster: .* a file of another kind: Plan$"):
         read_roster(path)
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,8 +24,8 @@ from secagg.privacy import (
     calibrate_mu,
     calibrate_releases,
 )
-from secagg.privacy.gaussian import mu_of, noise_multiplier_of
-from secagg.privacy.rdp import gaussian_curve, shares_mu, summation_gap
+from secagg.privacy.gaussian import epsilon_of, mu_of, noise_multiplier_of
+from secagg.privacy.shares import ROUNDING, gap_of, variance_of
 from secagg.statistics import accumulate
 
 DELTA = 1e-5
@@ -72,16 +71,17 @@ def test_the_promise_is_kept_and_not_wasted(mechanism, parties, fewest, adjacenc
 
 @pytest.mark.parametrize(("mechanism", "parties", "fewest"), AROUND)
 def test_noise_is_that_of_the_formula(mechanism, parties, fewest):
-    """σ_b = s_b/(μ·√p_b) in all, a share √fewest times less, off the diagonal √2 times less; rounded up by ≤ 1/1024."""
+    """What counts has variance v_b = s_b²/(μ²·p_b), half of it off the diagonal; of shares r² more, divided by them."""
     noise = calibrated(mechanism, parties, fewest)
-    mu = mu_of(1.0, DELTA) if mechanism is EXACT else shares_mu(1.0, DELTA)
+    mu = mu_of(1.0, DELTA)
     for block, length in zip(noise.blocks, (1, LEVELS, LEVELS**2), strict=True):
         share = SHARE_RULES["moments"][block.block.name]
-        exact = length / (mu * math.sqrt(share) * math.sqrt(fewest)) * block.multiplier
-        assert exact * (1 - 1e-9) <= block.sigma <= exact * (1 + 1e-9) + 2 / 1024
-        if block.off_diagonal is not None:
-            assert block.sigma / math.sqrt(2) - 1 / 1024 <= block.off_diagonal <= block.sigma / math.sqrt(2) + 1 / 1024
-            assert 2 * Fraction(block.off_diagonal) ** 2 >= Fraction(exact) ** 2 * Fraction(1 - 1e-9)
+        counted = (length * block.multiplier / mu) ** 2 / share
+        lost = ROUNDING if mechanism is SHARES else 0.0
+        for sigma, variance in ((block.sigma, counted), (block.off_diagonal, counted / 2)):
+            if sigma is not None:
+                exact = math.sqrt((variance + lost) / fewest)
+                assert exact * (1 - 1e-9) <= sigma <= exact * (1 + 1e-9) + 2 / 1024
 
 
 @pytest.mark.parametrize(("mechanism", "parties", "fewest"), AROUND)
@@ -108,7 +108,7 @@ def test_no_neighbour_moves_the_noisy_vector_beyond_mu(seed, adjacency, same_cla
     records = np.trunc(directions * LEVELS * (1 - 1e-9)).astype(np.int64)
     labels = np.array([0, 0 if same_class else 1])
     noise = calibrated(SHARES, 10, 8, adjacency)
-    sigma = np.concatenate([np.full(count, sigma) for sigma, count in noise.segments]) * math.sqrt(8)
+    sigma = np.concatenate([np.full(count, math.sqrt(variance_of(sigma, 8))) for sigma, count in noise.segments])
     moved = flat_sum(records[:1], labels[:1], noise)
     if adjacency is Adjacency.REPLACE_ONE:
         moved = moved - flat_sum(records[1:], labels[1:], noise)
@@ -119,29 +119,27 @@ def test_no_neighbour_moves_the_noisy_vector_beyond_mu(seed, adjacency, same_cla
 
 
 def test_worst_survivor_count_is_charged():
-    """The curve is at every order the largest over all allowed numbers of honest shares."""
+    """The cost is the largest over all allowed numbers of honest shares, its gap that of all of them."""
     noise = calibrated()
-    worst = np.max([noise.curve(honest).values for honest in range(8, 11)], axis=0)
-    assert np.all(np.array(noise.curve().values) >= worst)
+    assert noise.cost().squared_mu == max(noise.cost(honest).squared_mu for honest in range(8, 11))
+    assert {noise.cost(honest).gap for honest in range(1, 11)} == {noise.cost().gap}
     assert spent(noise) == spent(noise, honest=8) > spent(noise, honest=9)
 
 
 def test_gap_of_many_small_shares_is_charged():
-    """The counts of a hundred clients have shares of about 3 grid units: their τ, at all hundred shares, is in ρ."""
+    """The counts of a hundred clients have shares of about 3 grid units: what they lack, at a hundred, is in T."""
     noise = calibrated(SHARES, 100, 50, epsilon=8.0)
     counts = noise.blocks[0]
     assert counts.sigma < 3.5
-    assert noise.gap() >= summation_gap([(counts.sigma, CLASSES)], 100) > 1e-60
-    assert noise.gap() <= summation_gap([(counts.sigma, CLASSES)], 100) * (1 + 1e-6)
+    every = [(block.least, block.block.size) for block in noise.blocks]
+    assert noise.cost().gap == gap_of(every, 100) > gap_of([(counts.sigma, CLASSES)], 100) > 1e-25
 
 
 def test_fewer_survivors_break_the_promise():
     """One share below the calibrated minimum costs more than was promised, at the known rate."""
     noise = calibrated()
     assert spent(noise, honest=7) > 1.05
-    assert spent(noise, honest=7) == pytest.approx(
-        gaussian_curve(shares_mu(1.0, DELTA) * math.sqrt(8 / 7)).epsilon(DELTA), rel=1e-5
-    )
+    assert spent(noise, honest=7) == pytest.approx(epsilon_of(mu_of(1.0, DELTA) * math.sqrt(8 / 7), DELTA), rel=1e-3)
 
 
 def test_collusion_costs_noise():
@@ -200,14 +198,27 @@ def test_counts_are_multiplied_until_their_share_is_large_enough():
     assert counts.multiplier > 1
     assert counts.sigma >= 3 > counts.sigma * (counts.multiplier - 1) / counts.multiplier - 1 / 1024
     assert [block.multiplier for block in noise.blocks[1:]] == [1, 1]
-    assert noise.opened(1000)["counts"].sigma / noise.opened(1000)["counts"].multiplier == pytest.approx(
-        1 / (shares_mu(1.0, DELTA) * math.sqrt(0.02)), rel=1e-3
+    assert noise.opened(1000)["counts"].of_record.sigma == pytest.approx(
+        1 / (mu_of(1.0, DELTA) * math.sqrt(0.02)), rel=1e-3
     )
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0, 16.0])
+@pytest.mark.parametrize("fewest", [1, 2, 10, 50])
+def test_counts_are_multiplied_until_the_rounding_is_a_hundredth(epsilon, fewest):
+    """r² is at most 1 % of what the fewest shares of the counts add, by the least such integer."""
+    noise = calibrated(SHARES, 50, fewest, epsilon=epsilon, adjacency=Adjacency.ADD_REMOVE)
+    counts = noise.blocks[0]
+    assert 0.01 * fewest * counts.sigma**2 >= ROUNDING
+    if counts.multiplier > 1:
+        fewer = (counts.multiplier - 1) / counts.multiplier
+        variance = (fewest * counts.sigma**2 - ROUNDING) * fewer**2 + ROUNDING
+        assert 0.01 * variance < ROUNDING * 1.001 or variance / fewest < 9
 
 
 def test_a_share_below_three_grid_units_is_refused():
     """A grid too coarse for the noise is refused with the figures."""
-    with pytest.raises(BadInput, match=r"class_sums: a noise share would have sigma 0\.3349 grid units .* at least 3"):
+    with pytest.raises(BadInput, match=r"class_sums: a noise share would have sigma 0\.3269 grid units .* at least 3"):
         calibrate(moments(levels=8), epsilon=8.0, delta=DELTA, mechanism=SHARES, parties=400, fewest=400)
 
 
@@ -243,7 +254,7 @@ def test_more_noisers_change_nothing_when_each_adds_all():
     """With the gaussian mechanism the promise rests on one honest party, and is exact, without a gap."""
     one, three = calibrated(EXACT, 1, 1), calibrated(EXACT, 3, 1)
     assert one.blocks == three.blocks
-    assert three.gap() == 0
+    assert three.cost().gap == 0
     assert spent(three, honest=1) == spent(three, honest=3) == spent(one)
     assert three.opened(3)["class_sums"].sigma == pytest.approx(math.sqrt(3) * one.blocks[1].sigma)
 

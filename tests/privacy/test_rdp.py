@@ -1,17 +1,17 @@
-"""Rényi curves and sums of discrete shares."""
+"""Rényi curves."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from secagg.errors import BadInput
 from secagg.privacy.gaussian import epsilon_of
-from secagg.privacy.rdp import ORDERS, RdpCurve, gaussian_curve, shares_mu, summation_gap
+from secagg.privacy.rdp import ORDERS, RdpCurve, best_order
+from secagg.privacy.shares import GaussianCost, gap_of, variance_of
 from tests.vectors.files import load
 
 VECTORS = load("privacy_accounting")
@@ -20,27 +20,44 @@ mus = st.floats(1e-3, 10)
 deltas = st.floats(-15, -1).map(lambda power: 10**power)
 
 
+def curve_of(mu: float) -> RdpCurve:
+    """The curve of a Gaussian release."""
+    return GaussianCost(mu * mu).curve()
+
+
 @pytest.mark.parametrize("case", VECTORS["single"], ids=lambda case: case["epsilon"])
-def test_noise_of_shares(case):
-    """The grid of orders costs at most 10⁻⁴ of the noise against the best real order, and is never below it."""
-    best = float(case["noise_multiplier_of_shares"])
-    assert best <= 1 / shares_mu(float(case["epsilon"]), DELTA) <= best * (1 + 1e-4)
+def test_orders_are_dense_enough(case):
+    """The grid of orders costs at most 10⁻⁴ of ε against the best real order, and is never below it."""
+    epsilon = curve_of(1 / float(case["noise_multiplier_by_renyi"])).epsilon(DELTA)
+    assert 1 - 1e-12 <= epsilon / float(case["epsilon"]) <= 1 + 1e-4
 
 
+@settings(max_examples=20)
 @given(mus, deltas)
 def test_conversion_is_an_upper_bound(mu, delta):
-    """For a Gaussian release the Rényi ε is never below the exact one, and δ at that ε is δ again."""
-    curve = gaussian_curve(mu)
-    epsilon = curve.epsilon(delta)
-    assert epsilon >= epsilon_of(mu, delta)
-    assert epsilon == 0 or curve.delta(epsilon) == pytest.approx(delta, rel=1e-6)
+    """For a Gaussian release the Rényi ε is never below the exact one, at its best order or at any other."""
+    curve = curve_of(mu)
+    assert curve.epsilon(delta) >= epsilon_of(mu, delta)
+    assert curve.epsilon(delta) == min(curve.epsilon(delta, place) for place in range(len(ORDERS)))
 
 
-@given(mus, mus, st.integers(1, 50), deltas)
-def test_composition_adds(one, other, sessions, delta):
-    """Adding curves and repeating sessions is the curve of √Σμ², rounded up."""
-    together = gaussian_curve(one).times(sessions) + gaussian_curve(other)
-    joint = gaussian_curve(math.sqrt(sessions * one**2 + other**2))
+@settings(max_examples=20)
+@given(st.floats(0.05, 20), deltas)
+def test_best_order_of_a_budget_has_room_for_most_noise(epsilon, delta):
+    """At the budget's order the largest Gaussian release that fits at any order fits still."""
+    place = best_order(epsilon, delta)
+    above = [curve_of(10.0).epsilon(delta, other) - 50 * order for other, order in enumerate(ORDERS)]
+    room = [(epsilon - more) / order for more, order in zip(above, ORDERS, strict=True)]
+    assert room[place] == pytest.approx(max(room), rel=1e-6)
+    fits = math.sqrt(2 * max(room)) * (1 - 1e-6)
+    assert curve_of(fits).epsilon(delta) <= curve_of(fits).epsilon(delta, place) <= epsilon
+
+
+@given(mus, mus, deltas)
+def test_composition_adds(one, other, delta):
+    """The sum of two curves is the curve of √Σμ², rounded up."""
+    together = curve_of(one) + curve_of(other)
+    joint = curve_of(math.sqrt(one**2 + other**2))
     assert together.epsilon(delta) == pytest.approx(joint.epsilon(delta), rel=1e-12, abs=1e-12)
     assert np.all(np.array(together.values) >= np.array(joint.values) * (1 - 1e-15))
 
@@ -59,49 +76,22 @@ def divergences(sigma: float, shares: int, shift: int) -> np.ndarray:
     return np.array([logsumexp(alpha * here + (1 - alpha) * moved) / (alpha - 1) for alpha in low])
 
 
-@pytest.mark.parametrize("sigma", [0.5, 0.6, 0.8, 1.0])
-@pytest.mark.parametrize("shares", [1, 2, 3, 6])
+@pytest.mark.parametrize(("sigma", "shares"), [(2.0, 1), (1.4, 2), (1.1, 3), (0.8, 6)])
 @pytest.mark.parametrize("shift", [1, 2])
-def test_curve_bounds_the_sum_of_discrete_gaussians(sigma, shares, shift):
-    """Where shares are so small that the sum is visibly no discrete Gaussian, the curve still bounds it."""
+def test_curve_of_a_sum_of_discrete_gaussians_bounds_it(sigma, shares, shift):
+    """Beside what has a curve alone, shares are composed by a curve that is never below their true divergences."""
     true = divergences(sigma, shares, shift)
-    curve = gaussian_curve(shift / (sigma * math.sqrt(shares)), summation_gap([(sigma, 1)], shares))
-    assert np.all(true <= np.array(curve.values)[: len(true)] * (1 + 1e-12))
+    cost = GaussianCost(shift**2 / variance_of(sigma, shares), gap_of([(sigma, 1)], shares))
+    assert np.all(true <= np.array(cost.curve().values)[: len(true)] * (1 + 1e-12))
 
 
-def test_gap_is_that_of_the_paper():
-    """τ for one coordinate as tabled; it grows with the shares, adds over coordinates and is 0 for one share."""
-    for sigma, tau in [(1.0, 5.4e-4), (1.5, 2.27e-9), (2.0, 7.16e-17), (3.0, 2.65e-38)]:
-        assert summation_gap([(sigma, 1)], 5) == pytest.approx(tau, rel=0.01)
-    assert summation_gap([(1.0, 1)], 50) > summation_gap([(1.0, 1)], 5) > summation_gap([(1.0, 1)], 1) == 0
-    both = summation_gap([(1.0, 3), (0.7, 4)], 5)
-    assert both == pytest.approx(3 * summation_gap([(1.0, 1)], 5) + 4 * summation_gap([(0.7, 1)], 5))
-
-
-def test_gap_counts_against_the_budget():
-    """With many coordinates of small shares the same ε takes more noise, and in the end no noise is enough."""
-    tight = summation_gap([(1.0, 1000)], 10)
-    assert shares_mu(4.0, DELTA, gap=tight) < shares_mu(4.0, DELTA)
-    assert gaussian_curve(shares_mu(4.0, DELTA, gap=tight), tight).epsilon(DELTA) <= 4.0
-    with pytest.raises(BadInput, match="no amount of noise"):
-        shares_mu(0.1, DELTA, gap=tight)
-
-
-def test_opacus_and_dp_accounting_agree():
-    """Both compute the Rényi ε of composed Gaussian releases; ours is theirs within their coarser orders."""
-    accounting = pytest.importorskip("dp_accounting")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        accountants = pytest.importorskip("opacus.accountants")
-        for noise, steps in [(4.0, 1), (4.0, 10), (1.1, 3), (20.0, 100)]:
-            ours = gaussian_curve(1 / noise).times(steps).epsilon(DELTA)
-            opacus = accountants.RDPAccountant()
-            google = accounting.rdp.RdpAccountant()
-            google.compose(accounting.SelfComposedDpEvent(accounting.GaussianDpEvent(noise), steps))
-            for _ in range(steps):
-                opacus.step(noise_multiplier=noise, sample_rate=1)
-            assert ours == pytest.approx(google.get_epsilon(DELTA), rel=2e-3)
-            assert ours == pytest.approx(opacus.get_epsilon(DELTA), rel=2e-3)
+@given(mus, st.floats(1e-12, 1e-3))
+def test_gap_widens_the_curve_as_its_source_says(mu, gap):
+    """A gap T adds T·(2α − 1)/(α − 1) at each order, rounded up."""
+    widened = np.array(GaussianCost(mu * mu, gap).curve().values)
+    exact = [alpha * mu * mu / 2 + gap * (2 * alpha - 1) / (alpha - 1) for alpha in ORDERS]
+    assert np.allclose(widened, exact, rtol=1e-12, atol=0)
+    assert np.all(widened >= np.array(exact))
 
 
 def test_orders_are_the_same_everywhere():
@@ -113,11 +103,7 @@ def test_orders_are_the_same_everywhere():
 
 @pytest.mark.parametrize("call", [
     lambda: RdpCurve((1.0,)), lambda: RdpCurve((math.nan,) * len(ORDERS)), lambda: RdpCurve((-1.0,) * len(ORDERS)),
-    lambda: gaussian_curve(math.inf), lambda: gaussian_curve(-1), lambda: gaussian_curve(1, math.nan),
-    lambda: gaussian_curve(1).times(0), lambda: gaussian_curve(1).epsilon(0), lambda: gaussian_curve(1).delta(-1),
-    lambda: summation_gap([(0.49, 1)], 2), lambda: summation_gap([(math.nan, 1)], 2),
-    lambda: summation_gap([(3, 1)], 0),
-    lambda: shares_mu(0, DELTA), lambda: shares_mu(math.inf, DELTA),
+    lambda: curve_of(1).epsilon(0), lambda: best_order(1.0, 1.0),
 ])  # fmt: skip
 def test_impossible_questions_are_refused(call):
     """Values without a meaning raise BadInput instead of giving a number."""

@@ -193,10 +193,10 @@ def test_a_float_is_exactly_its_value():
 
 
 def test_operating_system_never_repeats():
-    """Two draws of a client, or of two clients, have nothing in common."""
-    one, other = (discrete_gaussian([(1e9, 1000)], OperatingSystem()) for _ in range(2))
+    """Two draws of a client, or of two clients, have nothing in common (false failures: 10⁻⁹)."""
+    one, other = (discrete_gaussian([(1e12, 1000)], OperatingSystem()) for _ in range(2))
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.2
-    assert not np.intersect1d(one, other).size
+    assert not np.intersect1d(one[:40], other[:40]).size
 
 
 @pytest.mark.parametrize("sigma", [0.49, 1.1e12, math.nan, math.inf, -1.0])

@@ -55,7 +55,7 @@ def renyi_epsilon(mu: mpf, delta: mpf) -> mpf:
 
 
 def renyi_mu(epsilon: mpf, delta: mpf) -> mpf:
-    """The largest μ of one discrete Gaussian, by Rényi accounting."""
+    """The largest μ of one Gaussian release, by Rényi accounting."""
     return root(lambda mu: renyi_epsilon(mu, delta) - epsilon, mpf("1e-6"), mpf(100))
 
 
@@ -67,7 +67,7 @@ def accounting() -> dict[str, Any]:
     for epsilon in ("0.5", "1", "2", "4", "8"):
         mu, renyi = gaussian_mu(mpf(epsilon), delta), renyi_mu(mpf(epsilon), delta)
         single.append({"epsilon": epsilon, "mu": mp.nstr(mu, 25), "noise_multiplier": mp.nstr(1 / mu, 25)})
-        single[-1]["noise_multiplier_of_shares"] = mp.nstr(1 / renyi, 25)
+        single[-1]["noise_multiplier_by_renyi"] = mp.nstr(1 / renyi, 25)
     grid = [(mu, d) for mu in ("0.001", "0.03", "0.5", "3", "40") for d in ("0.3", "1e-3", "1e-9", "1e-40")]
     wide = [{"mu": mu, "delta": d, "epsilon": mp.nstr(gaussian_epsilon(mpf(mu), mpf(d)), 25)} for mu, d in grid]
     factors = {

@@ -33,6 +33,17 @@ def test_unknown_protections_are_refused() -> None:
         protection_named("trust me")
 
 
+@pytest.mark.parametrize("clients", range(2, 14))
+@pytest.mark.parametrize("name", PROTECTIONS)
+def test_a_plan_may_tolerate_most_dropouts(name: str, clients: int) -> None:
+    """With as many dropouts as a protection says, the clients that are left may open a sum; the usual are no more."""
+    protection = protection_named(name)
+    for colluders in range(clients - 1):
+        most = protection.most_dropouts(clients, colluders)
+        assert 0 <= protection.usual_dropouts(clients, colluders) <= most
+        assert protection.fewest(together(name, clients, colluders=colluders, dropouts=most)) <= clients - most
+
+
 @pytest.mark.parametrize("name", ALONE)
 def test_fewest_is_the_border_of_a_session(name: str) -> None:
     """A session with `fewest` uploads ends in a sum, and its explanation names that number."""

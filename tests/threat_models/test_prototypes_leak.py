@@ -214,7 +214,7 @@ def attacked(fed, kinds, network):
 
 def mean_of(values):
     """The mean with its interval."""
-    return bootstrap(lambda each: each.mean(axis=-1), [np.array(values)], np.random.default_rng(0))
+    return bootstrap(lambda each: each.mean(axis=1), [np.array(values)], np.random.default_rng(0))
 
 
 def shown_as(interval):

@@ -29,12 +29,12 @@ def _held(dealer: int) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 4, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 5, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
-    rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128}
+    rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128, "at_least": 0}
     every = text | numbers | floats | rest
     return {name: every[name] for name, _ in FIELDS["Plan"]}
 
@@ -42,7 +42,8 @@ def _plan() -> dict[str, Any]:
 def _noisy_plan() -> dict[str, Any]:
     noises = [_noise("counts", 1 << 31, 1234.5, 0.0), _noise("second_moment", 1, 5.5, 4.0009765625)]
     promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "silo", "noise": "client"}
-    return _plan() | promise | {"radius": 1.0, "normalisation": "unit", "noises": noises, "security": 256}
+    promise |= {"radius": 1.0, "normalisation": "unit", "noises": noises, "security": 256, "at_least": 2**40}
+    return _plan() | promise
 
 
 def _noise(block: str, multiplier: int, sigma: float, off_diagonal: float) -> dict[str, Any]:
@@ -93,8 +94,8 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Outcome", outcome | last),
         ("Outcome", outcome | between),
         ("RoundOpening", opening),
-        ("RefinementBroadcast", {"number": 1, "total": 1000.25, **geometry}),
-        ("RefinementBroadcast", {"number": 100, "total": 1.0, **geometry, "matrix": "", "centre": ""}),
+        ("RefinementBroadcast", {"number": 1, "scale": 1000.25, **geometry}),
+        ("RefinementBroadcast", {"number": 100, "scale": 0.5, **geometry, "matrix": "", "centre": ""}),
         ("Centres", {"number": 1, "rows": _hex("centres", 24)}),
         ("KeptClasses", {"classes": [0, 1, 127, 128, 9999]}),
         ("Acknowledgement", {"aggregate_sha256": _hex("sum")}),

@@ -101,6 +101,7 @@ def _plans(promise: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Plan
             "unit": draw(st.sampled_from(["record", "silo"])),
             "result": draw(st.sampled_from(["server", "members"])),
             "security": draw(st.sampled_from([128, 192, 256])),
+            "at_least": draw(st.integers(0, 2**40)),
             "classes": tuple(draw(st.lists(_SHOWN.filter(len), min_size=2, max_size=4, unique=True))),
             "parameters": json.dumps({draw(_SHOWN): 1}, separators=(",", ":")),
         }

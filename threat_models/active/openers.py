@@ -84,7 +84,7 @@ class Forgetful(FederationSecond):
         """Take it, sign for it, forget it."""
         receipt = await super().upload(member, frame, parts)
         work, first = self._uploads[peek(frame).plan], self.setup.context.clients[0]
-        collecting = work._collecting  # noqa: SLF001 (it is its own memory)
+        collecting: Any = work._collecting  # noqa: SLF001 (it is its own memory)
         if collecting is not None and self.me.member == next(iter(self.setup.context.seconds)):
             kept = tuple(each for each in collecting.manifests if each.client != first)
             work._collecting = replace(collecting, manifests=kept)  # noqa: SLF001

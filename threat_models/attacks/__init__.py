@@ -1,4 +1,7 @@
-"""The registry of attacks. Their sub-packages say what they are after; each attack is a value of `Attack`."""
+"""The registry of attacks. Their sub-packages say what they are after; each attack is a value of `Attack`.
+
+A further one is a file with such a value, and its place in `ATTACKS`.
+"""
 
 from __future__ import annotations
 

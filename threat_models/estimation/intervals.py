@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,8 @@ from threat_models.multiplicity import current_level
 Floats = NDArray[np.float64]
 BEYOND = 10
 """Replicates that a bootstrap wants beyond its interval, both ends together."""
-ROWS = 1 << 18
-"""Resampled rows that are in memory at once: they and what is computed of them stay in a core's cache."""
+AT_ONCE = 1 << 20
+"""Entries of resampled values that a bootstrap has in memory."""
 
 
 @dataclass(frozen=True)
@@ -93,36 +92,32 @@ def auc_interval(positive: Floats, negative: Floats, level: float | None = None)
 
 
 def bootstrap(
-    statistic: Callable[..., Any],
+    statistic: Callable[..., Floats],
     samples: Sequence[Floats],
     generator: np.random.Generator,
     *,
     level: float | None = None,
     replicates: int = 2_000,
 ) -> Interval:
-    """The percentile interval of `statistic(*samples)`; each sample is resampled by rows, on its own (Efron 1979).
+    """The percentile interval of a statistic of samples (n, …), each resampled by rows, on its own (Efron 1979).
 
-    Samples are (n,), or (n, k) where rows of k numbers belong together; `statistic` also takes many replicates of them
-    at once, (m, n) or (m, n, k), and then gives (m,): `lambda values: values.mean(axis=-1)`, say.
-    Approximate. There are at least BEYOND / level replicates, so that each end of the interval rests on several.
-    Raises BadInput for an empty sample.
+    `statistic` gives those (m,) of m samples at once: it takes (m, n, …) of each. Approximate. To resample rows that
+    belong together, give them as one array. There are at least BEYOND / level replicates, so that each end of the
+    interval rests on several. Raises BadInput for an empty sample.
     """
     level = current_level() if level is None else level
     at_level("", level)
     if not samples or min(len(sample) for sample in samples) < 1 or replicates < 1:
         raise BadInput("nothing to resample")
     replicates = max(replicates, math.ceil(BEYOND / level))
-    value = float(statistic(*samples))
-    drawn = np.empty(replicates)
-    at_once = max(1, ROWS // sum(len(sample) for sample in samples))
-    for start in range(0, replicates, at_once):
-        count = min(at_once, replicates - start)
-        rows = [generator.integers(len(sample), size=(count, len(sample))) for sample in samples]
-        found = statistic(*(sample[chosen] for sample, chosen in zip(samples, rows, strict=True)))
-        if np.shape(found) != (count,):
-            raise TypeError("the statistic gives no number for each replicate")
-        drawn[start : start + count] = found
-    low, high = (float(each) for each in np.quantile(drawn, [level / 2, 1 - level / 2]))
+    (value,) = statistic(*(sample[None] for sample in samples)).tolist()
+    most = max(1, AT_ONCE // max(sample.size for sample in samples))
+    drawn = []
+    for start in range(0, replicates, most):
+        count = min(most, replicates - start)
+        places = (generator.integers(len(each), size=(count, len(each))) for each in samples)
+        drawn.append(statistic(*(each[rows] for each, rows in zip(samples, places, strict=True))))
+    low, high = (float(each) for each in np.quantile(np.concatenate(drawn), [level / 2, 1 - level / 2]))
     method = at_level(f"bootstrap of {replicates}", level)
     return Interval(value, min(low, value), max(high, value), method)
 

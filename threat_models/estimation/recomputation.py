@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from methods import sums_of
@@ -34,7 +34,13 @@ from secagg.protection import PROTECTIONS
 from threat_models.estimation.longest_parts import Found
 
 TOLERANCE = 1e-3
-"""Relative; the two computations of ε round differently and search orders on different grids."""
+"""Relative; the two computations of ε round differently, and one searches for the worst pair of records."""
+LOST = 3.0
+"""What the variance of a sum of discrete-Gaussian shares loses by being one of integers.
+
+A sum of such shares is within 10⁻²⁵ an entry, at the σ ≥ 3 that every plan's shares have, of a rounding of Gaussian
+noise with this much less variance (Peikert 2010, Theorem 3.1, with r² = 3).
+"""
 LARGEST_EPSILON = 1e6
 
 
@@ -54,32 +60,17 @@ def _log_delta(mu: float, epsilon: float) -> float:
     return upper + math.log1p(-math.exp(lower - upper)) if lower < upper else -math.inf
 
 
-def renyi_epsilon(mu: float, delta: float) -> float:
-    """ε at δ of a release with ρ(α) = α·μ²/2 (Canonne, Kamath & Steinke 2020, Proposition 12), over all real α.
-
-    What a sum of discrete-Gaussian shares may claim: what it lacks of one Gaussian is below 10⁻³⁰ at the σ ≥ 3 that
-    every plan's shares have.
-    """
-
-    def at(log_order: float) -> float:
-        less = math.exp(log_order)
-        order = 1 + less
-        return order * mu * mu / 2 + math.log(less / order) - (math.log(delta) + math.log(order)) / less
-
-    best = minimize_scalar(at, bounds=(math.log(1e-3), math.log(1e7)), method="bounded", options={"xatol": 1e-10})
-    return max(0.0, float(best.fun))
-
-
 def epsilon_of(releases: Releases, delta: float) -> float:
     """ε of calibrated releases for the fewest honest shares, recomputed."""
     first = releases.first
+    shares = first.fewest if first.mechanism is Mechanism.DISCRETE_SHARES else 0
     total = 0.0
     for calibration, times in releases.parts:
         noises = {
             noise.block.name: (noise.multiplier, noise.sigma, noise.off_diagonal or 0.0) for noise in calibration.blocks
         }
-        total += times * squared_mu(calibration.sensitivity, noises)
-    return _epsilon(total, first.mechanism, first.fewest, delta)
+        total += times * squared_mu(calibration.sensitivity, noises, shares)
+    return gaussian_epsilon(math.sqrt(total), delta)
 
 
 @dataclass(frozen=True)
@@ -109,11 +100,13 @@ def honest_shares(plan: Plan, clients: int) -> int:
     """How many shares of the noise in the smallest sum of a plan for so many clients the adversary does not know.
 
     Of several that open the sum one is honest, and each adds all noise. Where uploads are in clear a client's own share
-    is all that hides it.
+    is all that hides it. A member that is shown a sum or a head knows its own share, whether others collude or not; who
+    is alone in a sum has its own.
     """
     if plan.noise == NoiseFrom.AGGREGATOR or not PROTECTIONS[plan.protection].hides_vectors:
         return 1
-    return max(plan.minimum_cohort, clients - plan.dropouts) - plan.colluders
+    shown = plan.result == "members" or sum(kind.times for kind in sums_of(plan)) > 1
+    return max(1, max(plan.minimum_cohort, clients - plan.dropouts) - max(plan.colluders, int(shown)))
 
 
 def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> SecondOpinion:
@@ -125,6 +118,7 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> Secon
     if not plan.has_noise or honest < 1:
         raise BadInput("no epsilon follows from this plan", remedy="it needs noise, and one honest share of it")
     planned = list(plan.noises)
+    shares = 0 if plan.noise == NoiseFrom.AGGREGATOR else honest
     total = 0.0
     for place, kind in enumerate(sums_of(plan)):
         names = [block.name for block in kind.blocks]
@@ -133,13 +127,12 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> Secon
             raise BadInput(f"the plan has noise for {[noise.block for noise in own]}, the method sums {names}")
         noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
         reached = {name: (found or {}).get((place, name), 0.0) for name in names}
-        total += kind.times * _squared_mu_of(plan, kind, _weights(noises), reached)
-    mechanism = Mechanism.GAUSSIAN if plan.noise == NoiseFrom.AGGREGATOR else Mechanism.DISCRETE_SHARES
-    return SecondOpinion(_epsilon(total, mechanism, honest, plan.delta), plan.epsilon, plan.delta)
+        total += kind.times * _squared_mu_of(plan, kind, _weights(noises, shares), reached)
+    return SecondOpinion(gaussian_epsilon(math.sqrt(total), plan.delta), plan.epsilon, plan.delta)
 
 
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:
-    """μ² of one sum of a kind, from one share of noise. Parts longer than a kind allows count as long as they are."""
+    """μ² of one sum of a kind. Parts longer than a kind allows count as long as they are."""
     unit, replaces = Unit(plan.unit), Adjacency(plan.adjacency) is Adjacency.REPLACE_ONE
     own, stated = _lengths(plan, kind), _stated_lengths(kind)
     lengths = {name: max(own[name], stated.get(name, 0.0), reached[name]) for name in own}
@@ -177,27 +170,28 @@ def _stated_lengths(kind: SumSpec) -> dict[str, float]:
     return found
 
 
-def _weights(noises: Mapping[str, tuple[int, float, float]]) -> dict[str, float]:
-    """What a squared length of each block counts: 1/σ² of one record's integers, of a triangle the least of its two."""
+def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dict[str, float]:
+    """What a squared length of each block counts: multiplier²/variance of the noise, of a triangle the less of its two.
+
+    The noise is the sum of so many discrete-Gaussian shares; 0: what one party adds, a Gaussian.
+    """
+
+    def variance(sigma: float) -> float:
+        return max(1e-300, shares * sigma**2 - LOST) if shares else sigma**2
+
     return {
-        name: (multiplier / min(sigma, off_diagonal * math.sqrt(2) if off_diagonal else sigma)) ** 2
+        name: multiplier**2 / min(variance(sigma), *([2 * variance(off_diagonal)] if off_diagonal else []), math.inf)
         for name, (multiplier, sigma, off_diagonal) in noises.items()
     }
 
 
-def _epsilon(total: float, mechanism: Mechanism, honest: int, delta: float) -> float:
-    if mechanism is Mechanism.GAUSSIAN:
-        return gaussian_epsilon(math.sqrt(total), delta)
-    return renyi_epsilon(math.sqrt(total / honest), delta)
-
-
-def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, float]]) -> float:
-    """μ² of one sum with one share of noise: (multiplier, σ, σ off the diagonal or 0) by block.
+def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, float]], shares: int) -> float:
+    """μ² of one sum with noise of so many shares, as in `_weights`: (multiplier, σ, σ off the diagonal or 0) by block.
 
     Moments: the worst pair of records, searched. A census: 1 or 2 entries, a silo's all. Else the lengths stated, twice
     them where a unit is replaced.
     """
-    weights = _weights(noises)
+    weights = _weights(noises, shares)
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
     if isinstance(sensitivity, MomentSensitivity):
         parts = _by_record(sensitivity, weights)

@@ -161,7 +161,7 @@ def _worst_records(
         return None, (_record(levels, spread, 1.0, 0.0)[:spread], 0)
     first = _record(levels, spread, 1.0, 0.0)
     a, b = (
-        (levels**power * noises[name].multiplier / noises[name].effective) ** 2
+        (levels**power * noises[name].multiplier / noises[name].sigma) ** 2
         for name, power in (("class_sums", 1), ("second_moment", 2))
     )
     t = min(1.0, a / (2 * b))

@@ -11,7 +11,7 @@ from methods.method import domains_of
 from secagg.encoding import Block, Integers, Kind
 from secagg.parties import SessionSetup
 from secagg.privacy import OpenedNoise
-from threat_models.estimation.share_tests import chance_of_multiples
+from threat_models.estimation.noise_tests import chance_of_multiples
 from threat_models.session import Blocks, Records, Session
 
 KNOWN = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from methods.method import SumSpec, domains_of
+from methods.method import SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.encoding import Integers
 from secagg.experiments.session import run_session
@@ -22,7 +22,7 @@ from secagg.parties import LocalRecords, Prepared, SessionSetup
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Unit
 from threat_models.estimation.longest_parts import Found, longest_of, longest_parts
-from threat_models.estimation.share_tests import Floats, Share, SharesTested, Variance, examine_shares
+from threat_models.estimation.noise_tests import Floats, Share, SharesTested, Variance, examine_shares
 from threat_models.evidence.blocks import flaws_of
 
 ENTRIES = 2_000
@@ -139,7 +139,7 @@ class NoiseWatch:
         if spec.per is Unit.SILO:
             found = longest_of(made, spec)
         if not setup.method.reads_inputs and (setup.number == 1 or setup.is_last or self._is_new(kind)):
-            domains = len(domains_of(plan.method_parameters)) or 1
+            domains = domain_count(plan.method_parameters)
             at_hand: list[Examples] = [own.examples for own in self._cast.members.values()]
             tried = longest_parts(setup.round, spec, plan.grid, len(plan.classes), domains, at_hand)
             found = {name: max(length, tried[name]) for name, length in found.items()}

@@ -14,8 +14,8 @@ from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, SecaggError
 from secagg.head import LinearHead, head_digest, load_safetensors, parse_safetensors
 from secagg.parties import Pipeline, SessionSetup
+from secagg.parties.doubt import PURGED
 from secagg.parties.links import verify_together
-from secagg.parties.member_verification import PURGED
 from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE
 from secagg.parties.staging import vector_path
 from secagg.parties.verification import NOTHING_BROUGHT, Verified

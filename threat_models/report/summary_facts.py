@@ -10,9 +10,9 @@ from importlib.metadata import version
 
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
+from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
+from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
-from threat_models.estimation.share_tests import LEVEL as DRAWN_LEVEL
-from threat_models.estimation.share_tests import SharesTested
 from threat_models.report.content import DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Provenance, Session
 
@@ -118,7 +118,7 @@ def _combine(bound: EpsilonBound, wider: EpsilonBound) -> LowerBound:
     return LowerBound(
         lower=bound.lower,
         method=bound.epsilon.method,
-        sentence=f"{telling.sentence} Assumed: {telling.assumption}.",
+        sentence=telling.sentence,
         power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
         refuted=bound.refuted or wider.refuted,
         curve=bound.curve,

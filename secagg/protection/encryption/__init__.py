@@ -4,6 +4,7 @@ The masks protect against a malicious server or client, the encryption protects 
 malicious client can upload a ciphertext whose opening depends on the secret key, and no check on it can tell.
 """
 
+from secagg.protection.encryption.bfv import check_machine
 from secagg.protection.encryption.binding import EncryptedContext, explain, fewest
 from secagg.protection.encryption.client import CLIENT_STATES, begin_client
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
@@ -35,6 +36,7 @@ PROTECTION = Protection(
         "what this key holder was told and what it gave; that it opened the sum rightly stands on its word",
     ),
     details=lambda context: [("ciphertexts", context.parameters.explain())],
+    check_machine=check_machine,
     speaks_once=True,
     encrypts=True,
 )

@@ -41,6 +41,11 @@ class BfvKey:
     secret: bytes = field(repr=False)
 
 
+def check_machine() -> None:
+    """Raise BadInput, with what to install, where there is no BFV: before a session, not in the middle of one."""
+    _seal()
+
+
 def generate(parameters: HeParameters) -> BfvKey:
     """A fresh key pair from the operating system's randomness."""
     seal, context = _seal(), _context(parameters)
@@ -108,7 +113,7 @@ def _seal() -> Any:
     """The bindings, loaded when first needed."""
     if not hasattr(os, "memfd_create"):
         raise BadInput("the encrypted protection needs Linux", remedy="choose another protection")
-    with extra("encrypted"):
+    with extra("encrypted", "the encrypted protection"):
         import tenseal.sealapi  # type: ignore[import-untyped]
 
     return tenseal.sealapi

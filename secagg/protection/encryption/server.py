@@ -22,13 +22,13 @@ from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.encryption.client import check_key
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
-from secagg.protection.interface import Collected, SessionContext
+from secagg.protection.interface import CollectingStep, SessionContext
 from secagg.roster import SERVER_INDEX
 
 _UNSIGNED = bytes(64)
 
 
-class AwaitingHolder:
+class AwaitingHolder(CollectingStep):
     """The key holder publishes its key."""
 
     awaits: ClassVar[type] = PublishedKey
@@ -37,29 +37,21 @@ class AwaitingHolder:
     def __init__(self, context: SessionContext) -> None:
         self._context = EncryptedContext.of(context)
         _ = self._context.fewest  # BadInput where the plan's numbers do not go together
-        self._collected = Collected(context, context.seconds)
-        self.expected = self._collected.expected
+        super().__init__(context.seconds)
 
-    def accept(self, member: int, incoming: PublishedKey) -> None:
+    def check(self, member: int, incoming: PublishedKey) -> None:
         """Take the key. Raises ProtocolViolation (culprit: the key holder) for one that is none of this session."""
-        if self._collected.is_new(member, incoming):
-            check_key(self._context, incoming)
-            self._collected.put(member, incoming)
-
-    @property
-    def complete(self) -> bool:
-        """Whether there is a key."""
-        return bool(self._collected.messages)
+        check_key(self._context, incoming)
 
     def close(self) -> tuple[AwaitingCiphertexts, Mapping[int, Any]]:
         """Show the key to every client."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} published no key; nothing was sent")
-        published = self._collected.messages[self._context.holder_index]
+        published = self.messages[self._context.holder_index]
         return AwaitingCiphertexts(self._context, published), dict.fromkeys(self._context.clients, published)
 
 
-class AwaitingCiphertexts:
+class AwaitingCiphertexts(CollectingStep):
     """Clients upload in their own time. The party has already checked length and digest of the bytes."""
 
     awaits: ClassVar[type] = EncryptedUpload
@@ -68,13 +60,10 @@ class AwaitingCiphertexts:
     def __init__(self, context: EncryptedContext, published: PublishedKey) -> None:
         self._context = context
         self._key = bind.message_digest(published)
-        self._collected = Collected(context, context.clients)
-        self.expected = self._collected.expected
+        super().__init__(context.clients)
 
-    def accept(self, member: int, incoming: EncryptedUpload) -> None:
+    def check(self, member: int, incoming: EncryptedUpload) -> None:
         """Take an upload that its client signed for this session and key, of the one right size."""
-        if not self._collected.is_new(member, incoming):
-            return
         size = self.vector_bytes
         if incoming.member != member or not bind.upload_is_signed(self._context, incoming):
             raise ProtocolViolation(member, "the upload is not signed by it for this session")
@@ -84,7 +73,6 @@ class AwaitingCiphertexts:
             raise ProtocolViolation(member, f"announces {incoming.length} bytes, not {size}")
         if not is_usable(incoming.ephemeral):
             raise ProtocolViolation(member, "the upload's key is of small order")
-        self._collected.put(member, incoming)
 
     @property
     def vector_bytes(self) -> int:
@@ -95,17 +83,12 @@ class AwaitingCiphertexts:
         """Raise ProtocolViolation (culprit: the member) for bytes that are no ciphertexts of these parameters."""
         _ciphertexts(self._context, member, vector)
 
-    @property
-    def complete(self) -> bool:
-        """Whether every client has uploaded."""
-        return len(self._collected.messages) == len(self.expected)
-
     def close(self) -> tuple[CiphertextsToAdd, Mapping[int, Any]]:
         """Fix the set of summed clients."""
-        members = self._collected.members
+        members = self.members
         if len(members) < self._context.fewest:
             raise SessionAborted(f"only {len(members)} clients uploaded; at least {self._context.fewest} are needed")
-        return CiphertextsToAdd(self._context, tuple(self._collected.messages[member] for member in members)), {}
+        return CiphertextsToAdd(self._context, tuple(self.messages[member] for member in members)), {}
 
 
 class CiphertextsToAdd:
@@ -165,30 +148,25 @@ class CiphertextsToAdd:
         return SumRequest(Declaration(tuple(self._uploads.values()), total, _UNSIGNED), packed)
 
 
-class AwaitingOpening:
+class AwaitingOpening(CollectingStep):
     """The key holder opens the sum. The party has already checked length and digest of the bytes."""
 
     awaits: ClassVar[type] = OpenedSum
-    is_joining: ClassVar[bool] = False
 
     def __init__(self, context: EncryptedContext, declaration: Declaration) -> None:
         self._context = context
         self._declaration = bind.message_digest(declaration)
         self._members = declaration.members
-        self._collected = Collected(context, context.seconds)
-        self.expected = self._collected.expected
+        super().__init__(context.seconds)
 
-    def accept(self, member: int, incoming: OpenedSum) -> None:
+    def check(self, member: int, incoming: OpenedSum) -> None:
         """Take the opening. Raises ProtocolViolation (culprit: the key holder) for what is none of this sum."""
-        if not self._collected.is_new(member, incoming):
-            return
         if not bind.opened_is_signed(self._context, incoming):
             raise ProtocolViolation(member, "the opened sum is not signed for this session")
         if incoming.declaration != self._declaration:
             raise ProtocolViolation(member, "opened another sum than the declared one")
         if incoming.length != self.vector_bytes:
             raise ProtocolViolation(member, f"opened {incoming.length} bytes, not {self.vector_bytes}")
-        self._collected.put(member, incoming)
 
     @property
     def vector_bytes(self) -> int:
@@ -204,11 +182,6 @@ class AwaitingOpening:
             raise ProtocolViolation(context.holder_index, f"opened what is no sum: {error.problem}") from None
         if not context.holds(integers):
             raise ProtocolViolation(context.holder_index, "opened an entry outside the plan's capacity")
-
-    @property
-    def complete(self) -> bool:
-        """Whether the sum is open."""
-        return bool(self._collected.messages)
 
     def close(self) -> tuple[OpenedCiphertexts, Mapping[int, Any]]:
         """The opened sum is the key holder's."""

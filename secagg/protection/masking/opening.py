@@ -16,15 +16,25 @@ from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import Dealing, Directory, Opening
 
 
-class DealtHashes:
-    """What every dealer signed about every share: (dealer, holder) → (seed hash, key hash)."""
+class Dealt:
+    """The shares that U2, the `dealers`, dealt over the graph of a directory: what each signed about every one.
 
-    def __init__(self, dealings: Mapping[int, Dealing]) -> None:
+    That is (dealer, holder) → (seed hash, key hash).
+    """
+
+    def __init__(self, directory: Directory, graph: NeighbourGraph, dealings: Mapping[int, Dealing]) -> None:
+        self.directory = directory
+        self.graph = graph
+        self.dealers = tuple(sorted(dealings))
         self._hashes: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         for dealer, dealing in dealings.items():
             self._hashes[dealer, dealer] = (dealing.own_seed_hash, dealing.own_key_hash)
             for envelope in dealing.shares:
                 self._hashes[dealer, envelope.holder] = (envelope.seed_hash, envelope.key_hash)
+
+    def near(self, holder: int) -> tuple[int, ...]:
+        """The dealers of which a client holds a share, itself among them."""
+        return tuple(dealer for dealer in self.graph.holders(holder) if (dealer, dealer) in self._hashes)
 
     def seed(self, dealer: int, holder: int) -> bytes:
         """Hash of the share of the self-mask seed."""
@@ -41,39 +51,32 @@ class OpenedShares:
     def __init__(
         self,
         context: SessionContext,
-        directory: Directory,
-        graph: NeighbourGraph,
-        dealers: tuple[int, ...],
+        dealt: Dealt,
         survivors: tuple[int, ...],
-        hashes: DealtHashes,
         missing: Mapping[int, tuple[int, ...]],
     ) -> None:
         self._context = context
-        self._directory = directory
-        self._digest = directory.digest
+        self._dealt = dealt
+        self._digest = dealt.directory.digest
         self._binding = bind.session_binding(context, self._digest)
-        self._graph = graph
-        self._dealers = dealers
         self.survivors = survivors
-        self._hashes = hashes
         self._missing = missing
         self._threshold = bind.thresholds_of(context).shares
-        self._entries = {entry.member: entry for entry in directory.entries}
+        self._entries = {entry.member: entry for entry in dealt.directory.entries}
         alive = set(survivors)
         # A dropped client's mask key matters only to the survivors that masked with it.
         self._needed = tuple(
-            dealer for dealer in dealers if dealer in alive or alive.intersection(graph.holders(dealer))
+            dealer for dealer in dealt.dealers if dealer in alive or alive.intersection(dealt.graph.holders(dealer))
         )
         self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._needed}
 
     def endorsement_parts(self) -> tuple[bytes, ...]:
         """What the clients sign at the consistency step."""
-        return bind.endorsement_parts(self._context, self._digest, self._dealers, self.survivors)
+        return bind.endorsement_parts(self._context, self._digest, self._dealt.dealers, self.survivors)
 
     def add(self, holder: int, opening: Opening) -> None:
         """Check one client's opening against the dealers' signed hashes. Raises ProtocolViolation (the holder)."""
-        near = [dealer for dealer in self._graph.holders(holder) if dealer in self._dealers]
-        owed = [dealer for dealer in near if dealer not in self._missing[holder]]
+        owed = [dealer for dealer in self._dealt.near(holder) if dealer not in self._missing[holder]]
         alive = set(self.survivors)
         seeds = {opened.dealer: opened.share for opened in opening.seed_shares}
         keys = {opened.dealer: opened.share for opened in opening.key_shares}
@@ -81,11 +84,11 @@ class OpenedShares:
             raise ProtocolViolation(holder, "did not open exactly one share for every dealer that it holds shares of")
         for dealer, share in seeds.items():
             computed = bind.share_hash("seed", share, dealer, holder, self._binding)
-            if not bind.same(computed, self._hashes.seed(dealer, holder)):
+            if not bind.same(computed, self._dealt.seed(dealer, holder)):
                 raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s seed")
         for dealer, share in keys.items():
             computed = bind.share_hash("key", share, dealer, holder, self._binding)
-            if not bind.same(computed, self._hashes.key(dealer, holder)):
+            if not bind.same(computed, self._dealt.key(dealer, holder)):
                 raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s mask key")
         for dealer, share in (seeds | keys).items():
             self._shares[dealer][holder] = share
@@ -118,7 +121,7 @@ class OpenedShares:
         secret = AgreementKey.from_bytes(key)
         if secret.public != self._entries[dealer].mask_key:
             raise ProtocolViolation(dealer, "dealt shares of another mask key than it advertised")
-        near = self._graph.holders(dealer)
+        near = self._dealt.graph.holders(dealer)
         for survivor in self.survivors:
             if survivor in near:
                 try:

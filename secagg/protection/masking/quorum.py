@@ -75,15 +75,6 @@ def most_dropouts(clients: int, colluders: int) -> int:
     return max(0, clients - max((clients + colluders) // 2 + 1, colluders + 2))
 
 
-def usual_dropouts(clients: int, colluders: int) -> int:
-    """D where a plan is told of none: a tenth of the clients, ⌈n/10⌉, or what n and c allow where that is less.
-
-    Noise is calibrated for the clients that are left. To tolerate all that can vanish, nearly half, would cost √2 in σ
-    and leave no neighbour graph.
-    """
-    return min(math.ceil(clients / 10), most_dropouts(clients, colluders))
-
-
 @lru_cache(maxsize=64)
 def derive_thresholds(clients: int, colluders: int, dropouts: int, minimum_cohort: int) -> Thresholds:
     """Thresholds for n clients. Raises BadInput, with the figures, when n, c and D cannot be served together."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from secagg.crypto.agreement import is_usable
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import Collected, ServerState, SessionContext, SumToOpen
+from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext, SumToOpen
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.graph import NeighbourGraph
 from secagg.protection.masking.messages import (
@@ -27,11 +27,11 @@ from secagg.protection.masking.messages import (
     SealedShare,
     Survivors,
 )
-from secagg.protection.masking.opening import DealtHashes, MaskedSum, OpenedShares
+from secagg.protection.masking.opening import Dealt, MaskedSum, OpenedShares
 from secagg.protection.messages import UploadHeader
 
 
-class AwaitingKeys:
+class AwaitingKeys(CollectingStep):
     """Round 0: U1 gathers."""
 
     awaits: ClassVar[type] = KeyAdvertisement
@@ -39,40 +39,31 @@ class AwaitingKeys:
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
-        self._collected = Collected(context, context.clients)
-        self.expected = self._collected.expected
+        super().__init__(context.clients)
         self.enough = bind.thresholds_of(context).signatures
 
-    def accept(self, member: int, incoming: KeyAdvertisement) -> None:
+    def check(self, member: int, incoming: KeyAdvertisement) -> None:
         """Take signed, fresh keys of their owner."""
-        if self._collected.is_new(member, incoming):
-            if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
-                raise ProtocolViolation(member, "its keys are not signed by its identity")
-            if not (is_usable(incoming.channel_key) and is_usable(incoming.mask_key)):
-                raise ProtocolViolation(member, "advertised a key of small order or not canonical")
-            own = {incoming.channel_key, incoming.mask_key}
-            others = self._collected.messages.values()
-            if len(own) == 1 or any(own & {entry.channel_key, entry.mask_key} for entry in others):
-                raise ProtocolViolation(member, "advertised a key twice")
-            self._collected.put(member, incoming)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every client of the roster has joined."""
-        return len(self._collected.messages) == len(self.expected)
+        if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
+            raise ProtocolViolation(member, "its keys are not signed by its identity")
+        if not (is_usable(incoming.channel_key) and is_usable(incoming.mask_key)):
+            raise ProtocolViolation(member, "advertised a key of small order or not canonical")
+        own = {incoming.channel_key, incoming.mask_key}
+        others = self.messages.values()
+        if len(own) == 1 or any(own & {entry.channel_key, entry.mask_key} for entry in others):
+            raise ProtocolViolation(member, "advertised a key twice")
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Fix U1 and show everyone the directory."""
-        members = at_least(self.enough, self._collected.members, self._context, "joined")
-        directory = Directory(tuple(self._collected.messages[member] for member in members))
+        members = at_least(self.enough, self.members, self._context, "joined")
+        directory = Directory(tuple(self.messages[member] for member in members))
         return AwaitingDealings(self._context, directory), dict.fromkeys(members, directory)
 
 
-class AwaitingDealings:
+class AwaitingDealings(CollectingStep):
     """Round 1: every client of U1 deals its shares."""
 
     awaits: ClassVar[type] = Dealing
-    is_joining: ClassVar[bool] = False
 
     def __init__(self, context: SessionContext, directory: Directory) -> None:
         self._context = context
@@ -80,152 +71,105 @@ class AwaitingDealings:
         self._digest = directory.digest
         self._binding = bind.session_binding(context, self._digest)
         self._graph = NeighbourGraph(directory.members, self._digest, bind.thresholds_of(context))
-        self._collected = Collected(context, directory.members)
-        self.expected = self._collected.expected
+        super().__init__(directory.members)
         self.enough = bind.thresholds_of(context).signatures
 
-    def accept(self, member: int, incoming: Dealing) -> None:
+    def check(self, member: int, incoming: Dealing) -> None:
         """Take one signed envelope for every other holder of the neighbourhood."""
-        if self._collected.is_new(member, incoming):
-            identity = self._context.identities[member]
-            others = tuple(holder for holder in self._graph.holders(member) if holder != member)
-            if tuple(envelope.holder for envelope in incoming.shares) != others:
-                raise ProtocolViolation(member, "did not deal exactly one share to each neighbour")
-            for envelope in incoming.shares:
-                signed = bind.sealed_share_is_signed(identity, self._binding, envelope)
-                if envelope.dealer != member or not signed:
-                    raise ProtocolViolation(member, f"dealt an unsigned share to member {envelope.holder}")
-            if not bind.own_share_is_signed(identity, self._binding, member, incoming):
-                raise ProtocolViolation(member, "did not sign the share that it keeps")
-            self._collected.put(member, incoming)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all of U1 have dealt."""
-        return len(self._collected.messages) == len(self.expected)
+        identity = self._context.identities[member]
+        others = tuple(holder for holder in self._graph.holders(member) if holder != member)
+        if tuple(envelope.holder for envelope in incoming.shares) != others:
+            raise ProtocolViolation(member, "did not deal exactly one share to each neighbour")
+        for envelope in incoming.shares:
+            signed = bind.sealed_share_is_signed(identity, self._binding, envelope)
+            if envelope.dealer != member or not signed:
+                raise ProtocolViolation(member, f"dealt an unsigned share to member {envelope.holder}")
+        if not bind.own_share_is_signed(identity, self._binding, member, incoming):
+            raise ProtocolViolation(member, "did not sign the share that it keeps")
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Fix U2 and give each of its clients the envelopes addressed to it."""
-        dealers = at_least(self.enough, self._collected.members, self._context, "dealt shares")
+        dealers = at_least(self.enough, self.members, self._context, "dealt shares")
         inboxes: dict[int, list[SealedShare]] = {dealer: [] for dealer in dealers}
         for dealer in dealers:
-            for envelope in self._collected.messages[dealer].shares:
+            for envelope in self.messages[dealer].shares:
                 if envelope.holder in inboxes:
                     inboxes[envelope.holder].append(envelope)
-        hashes = DealtHashes(self._collected.messages)
-        following = AwaitingUploads(self._context, self._directory, self._graph, dealers, hashes)
+        following = AwaitingUploads(self._context, Dealt(self._directory, self._graph, self.messages))
         return following, {holder: Inbox(dealers, tuple(shares)) for holder, shares in inboxes.items()}
 
 
-class AwaitingUploads:
-    """Round 2: masked vectors. The party has already checked length and digest of the bytes."""
+class AwaitingUploads(PackedVectors, CollectingStep):
+    """Round 2: masked vectors, whose length and digest the party has checked; closing it decides who survived."""
 
     awaits: ClassVar[type] = UploadHeader
-    is_joining: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        context: SessionContext,
-        directory: Directory,
-        graph: NeighbourGraph,
-        dealers: tuple[int, ...],
-        hashes: DealtHashes,
-    ) -> None:
+    def __init__(self, context: SessionContext, dealt: Dealt) -> None:
         self._context = context
-        self._directory = directory
-        self._graph = graph
-        self._dealers = dealers
-        self._hashes = hashes
-        self._masked_for = directory.digest, bind.members_digest(dealers)
-        self._collected = Collected(context, dealers)
-        self.expected = self._collected.expected
+        self._dealt = dealt
+        self._masked_for = dealt.directory.digest, bind.members_digest(dealt.dealers)
+        super().__init__(dealt.dealers)
         self.enough = bind.thresholds_of(context).survivors
 
-    def accept(self, member: int, incoming: UploadHeader) -> None:
+    def check(self, member: int, incoming: UploadHeader) -> None:
         """Take an upload that was masked for this directory and this U2."""
-        if self._collected.is_new(member, incoming):
-            if incoming.length != self._context.packed_bytes:
-                raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
-            near = set(self._graph.holders(member)) & set(self._dealers) - {member}
-            if not set(incoming.complaints) <= near:
-                raise ProtocolViolation(member, "complains about members that dealt it no share")
-            if (incoming.directory, incoming.dealers) != self._masked_for:
-                raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
-            self._collected.put(member, incoming)
-
-    @property
-    def vector_bytes(self) -> int:
-        """Size of one packed vector."""
-        return self._context.packed_bytes
-
-    def inspect(self, member: int, vector: bytes) -> None:
-        """Every vector of the right size is one of the ring."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether all of U2 have uploaded."""
-        return len(self._collected.messages) == len(self.expected)
+        if incoming.length != self._context.packed_bytes:
+            raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
+        if not set(incoming.complaints) <= set(self._dealt.near(member)) - {member}:
+            raise ProtocolViolation(member, "complains about members that dealt it no share")
+        if (incoming.directory, incoming.dealers) != self._masked_for:
+            raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
-        """Fix U3, once and for ever."""
-        survivors = at_least(self.enough, self._collected.members, self._context, "uploaded")
-        missing = {member: self._collected.messages[member].complaints for member in survivors}
-        shares = OpenedShares(
-            self._context, self._directory, self._graph, self._dealers, survivors, self._hashes, missing
-        )
+        """Decide who survived (U3), once and for ever."""
+        survivors = at_least(self.enough, self.members, self._context, "uploaded")
+        missing = {member: self.messages[member].complaints for member in survivors}
+        shares = OpenedShares(self._context, self._dealt, survivors, missing)
         return AwaitingEndorsements(self._context, shares), dict.fromkeys(survivors, Survivors(survivors))
 
 
-class AwaitingEndorsements:
+class AwaitingEndorsements(CollectingStep):
     """Round 3: the consistency check. It is complete with t signatures: more change nothing."""
 
     awaits: ClassVar[type] = Endorsement
-    is_joining: ClassVar[bool] = False
 
     def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
         self._context = context
         self._shares = shares
         self._parts = shares.endorsement_parts()
-        self._collected = Collected(context, shares.survivors)
-        self.expected = self._collected.expected
+        super().__init__(shares.survivors)
         self.enough = bind.thresholds_of(context).signatures
 
-    def accept(self, member: int, incoming: Endorsement) -> None:
+    def check(self, member: int, incoming: Endorsement) -> None:
         """Take a valid signature on U3."""
-        if self._collected.is_new(member, incoming):
-            if incoming.member != member or not bind.endorsement_is_signed(self._context, incoming, self._parts):
-                raise ProtocolViolation(member, "did not sign the survivor set that it was shown")
-            self._collected.put(member, incoming)
+        if incoming.member != member or not bind.endorsement_is_signed(self._context, incoming, self._parts):
+            raise ProtocolViolation(member, "did not sign the survivor set that it was shown")
 
     @property
     def complete(self) -> bool:
         """Whether t clients have signed."""
-        return len(self._collected.messages) >= self.enough
+        return len(self.messages) >= self.enough
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Show every survivor the signatures."""
-        members = at_least(self.enough, self._collected.members, self._context, "signed the survivor set")
-        quorum = Quorum(tuple(self._collected.messages[member] for member in members[: self.enough]))
+        members = at_least(self.enough, self.members, self._context, "signed the survivor set")
+        quorum = Quorum(tuple(self.messages[member] for member in members[: self.enough]))
         return AwaitingOpenings(self._context, self._shares), dict.fromkeys(self._shares.survivors, quorum)
 
 
-class AwaitingOpenings:
+class AwaitingOpenings(CollectingStep):
     """Round 4: shares. It is complete when every secret can be recovered."""
 
     awaits: ClassVar[type] = Opening
-    is_joining: ClassVar[bool] = False
 
     def __init__(self, context: SessionContext, shares: OpenedShares) -> None:
         self._shares = shares
-        self._collected = Collected(context, shares.survivors)
-        self.expected = self._collected.expected
+        super().__init__(shares.survivors)
         self.enough = bind.thresholds_of(context).shares
 
-    def accept(self, member: int, incoming: Opening) -> None:
+    def check(self, member: int, incoming: Opening) -> None:
         """Take shares that are exactly what their dealers signed; a wrong one names its holder."""
-        if self._collected.is_new(member, incoming):
-            self._shares.add(member, incoming)
-            self._collected.put(member, incoming)
+        self._shares.add(member, incoming)
 
     @property
     def complete(self) -> bool:

@@ -5,7 +5,7 @@ from secagg.protection.sharing.client import CLIENT_STATES, begin_client, delive
 from secagg.protection.sharing.collection import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.context import SharedContext, explain, fewest
 from secagg.protection.sharing.handover import is_receipt, kept
-from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, ShareManifest, ShareReceipt, SumShare
+from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, SetPledges, ShareManifest, ShareReceipt, SumShare
 from secagg.protection.sharing.server import GatheringKeys
 
 PROTECTION = Protection(
@@ -33,6 +33,6 @@ PROTECTION = Protection(
         "added them up rightly stands on its word",
     ),
     deliveries=deliveries,
-    handover=Handover(ShareManifest, ShareReceipt, kept, is_receipt),
+    handover=Handover(ShareManifest, ShareReceipt, SetPledges, kept, is_receipt),
     speaks_once=True,
 )

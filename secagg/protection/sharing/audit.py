@@ -1,4 +1,4 @@
-"""What anyone can prove from the public messages of a shared session: a client, an aggregator, an auditor.
+"""What a client can prove from receipts and public lists: who signed for its upload and left it out.
 
 Nobody can prove that a sum share is wrong or lacks its noise when its aggregator committed to it as it is.
 """
@@ -9,13 +9,7 @@ from collections.abc import Iterable
 
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.context import SharedContext
-from secagg.protection.sharing.messages import (
-    AcceptedUploads,
-    AggregatorPledge,
-    ManifestConflict,
-    PledgeConflict,
-    ShareReceipt,
-)
+from secagg.protection.sharing.messages import AcceptedUploads, ShareReceipt
 from secagg.protection.sharing.set_agreement import check_list
 
 
@@ -40,26 +34,3 @@ def missing(
         and receipt.aggregator in listed
         and (receipt.client, receipt.manifest) not in listed[receipt.aggregator]
     )
-
-
-def contradictions(context: SharedContext, pledges: Iterable[AggregatorPledge]) -> tuple[PledgeConflict, ...]:
-    """Pairs among pledges, whoever saw them, in which one aggregator signed two different things for one step."""
-    first: dict[tuple[int, str], AggregatorPledge] = {}
-    found: list[PledgeConflict] = []
-    for pledge in pledges:
-        if bind.pledge_is_signed(context, pledge):
-            known = first.setdefault((pledge.aggregator, pledge.step), pledge)
-            if known.content != pledge.content:
-                found.append(PledgeConflict(known, pledge))
-    return tuple(found)
-
-
-def is_proof(context: SharedContext, evidence: PledgeConflict | ManifestConflict) -> bool:
-    """Whether the evidence holds: both halves are signed by the same party, for the same step, and differ."""
-    one, other = evidence.one, evidence.other
-    if isinstance(one, AggregatorPledge) and isinstance(other, AggregatorPledge):
-        return len(contradictions(context, (one, other))) == 1
-    if isinstance(one, AggregatorPledge) or isinstance(other, AggregatorPledge):
-        return False
-    signed = bind.manifest_is_signed(context, one) and bind.manifest_is_signed(context, other)
-    return signed and one.client == other.client and one.digests != other.digests

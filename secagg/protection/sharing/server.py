@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from secagg.encoding import Integers, Residues
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import Collected, ServerState, SessionContext
+from secagg.protection.interface import CollectingStep, PackedVectors, ServerState, SessionContext
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.context import SharedContext, fewest
 from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, check_pledges, session_keys
@@ -28,25 +28,18 @@ from secagg.protection.sharing.messages import (
 from secagg.protection.sharing.set_agreement import check_lists, intersect
 
 
-class _Gathering:
+class _Gathering(CollectingStep):
     """One message of every aggregator; `lacking` is what one that is missing did not do."""
 
-    is_joining: ClassVar[bool] = False
     lacking: ClassVar[str]
 
     def __init__(self, context: SharedContext) -> None:
         self._context = context
-        self._collected = Collected(context, context.seconds)
-        self.expected = self._collected.expected
-
-    @property
-    def complete(self) -> bool:
-        """Whether every aggregator has answered."""
-        return len(self._collected.messages) == len(self.expected)
+        super().__init__(context.seconds)
 
     def _all(self) -> tuple[Any, ...]:
         """The messages in order. Raises SessionAborted that names who is missing."""
-        found = self._collected.messages
+        found = self.messages
         if absent := [self._context.names[index] for index in self._context.seconds if index not in found]:
             raise SessionAborted(f"{', '.join(absent)} did not {self.lacking}")
         return tuple(found[index] for index in self._context.seconds)
@@ -59,17 +52,19 @@ class _GatheringPledges(_Gathering):
 
     def accept(self, member: int, incoming: Any) -> None:
         """Take the sender's own pledge alone. Raises Equivocated for a second, different one that it signed too."""
-        known = self._collected.messages.get(member)
-        if known is not None:
-            self._check(member, incoming.pledges, known.pledges)
-        if self._collected.is_new(member, incoming):
-            self._check(member, incoming.pledges, ())
-            self._collected.put(member, incoming)
+        if (known := self.messages.get(member)) is not None:
+            self._check_pledges(member, incoming.pledges, known.pledges)
+        super().accept(member, incoming)
 
-    def _check(self, member: int, pledges: tuple[AggregatorPledge, ...], known: tuple[AggregatorPledge, ...]) -> None:
-        context = self._context
-        own = (context.number_of(member),)
-        check_pledges(context, self.step, pledges, member, of=own, known=known)
+    def check(self, member: int, incoming: Any) -> None:
+        """Refuse what is not the sender's pledge for this step. Raises ProtocolViolation."""
+        self._check_pledges(member, incoming.pledges, ())
+
+    def _check_pledges(
+        self, member: int, pledges: tuple[AggregatorPledge, ...], known: tuple[AggregatorPledge, ...]
+    ) -> None:
+        own = (self._context.number_of(member),)
+        check_pledges(self._context, self.step, pledges, member, of=own, known=known)
 
     def _pledges(self) -> tuple[AggregatorPledge, ...]:
         return tuple(pledge for message in self._all() for pledge in message.pledges)
@@ -87,9 +82,11 @@ class GatheringKeys(_GatheringPledges):
         super().__init__(SharedContext.of(context))
         fewest(context)
 
-    def _check(self, member: int, pledges: tuple[AggregatorPledge, ...], known: tuple[AggregatorPledge, ...]) -> None:
-        super()._check(member, pledges, known)
-        others = [said.pledges[0] for other, said in self._collected.messages.items() if other != member]
+    def _check_pledges(
+        self, member: int, pledges: tuple[AggregatorPledge, ...], known: tuple[AggregatorPledge, ...]
+    ) -> None:
+        super()._check_pledges(member, pledges, known)
+        others = [said.pledges[0] for other, said in self.messages.items() if other != member]
         session_keys(self._context, (*others, *pledges))
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
@@ -122,13 +119,11 @@ class GatheringLists(_Gathering):
         super().__init__(context)
         self._pledges = pledges
 
-    def accept(self, member: int, incoming: SetLists) -> None:
+    def check(self, member: int, incoming: SetLists) -> None:
         """Take the sender's own list alone, if it is the one committed to. Raises Equivocated for what it proves."""
-        if self._collected.is_new(member, incoming):
-            context = self._context
-            own = (context.number_of(member),)
-            check_lists(context, self._pledges, incoming.lists, member, of=own)
-            self._collected.put(member, incoming)
+        context = self._context
+        own = (context.number_of(member),)
+        check_lists(context, self._pledges, incoming.lists, member, of=own)
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:
         """Agree on the set as every aggregator does, and show the lists to all, who can hold receipts against them."""
@@ -159,7 +154,7 @@ class GatheringSums(_GatheringPledges):
         return following, dict.fromkeys(self._context.seconds, SumPledges(pledges))
 
 
-class GatheringShares(_Gathering):
+class GatheringShares(_Gathering, PackedVectors):
     """The sum shares, each with the commitments that its aggregator has seen."""
 
     awaits: ClassVar[type] = SumShare
@@ -177,31 +172,19 @@ class GatheringShares(_Gathering):
         self._agreed = agreed
         self._pledges = pledges
 
-    def accept(self, member: int, incoming: SumShare) -> None:
+    def check(self, member: int, incoming: SumShare) -> None:
         """Take a sum share of the agreed set that is what its aggregator committed to. Raises Equivocated, too."""
-        if self._collected.is_new(member, incoming):
-            context, number = self._context, self._context.number_of(member)
-            if incoming.aggregator != number:
-                raise ProtocolViolation(member, "shows a sum share that is not its own")
-            if incoming.length != context.packed_bytes:
-                raise ProtocolViolation(
-                    member, f"its sum share has {incoming.length} bytes, not {context.packed_bytes}"
-                )
-            check_pledges(context, SUM, incoming.pledges, member, of=context.numbers, known=self._pledges)
-            if incoming.agreed != self._agreed:
-                raise ProtocolViolation(member, "sums another set than the one that was agreed on")
-            commitment = bind.sum_commitment(context, number, incoming.agreed, incoming.nonce, incoming.digest)
-            if commitment != self._pledges[number - 1].content:
-                raise ProtocolViolation(member, "reveals another sum share than the one that it committed to")
-            self._collected.put(member, incoming)
-
-    @property
-    def vector_bytes(self) -> int:
-        """Size of one packed sum share."""
-        return self._context.packed_bytes
-
-    def inspect(self, member: int, vector: bytes) -> None:
-        """Every sum share of the right size is one of the ring."""
+        context, number = self._context, self._context.number_of(member)
+        if incoming.aggregator != number:
+            raise ProtocolViolation(member, "shows a sum share that is not its own")
+        if incoming.length != context.packed_bytes:
+            raise ProtocolViolation(member, f"its sum share has {incoming.length} bytes, not {context.packed_bytes}")
+        check_pledges(context, SUM, incoming.pledges, member, of=context.numbers, known=self._pledges)
+        if incoming.agreed != self._agreed:
+            raise ProtocolViolation(member, "sums another set than the one that was agreed on")
+        commitment = bind.sum_commitment(context, number, incoming.agreed, incoming.nonce, incoming.digest)
+        if commitment != self._pledges[number - 1].content:
+            raise ProtocolViolation(member, "reveals another sum share than the one that it committed to")
 
     def close(self) -> tuple[SharedSum, Mapping[int, Any]]:
         """All sum shares are in."""

@@ -169,18 +169,18 @@ class RoundOpening(_message.Message):
     def __init__(self, number: _Optional[int] = ..., previous: _Optional[bytes] = ..., aggregate_sha256: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ...) -> None: ...
 
 class RefinementBroadcast(_message.Message):
-    __slots__ = ("number", "total", "weights", "matrix", "centre")
+    __slots__ = ("number", "scale", "weights", "matrix", "centre")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
-    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     MATRIX_FIELD_NUMBER: _ClassVar[int]
     CENTRE_FIELD_NUMBER: _ClassVar[int]
     number: int
-    total: float
+    scale: float
     weights: bytes
     matrix: bytes
     centre: bytes
-    def __init__(self, number: _Optional[int] = ..., total: _Optional[float] = ..., weights: _Optional[bytes] = ..., matrix: _Optional[bytes] = ..., centre: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., scale: _Optional[float] = ..., weights: _Optional[bytes] = ..., matrix: _Optional[bytes] = ..., centre: _Optional[bytes] = ...) -> None: ...
 
 class Centres(_message.Message):
     __slots__ = ("number", "rows")

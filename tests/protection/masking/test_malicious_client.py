@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import ProtocolViolation
-from secagg.protection.interface import Collected
+from secagg.protection.interface import CollectingStep
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.messages import Endorsement, OpenedShare, Opening
 from secagg.wire import decode, encode
@@ -230,15 +230,21 @@ def test_uploads_of_another_length_are_refused(protection: str, length: int) -> 
     ends_well(session)
 
 
-def test_collected_keeps_one_message_for_each() -> None:
-    """The record of a step knows repetitions, conflicts and strangers apart, and lists members in order."""
-    collected = Collected(context_for(3), (1, 2))
-    assert collected.is_new(2, "a")
-    collected.put(2, "a")
-    assert not collected.is_new(2, "a")
+def test_step_keeps_one_message_for_each() -> None:
+    """A step knows repetitions, conflicts and strangers apart, checks each message once, and lists members in order."""
+    checked = []
+
+    class Step(CollectingStep):
+        def check(self, member: int, incoming: Any) -> None:
+            checked.append(member)
+
+    step = Step((1, 2))
+    step.accept(2, "a")
+    step.accept(2, "a")
     with pytest.raises(ProtocolViolation, match="second, different str"):
-        collected.is_new(2, "b")
+        step.accept(2, "b")
     with pytest.raises(ProtocolViolation, match="not expected"):
-        collected.is_new(3, "a")
-    collected.put(1, "c")
-    assert collected.members == (1, 2)
+        step.accept(3, "a")
+    assert not step.complete
+    step.accept(1, "c")
+    assert (step.members, checked, step.complete) == ((1, 2), [2, 1], True)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.errors import BadInput
-from secagg.protection.masking.quorum import SPARSE_FROM, derive_thresholds, most_dropouts, usual_dropouts
+from secagg.protection.masking import PROTECTION
+from secagg.protection.masking.quorum import SPARSE_FROM, derive_thresholds, most_dropouts
 
 SPARSE = [(300, 0, 30), (320, 10, 20), (500, 25, 50), (1000, 50, 100), (2000, 0, 0)]
 ROSTERS = st.integers(2, SPARSE_FROM - 1).flatmap(
@@ -53,15 +54,15 @@ def test_most_dropouts_is_the_border(roster: tuple[int, int, int, int]) -> None:
 )  # fmt: skip
 def test_a_tenth_may_vanish_unless_the_quorum_is_tighter(clients: int, colluders: int, usual: int) -> None:
     """⌈n/10⌉ dropouts are tolerated by default, or as many as the quorum allows where that is less: written down."""
-    assert usual_dropouts(clients, colluders) == usual
+    assert PROTECTION.usual_dropouts(clients, colluders) == usual
     assert derive_thresholds(clients, min(colluders, clients - 2), usual, 1).dropouts == usual
 
 
 @pytest.mark.parametrize("clients", [300, 301, 400, 999, 1000, 4000, 4096])
 def test_the_graph_is_sparse_by_default_from_300_clients_on(clients: int) -> None:
     """With the usual dropouts and one colluder a client has some 70 neighbours, not all; below 300 it has all."""
-    assert 64 <= derive_thresholds(clients, 1, usual_dropouts(clients, 1), 1).degree <= 74
-    assert derive_thresholds(299, 1, usual_dropouts(299, 1), 1).degree == 298
+    assert 64 <= derive_thresholds(clients, 1, PROTECTION.usual_dropouts(clients, 1), 1).degree <= 74
+    assert derive_thresholds(299, 1, PROTECTION.usual_dropouts(299, 1), 1).degree == 298
 
 
 @pytest.mark.parametrize("n", range(2, 40))

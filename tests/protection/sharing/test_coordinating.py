@@ -8,10 +8,10 @@ import pytest
 
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.audit import is_proof
 from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import SessionKeys, SetLists, SetPledges, SumPledges
 from secagg.wire import decode, encode
+from tests.protection.sharing.proofs import is_proof
 from tests.protection.sharing.rehearsal import Shared, identity, shared_context, through
 
 # For each step of the server: the aggregators' step, what a missing one did not do, and to whom the answer goes.

@@ -10,7 +10,7 @@ import pytest
 
 from secagg.errors import BadInput, ProtocolViolation, SecaggError
 from secagg.protection.sharing import binding as bind
-from secagg.protection.sharing.audit import contradictions, is_proof, missing
+from secagg.protection.sharing.audit import missing
 from secagg.protection.sharing.equivocation import ACCEPTED, KEY, SUM, Equivocated
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
@@ -22,6 +22,7 @@ from secagg.protection.sharing.messages import (
 )
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
+from tests.protection.sharing.proofs import contradictions, is_proof
 from tests.protection.sharing.rehearsal import Shared, identity, shared_context, through
 from tests.worlds.rosters import identity as client_identity
 

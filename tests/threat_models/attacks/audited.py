@@ -9,6 +9,7 @@ from secagg.data import Dataset, open_dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import Origin
 from secagg.experiments.settings import SimulationSettings
+from tests.worlds.chance import repeatable
 from threat_models.adversary import adversary_named
 from threat_models.evidence.simulation import rehearse
 from threat_models.findings import covers
@@ -27,10 +28,11 @@ def plenty(count=12_000, dimension=20):
 
 @cache
 def rehearsed(dataset="breast-cancer", epsilon=math.inf, partition="iid", method="fedcgs", clients=8, refine=0):
-    """A rehearsal, made once for all tests that ask for the same."""
+    """A rehearsal, made once for all tests that ask for the same, with the same noise in every run."""
     promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
     settings = SimulationSettings(clients=clients, partition=partition, method=method, refine=refine, **promise)
-    return rehearse(plenty() if dataset == "plenty" else open_dataset(dataset), settings)
+    with repeatable(f"{dataset} {settings}"):
+        return rehearse(plenty() if dataset == "plenty" else open_dataset(dataset), settings)
 
 
 def attacked(attack, adversary, rehearsal, *sessions):

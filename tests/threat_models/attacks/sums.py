@@ -46,6 +46,7 @@ def plan_of(dimension, classes, *, radius=1.0, centre=0.0, normalisation=Normali
         "noise": "",
         "noises": (),
         "security": 128,
+        "at_least": 0,
     }
     return Plan(**chosen | changes)
 

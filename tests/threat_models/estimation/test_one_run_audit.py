@@ -12,7 +12,7 @@ from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.privacy import Adjacency, Unit
 from secagg.statistics import Normalisation
-from tests.worlds.setups import make_setup as promised
+from tests.worlds.setups import make_setup
 from threat_models.attacks.gaussian_likelihood import MOMENTS, draw_noise, total
 from threat_models.estimation import Canaries, audit_canaries, bound_epsilon, canary_scores, draw_canaries
 from threat_models.estimation.one_run_audit import choose_guesses, p_value, record_epsilon
@@ -20,7 +20,7 @@ from threat_models.evidence import plant
 from threat_models.evidence.blocks import noise_of
 from threat_models.session import Records, Session
 
-SETUP = promised(dimension=256, classes=4, epsilon=8.0)
+SETUP = make_setup(dimension=256, classes=4, epsilon=8.0)
 PLAN = SETUP.plan
 
 
@@ -123,7 +123,7 @@ def test_bound_is_above_the_claim_in_no_more_runs_than_its_level():
 
 def test_missing_noise_disproves_a_small_claim():
     """A session that claims ε = 1 with a hundredth of its noise is found out, as its power statement says."""
-    setup = promised(dimension=256, classes=4, epsilon=1.0)
+    setup = make_setup(dimension=256, classes=4, epsilon=1.0)
     canaries = fixed(draw_canaries(PLAN, 255, np.random.default_rng(5)), 5)
     noise = noise_of(setup, 4)
     session = replace(session_with(canaries, 0.0, 5), plan=setup.plan, noise=noise, claim=setup.claim)
@@ -184,7 +184,7 @@ def test_claim_is_held_against_for_one_record_added():
     """ε of one record added or left out: the claim itself, and less than it for replacing or for whole clients."""
     assert record_epsilon(PLAN, SETUP.claim) == 8.0
     for changes in ({"adjacency": Adjacency.REPLACE_ONE}, {"unit": Unit.SILO}):
-        other = promised(dimension=8, classes=4, epsilon=8.0, **changes)
+        other = make_setup(dimension=8, classes=4, epsilon=8.0, **changes)
         assert 0 < record_epsilon(other.plan, other.claim) < 8.0
 
 

@@ -13,8 +13,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.statistics import Normalisation
 from tests.threat_models.attacks.audited import measured
 from tests.threat_models.recorded import read_session
-from tests.worlds.federation import SimulatedFederation as Cast
-from tests.worlds.federation import run_federation
+from tests.worlds.federation import SimulatedFederation, run_federation
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.targets import targets_in
@@ -40,9 +39,11 @@ PLANS = {
 @pytest.fixture(scope="module", params=PLANS)
 def recorded(request, tmp_path_factory):
     """The server's transcripts of a plan without noise or protection, and the members' records."""
-    cast = Cast.of(tmp_path_factory.mktemp(request.param), protection="none", **EXACT, **PLANS[request.param])
-    stages = asyncio.run(run_federation(cast)).stages
-    return cast, [read_session(path) for path in cast.transcripts(SERVER, stages)]
+    world = SimulatedFederation.of(
+        tmp_path_factory.mktemp(request.param), protection="none", **EXACT, **PLANS[request.param]
+    )
+    stages = asyncio.run(run_federation(world)).stages
+    return world, [read_session(path) for path in world.transcripts(SERVER, stages)]
 
 
 def records_of(local):
@@ -52,15 +53,15 @@ def records_of(local):
 
 def test_transcript_places_records_where_they_were_summed(recorded):
     """In every sum of cells each member's contribution is that of its records in the cells that the audit names."""
-    cast, sessions = recorded
+    world, sessions = recorded
     tried = 0
     for session in (each for each in sessions if "counts" in each.release):
-        for member, local in cast.records.items():
+        for member, local in world.records.items():
             own = assign_cells(session, records_of(local))
             sums = np.zeros((len(session.cells), session.plan.dimension), dtype=np.int64)
             inside = own.take(own.cells >= 0)
             np.add.at(sums, inside.cells, inside.integers)
-            contribution = session.contributions[cast.setup.roster.name(member)]
+            contribution = session.contributions[world.setup.roster.name(member)]
             counts = np.bincount(inside.cells, minlength=len(sums))
             assert np.array_equal(contribution["counts"], counts)
             assert np.array_equal(contribution["class_sums"], sums)
@@ -70,14 +71,14 @@ def test_transcript_places_records_where_they_were_summed(recorded):
 
 def test_known_files_are_placed_like_the_members_records(recorded, tmp_path):
     """Of a member's file those in a cell are candidates, in the cells of the sum, and its singles are recognised."""
-    cast, sessions = recorded
-    session, local = sessions[-1], cast.records[1]
+    world, sessions = recorded
+    session, local = sessions[-1], world.records[1]
     features = np.random.default_rng(1).normal(size=(30, 4)) + 3 * np.eye(4)[local.labels]  # as `some_records` has them
     domains = np.array(["art", "photo"])[local.domains]
     for name, rows in (("known", slice(None)), ("same", slice(0, 10)), ("public", slice(28, 30))):
         np.savez(tmp_path / f"{name}.npz", features=features[rows], labels=local.labels[rows], domain=domains[rows])
     knowledge = known_of(session, str(tmp_path / "known.npz"), None)
-    contribution = session.contributions[cast.setup.roster.name(1)]
+    contribution = session.contributions[world.setup.roster.name(1)]
     counts = np.bincount(knowledge.candidates.cells, minlength=len(session.cells))
     assert np.array_equal(counts, contribution["counts"])
     finding = SMALL_CELLS.run((view_of(session, adversary_named("no_protection")),), knowledge, lambda *_: None)

@@ -14,9 +14,8 @@ from secagg.features import open_backbone
 from secagg.parties import read_records
 from secagg.statistics import Normalisation
 from tests.threat_models.recorded import read_session
-from tests.worlds.federation import SimulatedFederation as Cast
-from tests.worlds.federation import run_federation
-from tests.worlds.setups import make_setup as promised
+from tests.worlds.federation import SimulatedFederation, run_federation
+from tests.worlds.setups import make_setup
 from threat_models.estimation import audit_canaries
 from threat_models.evidence import canaries_of, plant, prepare
 from threat_models.evidence.canaries import CANARY_FILE, DATA_FILE
@@ -36,7 +35,7 @@ def plan_of(normalisation=Normalisation.CENTRED_UNIT, **choices):
         "radius": radius,
         **choices,
     }
-    return promised(4, dimension=64, normalisation=normalisation, **chosen)
+    return make_setup(4, dimension=64, normalisation=normalisation, **chosen)
 
 
 def own_data(path, count=40, dimension=64, seed=1):
@@ -83,8 +82,8 @@ def test_canaries_of_a_real_session_are_found(tmp_path):
     """From the server's transcript, knowing one member's own records, all canaries of an exact masked sum are told."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None}
     grid = {"normalisation": Normalisation.CENTRED_UNIT, "max_records": 128}
-    cast = Cast.of(tmp_path, refine=0, dimension=64, **exact, **grid)
-    setup = cast.setup
+    world = SimulatedFederation.of(tmp_path, refine=0, dimension=64, **exact, **grid)
+    setup = world.setup
     members = {}
     for member in setup.roster.clients:
         mine = own_data(tmp_path / f"{member}.npz", seed=member)
@@ -93,9 +92,9 @@ def test_canaries_of_a_real_session_are_found(tmp_path):
             known = read_records(setup, mine)
             mine = str(tmp_path / DATA_FILE)
         members[member] = read_records(setup, mine)
-    cast = replace(cast, records=members)
-    stages = asyncio.run(run_federation(cast)).stages
-    session = read_session(cast.transcripts(0, stages)[0])
+    world = replace(world, records=members)
+    stages = asyncio.run(run_federation(world)).stages
+    session = read_session(world.transcripts(0, stages)[0])
     canaries = canaries_of(session.plan, tmp_path / CANARY_FILE)
     bound = audit_canaries(session, canaries, Records(known.integers, known.labels, np.zeros((40, 0))))
     assert (bound.right, bound.guesses) == (24, 24)

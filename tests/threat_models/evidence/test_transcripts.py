@@ -13,10 +13,8 @@ from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE
 from secagg.statistics import Normalisation
 from tests.parties.forging import position, rewrite
 from tests.threat_models.recorded import read_session
-from tests.worlds.federation import SimulatedFederation as Cast
-from tests.worlds.federation import run_federation
-from tests.worlds.session import SessionRun as Federation
-from tests.worlds.session import make_session as make_stage
+from tests.worlds.federation import SimulatedFederation, run_federation
+from tests.worlds.session import SessionRun, make_session
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.membership.lira import Recipe
@@ -33,17 +31,17 @@ SERVER, CLIENT = 0, 1
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """One session of three clients under each protection."""
-    stages = {name: make_stage(tmp_path_factory.mktemp(name), protection=name) for name in PROTECTIONS}
+    stages = {name: make_session(tmp_path_factory.mktemp(name), protection=name) for name in PROTECTIONS}
     for stage in stages.values():
-        asyncio.run(Federation(stage).run())
+        asyncio.run(SessionRun(stage).run())
     return stages
 
 
 @pytest.fixture(scope="module")
 def refined(tmp_path_factory):
     """A plan of three sums without noise, the last two of which refine the head."""
-    cast = Cast.of(tmp_path_factory.mktemp("refined"), epsilon=float("inf"), delta=None, adjacency=None)
-    return cast, asyncio.run(run_federation(cast)).stages
+    world = SimulatedFederation.of(tmp_path_factory.mktemp("refined"), epsilon=float("inf"), delta=None, adjacency=None)
+    return world, asyncio.run(run_federation(world)).stages
 
 
 @pytest.fixture
@@ -113,14 +111,14 @@ def test_colluders_vectors_are_in_no_masked_transcript(finished):
 
 def test_session_without_an_outcome_is_refused(tmp_path):
     """A client that has left after its upload verifies, but shows nothing to audit; an abort neither."""
-    stage = make_stage(tmp_path / "shared", protection="shared")
-    asyncio.run(Federation(stage).run())
+    stage = make_session(tmp_path / "shared", protection="shared")
+    asyncio.run(SessionRun(stage).run())
     at = position(stage, "Outcome", CLIENT)
     rewrite(stage, lambda entries: entries[:at], member=CLIENT, key=CLIENT)
     with pytest.raises(BadInput, match="no outcome to audit: this client has uploaded"):
         read_session(stage.transcript(CLIENT))
-    aborted = make_stage(tmp_path / "aborted")
-    asyncio.run(Federation(aborted).run(absent=(2, 3)))
+    aborted = make_session(tmp_path / "aborted")
+    asyncio.run(SessionRun(aborted).run(absent=(2, 3)))
     with pytest.raises(BadInput, match="no outcome to audit: aborted"):
         read_session(aborted.transcript(SERVER))
 
@@ -146,8 +144,8 @@ def test_files_beside_a_transcript_are_those_that_it_names(over, damage):
 
 def test_head_that_members_are_not_told_is_checked(tmp_path):
     """Where the server keeps the head, the file beside its transcript must be the one that the outcome names."""
-    stage = make_stage(tmp_path, result="server")
-    asyncio.run(Federation(stage).run())
+    stage = make_session(tmp_path, result="server")
+    asyncio.run(SessionRun(stage).run())
     session = read_session(stage.transcript(SERVER))
     assert read_session(stage.transcript(CLIENT)).head is None
     save_safetensors(replace(session.head, bias=session.head.bias + 1), stage.home(SERVER) / HEAD_FILE, {})
@@ -167,13 +165,13 @@ def test_damaged_transcript_is_read_by_nobody(over):
 
 def test_refined_heads_are_made_through_all_their_sums(refined):
     """From the members' records the recipe of a session's head gives that very head; another session's does not."""
-    cast, stages = refined
+    world, stages = refined
     integers, labels = (
-        np.concatenate([getattr(each, name) for each in cast.records.values()]) for name in ("integers", "labels")
+        np.concatenate([getattr(each, name) for each in world.records.values()]) for name in ("integers", "labels")
     )
     records = Records(integers, labels, integers.astype(float))
     for number, stage in enumerate(stages, start=1):
-        session = read_session(cast.transcripts(SERVER, (stage,))[0])
+        session = read_session(world.transcripts(SERVER, (stage,))[0])
         assert session.number == number
         recipe = Recipe.of(view_of(session, adversary_named("released_head_white_box")))
         assert recipe.sums == number
@@ -185,9 +183,11 @@ def test_refined_heads_are_made_through_all_their_sums(refined):
 def test_noise_of_every_round_is_that_of_the_sessions(tmp_path):
     """A recipe's noises are those on the opened sums, in order, whether or not a census stands before them."""
     for gate in (0, 1):
-        cast = Cast.of(tmp_path / str(gate), class_gate=gate, epsilon=4000.0)  # the census leaves no class out
-        stages = asyncio.run(run_federation(cast)).stages
-        sessions = [read_session(cast.transcripts(SERVER, (stage,))[0]) for stage in stages][gate:]
+        world = SimulatedFederation.of(
+            tmp_path / str(gate), class_gate=gate, epsilon=4000.0
+        )  # the census leaves no class out
+        stages = asyncio.run(run_federation(world)).stages
+        sessions = [read_session(world.transcripts(SERVER, (stage,))[0]) for stage in stages][gate:]
         view = view_of(sessions[-1], adversary_named("released_head_white_box"))
         assert Recipe.of(view).noises == tuple(session.noise for session in sessions)
 
@@ -202,11 +202,11 @@ def test_noise_of_every_round_is_that_of_the_sessions(tmp_path):
 def test_exact_transcript_is_cleared_by_a_class_gate(tmp_path, choices, verdict, why):
     """Who holds a class no transcript of an exact sum shows: small cells fail under a gate and are open without."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "refine": 0, "colluders": 1}
-    cast = Cast.of(tmp_path, **exact, **choices, normalisation=Normalisation.CENTRED_UNIT)
-    sessions = [read_session(path) for path in cast.transcripts(SERVER, asyncio.run(run_federation(cast)).stages)]
+    world = SimulatedFederation.of(tmp_path, **exact, **choices, normalisation=Normalisation.CENTRED_UNIT)
+    sessions = [read_session(path) for path in world.transcripts(SERVER, asyncio.run(run_federation(world)).stages)]
     assert not sessions[-1].contributions
     view = view_of(sessions[-1], adversary_named("curious_server"))
-    local = cast.records[1]
+    local = world.records[1]
     known = Records(local.integers, local.labels, local.integers.astype(float))
     finding = SMALL_CELLS.run((view,), Knowledge(known, (SOMEBODY,) * len(known)), lambda *_: None)
     assert finding.verdict is verdict
@@ -215,17 +215,17 @@ def test_exact_transcript_is_cleared_by_a_class_gate(tmp_path, choices, verdict,
 
 def test_members_see_the_sums_that_open_rounds(refined):
     """A client's transcript of a refined plan shows the opened sum, exactly as the server's does."""
-    cast, stages = refined
+    world, stages = refined
     for stage in stages:
-        own, its = (read_session(cast.transcripts(member, (stage,))[0]) for member in (CLIENT, SERVER))
+        own, its = (read_session(world.transcripts(member, (stage,))[0]) for member in (CLIENT, SERVER))
         assert set(own.release) == set(its.release)
         assert all(np.array_equal(block, its.release[name]) for name, block in own.release.items())
 
 
 def test_rounds_of_a_plan_are_one_session(refined):
     """In whatever order its transcripts come, a plan is audited at its sum of classes."""
-    cast, stages = refined
-    sessions = [read_session(cast.transcripts(SERVER, (stage,))[0]) for stage in stages]
+    world, stages = refined
+    sessions = [read_session(world.transcripts(SERVER, (stage,))[0]) for stage in stages]
     for given in (sessions, sessions[::-1], sessions[:1]):
         (found,) = of_plans(given)
         assert found.number == 1
@@ -237,18 +237,18 @@ def test_rounds_of_a_plan_are_one_session(refined):
 
 def test_round_twice_is_refused(refined):
     """One round given twice, which would count as another, is refused."""
-    cast, stages = refined
-    session = read_session(cast.transcripts(SERVER, stages[:1])[0])
+    world, stages = refined
+    session = read_session(world.transcripts(SERVER, stages[:1])[0])
     with pytest.raises(BadInput, match="of one round"):
         of_plans([session, session])
 
 
 def test_later_round_alone_tells_nothing_of_the_sum_of_classes(refined):
     """Attacks on the sum of classes are inconclusive where only another round's transcript is there, never a pass."""
-    cast, stages = refined
+    world, stages = refined
     server = adversary_named("curious_server")
-    nothing = known_of(read_session(cast.transcripts(SERVER, stages[:1])[0]), None, None)
-    first, last = (read_session(cast.transcripts(SERVER, (stage,))[0]) for stage in (stages[0], stages[-1]))
+    nothing = known_of(read_session(world.transcripts(SERVER, stages[:1])[0]), None, None)
+    first, last = (read_session(world.transcripts(SERVER, (stage,))[0]) for stage in (stages[0], stages[-1]))
     for session, is_told in ((first, True), (last, False)):
         found = {each.attack: each for each in examine(server, (session,), nothing, lambda *_: None).findings}
         assert ("another of its rounds" not in found["small_cells"].sentence) == is_told

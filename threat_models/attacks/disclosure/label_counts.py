@@ -79,9 +79,9 @@ def compare_errors(metric: Metric, guessed: Floats, blind: Floats) -> tuple[Meas
         value = float(guessed.mean())
         return metric.exact(value, f"none, of {len(guessed)} values", baseline=baseline), None
     pairs = np.column_stack([guessed, blind])
-    error = bootstrap(lambda rows: rows[..., 0].mean(axis=-1), (pairs,), generator, replicates=REPLICATES)
+    error = bootstrap(lambda rows: rows[:, :, 0].mean(axis=1), (pairs,), generator, replicates=REPLICATES)
     gain = bootstrap(
-        lambda rows: (rows[..., 1] - rows[..., 0]).mean(axis=-1), (pairs,), generator, replicates=REPLICATES
+        lambda rows: (rows[:, :, 1] - rows[:, :, 0]).mean(axis=1), (pairs,), generator, replicates=REPLICATES
     )
     return error.measure(metric, baseline=baseline), gain
 

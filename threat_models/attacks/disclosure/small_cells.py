@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_named
-from methods.method import domains_of
+from methods.method import domain_count
 from secagg.encoding.layout import Integers
 from secagg.plan import NoiseFrom, Plan
 from threat_models.attacks.attack import Attack, Progress
@@ -122,7 +122,7 @@ def _is_gated(view: View, target: Target) -> bool:
     plan, parameters = view.plan, view.plan.method_parameters
     threshold = method_named(plan.method, parameters).class_threshold
     own = len(set(view.members) - target.owners)
-    counted = len(plan.classes) * max(1, len(domains_of(parameters)))
+    counted = len(plan.classes) * domain_count(parameters)
     return len(view.cells or plan.classes) == counted and threshold - plan.dropouts - own > 1
 
 

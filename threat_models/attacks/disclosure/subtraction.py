@@ -117,7 +117,7 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
     if len(apart) == 1:
         found += _measure_membership(rest, noise, knowledge, apart)
     if first.claim is not None:
-        twice = first.claim.releases.curve().times(2).epsilon(first.claim.delta)
+        twice = first.claim.releases.cost().times(2).epsilon(first.claim.delta)
         found += (BOTH_EPSILONS.exact(twice, baseline=first.claim.epsilon),)
     progress(1, 1)
     who = f"of {next(iter(apart))}" if len(apart) == 1 else f"of {len(apart)} clients together"

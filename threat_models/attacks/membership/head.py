@@ -153,7 +153,7 @@ def _measure_gap(metric: Metric, values: Floats, is_member: NDArray[np.bool_]) -
     """Measure mean over others − mean over members (FedBiP, section 5.5)."""
     generator = np.random.default_rng(SEED)
     samples = (values[is_member], values[~is_member])
-    found = bootstrap(lambda one, other: other.mean(axis=-1) - one.mean(axis=-1), samples, generator, replicates=500)
+    found = bootstrap(lambda one, other: other.mean(axis=1) - one.mean(axis=1), samples, generator, replicates=500)
     return found.measure(metric, baseline=0.0)
 
 

@@ -160,7 +160,7 @@ def _make_finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], imag
     guesses = _guess_without_inversion(knowledge, rows, plan)
     scored = {name: score(made, knowledge, rows) for name, made in {**images, **guesses}.items()}
     by_class = [scored[name] for name in (OTHERS, CLASS) if name in scored]
-    alone = min(by_class, key=lambda each: _mean(np.array(each.nearer)), default=None)
+    alone = min(by_class, key=lambda each: float(np.mean(each.nearer)), default=None)
     measures = [measure for name, scores in scored.items() for measure in scores.measures(name, alone)]
     controls = (
         Control(f"images from the {RAW}", expected=True, succeeded=scored[RAW].tells_more_than(alone)),
@@ -231,16 +231,16 @@ class Scores:
     def _gain(self, alone: Scores | None) -> Interval:
         """How many fewer of its class's strangers are nearer to an image than by its class alone, on average."""
         gains = (np.array(alone.nearer) if alone else CHANCE) - np.array(self.nearer)
-        return bootstrap(_mean, [gains], np.random.default_rng(0))
+        return bootstrap(_means, [gains], np.random.default_rng(0))
 
     def measures(self, name: str, alone: Scores | None) -> list[Measure]:
         """Measure the images of one level, beside those of the class alone."""
         generator = np.random.default_rng(0)
         metric = REFERENCE if name in REFERENCES else REIDENTIFIED
         found = [self.rate.measure(metric, of=name, baseline=alone.rate.value if alone else self.chance)]
-        mean = bootstrap(_mean, [np.array(self.nearer)], generator)
+        mean = bootstrap(_means, [np.array(self.nearer)], generator)
         found.append(mean.measure(NEARER, of=name, baseline=float(np.mean(alone.nearer)) if alone else 0.5))
-        for metric, statistic in zip(RANKS, (_mean, _median), strict=True):
+        for metric, statistic in zip(RANKS, (_means, _medians), strict=True):
             rank = bootstrap(statistic, [np.array(self.nearer_of_all)], generator)
             found.append(rank.measure(metric, of=name, baseline=0.5))
         for metric, values, others in (
@@ -248,7 +248,7 @@ class Scores:
             (SSIM, self.ssim, alone.ssim if alone else ()),
         ):
             if values:
-                mean = bootstrap(_mean, [np.array(values)], generator)
+                mean = bootstrap(_means, [np.array(values)], generator)
                 found.append(mean.measure(metric, of=name, baseline=float(np.mean(others)) if others else None))
         return found
 
@@ -279,16 +279,12 @@ def score(made: Floats, knowledge: Knowledge, rows: NDArray[np.intp]) -> Scores:
     return Scores(signal, likeness, tuple(ranks), tuple(overall), rate, max(NEAREST, *chances))
 
 
-def _mean(values: Floats) -> Floats:
-    """Of each row of replicates (m, n), or of values (n,)."""
-    means: Floats = values.mean(axis=-1)
-    return means
+def _means(samples: Floats) -> Floats:
+    return np.asarray(samples.mean(axis=1))
 
 
-def _median(values: Floats) -> Floats:
-    """As `_mean`."""
-    medians: Floats = np.median(values, axis=-1)
-    return medians
+def _medians(samples: Floats) -> Floats:
+    return np.asarray(np.median(samples, axis=1))
 
 
 def _guess_without_inversion(knowledge: Knowledge, rows: NDArray[np.intp], plan: Plan) -> dict[str, Floats]:

@@ -72,10 +72,6 @@ def sum_of(records: Records, plan: Plan) -> Blocks:
     return accumulate(records.integers, records.labels, len(plan.classes), plan.levels)
 
 
-def _mean(values: Floats) -> float:
-    return float(values.mean())
-
-
 def _class_means(target: Target, plan: Plan) -> Floats:
     """What each record would be guessed to be from class sums alone (n, d)."""
     counts = target.counts
@@ -109,9 +105,9 @@ def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[I
     true = knowledge.candidates.features[held]
     found = recover(target.blocks, plan, public=knowledge.public)
     scores = match_cosines(found.features, true)
-    baseline = _mean(match_cosines(_class_means(target, plan), true))
+    baseline = float(match_cosines(_class_means(target, plan), true).mean())
     return (
-        bootstrap(lambda values: values.mean(axis=-1), [scores], np.random.default_rng(0)),
+        bootstrap(lambda samples: samples.mean(axis=1), [scores], np.random.default_rng(0)),
         float(scores.min()),
         baseline,
     )

@@ -15,6 +15,7 @@ from secagg.experiments.simulation import Cast
 from secagg.statistics import Normalisation
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, seen_by, session_of
+from tests.worlds.chance import repeatable
 from threat_models.adversary import adversary_named
 from threat_models.attacks import ATTACKS
 from threat_models.attacks.disclosure.cross_round import records_between
@@ -48,7 +49,7 @@ def with_domains(data):
 
 @cache
 def slotted(method="fedtc", parameters="slots=64", epsilon=math.inf, dataset="digits", **given):
-    """A rehearsal of slot sums of four clients, with a short training."""
+    """A rehearsal of slot sums of four clients, with a short training and the same noise in every run."""
     promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
     is_exact_mpft = method == "mpft" and math.isinf(epsilon)
     settings = SimulationSettings(
@@ -60,7 +61,8 @@ def slotted(method="fedtc", parameters="slots=64", epsilon=math.inf, dataset="di
         **given,
     )
     data = open_dataset(dataset)
-    return rehearse(with_domains(data) if method == "mpft" else data, settings)
+    with repeatable(f"{dataset} {settings}"):
+        return rehearse(with_domains(data) if method == "mpft" else data, settings)
 
 
 def in_cells(integers, cells):

@@ -10,8 +10,8 @@ import pytest
 
 from secagg.privacy import discrete_gaussian, rounded_gaussian
 from secagg.randomness import OperatingSystem
-from threat_models.estimation import share_tests
-from threat_models.estimation.share_tests import Share, Variance, chance_of_multiples, examine_shares
+from threat_models.estimation import noise_tests
+from threat_models.estimation.noise_tests import Share, Variance, chance_of_multiples, examine_shares
 
 SMALLEST = 3.0
 """σ of the smallest shares that plans have: the grid shows most there."""
@@ -31,7 +31,7 @@ def place_of(parts):
 
 def test_rate_of_false_alarms(monkeypatch):
     """At a rate of 20 % in all, 400 sets of shares as planned give no more alarms than chance has (to 10⁻⁶)."""
-    monkeypatch.setattr(share_tests, "LEVEL", 0.2)
+    monkeypatch.setattr(noise_tests, "LEVEL", 0.2)
     alarms = 0
     for _ in range(200):
         for parts in (shares(entries=40), shares(entries=40, draw=rounded_gaussian, variance=SMALLEST**2 + 1 / 12)):

@@ -1,0 +1,36 @@
+"""What a transcript may leave open although it is consistent, and what no transcript may hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from secagg.errors import TranscriptInvalid
+from secagg.transcript import Record
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What a consistent transcript leaves open ("consistent, but …"), and under which condition it proves the rest.
+
+    `remedy` is what a verifier can do about it; empty: nothing.
+    """
+
+    words: str
+    condition: str
+    remedy: str = ""
+
+
+SILENT = Doubt("its author has sent nothing yet", "as far as it goes")
+UNSIGNED_END = Doubt("nobody has signed its end", "if it ended there")
+UNSIGNED_REASON = Doubt("nobody has signed the reason that it states for its end", "if it ended for that reason")
+PURGED = Doubt(
+    "the vectors beside it were purged: digests only",
+    "if the purged vectors lead to it",
+    "bring its uploads/ folder, where somebody still has it",
+)
+
+
+def require(holds: bool, record: Record, problem: str) -> None:
+    """Raise TranscriptInvalid for the record unless it holds."""
+    if not holds:
+        raise TranscriptInvalid(record.index, problem)

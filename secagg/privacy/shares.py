@@ -1,0 +1,143 @@
+"""Sums of discrete-Gaussian shares, accounted exactly: as the Gaussian release of which they are a rounding.
+
+**Theorem.** The sum s(D) ∈ Z^m of a data set D is opened with noise: entry j gets K independent shares N_Z(0, σ_j²),
+fewest ≤ K ≤ parties, σ_j ≥ ½ and fewest·σ_j² > r² (r² = `ROUNDING`). Put
+
+    v_j = fewest·σ_j² − r²,    η = 2·Σ_{k≥1} e^(−2π²·r²·k²),
+    T = Σ_j [ ln((1 + η)/(1 − η)) + 5·Σ_{k=1}^{parties−1} e^(−2π²·σ_j²·k/(k + 1)) ].
+
+If Σ_j (s_j − s'_j)²/v_j ≤ μ² for all neighbours, then for every ε ≥ 2T, with Balle & Wang's δ_BW (`delta_of`),
+
+    δ(ε) ≤ e^T·δ_BW(μ, ε − 2T).
+
+Sums that follow one another, each any function of the data and of what was opened before, their (μ_r, T_r) fixed in
+advance: the same with μ² = Σμ_r² and T = ΣT_r.
+
+**Proof.** Let F round a real y to the integer x with probability e^(−(x−y)²/2r²)/ρ(y), ρ(y) = Σ_{z∈Z} e^(−(z−y)²/2r²).
+By Poisson summation ρ(y) = r√(2π)·(1 ± η). So for y ~ N(s, v) the outcome x has probability
+
+    ∫ φ_√v(y − s)·e^(−(x−y)²/2r²)/ρ(y) dy = φ_√(v+r²)(x − s)/(1 ± η),
+
+the convolution of two Gaussians, while N_Z(s, v + r²) has φ_√(v+r²)(x − s)/(1 + η'), 0 ≤ η' ≤ η, as s is an integer:
+F(N(s, v)) and s + N_Z(0, v + r²) are within a factor e^±ln((1+η)/(1−η)) of each other at every x (Peikert 2010, Theorem
+3.1). The sum of K shares is within e^±5Σ… of N_Z(0, K·σ²) (Kairouz, Liu & Steinke 2021, on convolutions of discrete
+Gaussians); v is worst at K = fewest, this factor at K = parties. Entries are independent, so factors multiply, over
+blocks of different σ too, and over rounds, where they hold for what follows each history. Hence what is opened, P', is
+within e^±T of P, which post-processes Gaussian releases that compose to one with μ² = Σμ_r² (Dong, Roth & Su 2022). For
+neighbours P, Q and any event then P' ≤ e^T·P ≤ e^T·(e^(ε−2T)·Q + δ_BW(μ, ε − 2T)) ≤ e^ε·Q' + e^T·δ_BW(μ, ε − 2T).
+
+Without −r² the theorem is false: a discrete Gaussian's δ exceeds that of the continuous one with its σ.
+
+Sources: Peikert, "An efficient and parallel Gaussian sampler for lattices", CRYPTO 2010; Kairouz, Liu & Steinke, "The
+distributed discrete Gaussian mechanism for federated learning with secure aggregation", ICML 2021; Balle & Wang,
+"Improving the Gaussian mechanism for differential privacy", ICML 2018; Dong, Roth & Su, "Gaussian differential
+privacy", JRSS B 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from secagg.errors import BadInput
+from secagg.privacy.gaussian import LARGEST_MU, check_delta, delta_of, epsilon_of
+from secagg.privacy.rdp import ALPHA, UP, RdpCurve
+
+ROUNDING = 3.0
+"""r² of the theorem, in squared grid units: what each entry's variance loses. 10⁶ entries then have T < 10⁻¹⁹."""
+SMALLEST_SIGMA = 0.5
+_ETA = 2 * math.exp(-2 * math.pi**2 * ROUNDING) * (1 + 2.0**-32)  # the terms beyond the first are below 10⁻⁷⁶ of it
+_ROUNDING_GAP = (math.log1p(_ETA) - math.log1p(-_ETA)) * (1 + 2.0**-32)
+
+
+def variance_of(sigma: float, shares: int) -> float:
+    """Return v = shares·σ² − r², the variance that so many shares of one entry count as, rounded down.
+
+    Raises BadInput where none is left.
+    """
+    variance = (shares * sigma * sigma * (1 - 2.0**-50) - ROUNDING) * (1 - 2.0**-50)
+    if not 0 < variance < math.inf:
+        raise BadInput(
+            f"{shares} noise shares of sigma {sigma} grid units promise nothing",
+            remedy=f"their variances must sum to more than {ROUNDING:g}",
+        )
+    return variance
+
+
+def sigma_for(variance: float, shares: int) -> float:
+    """Return the σ of each of so many shares that together count as `variance`."""
+    return math.sqrt((variance + ROUNDING) / shares)
+
+
+def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
+    """Return T of one sum of at most `shares` noise shares, in nats, rounded up.
+
+    Each segment is (σ of one share in grid units, number of entries). Raises BadInput for a σ below ½ and fewer than
+    1 share.
+    """
+    if shares < 1:
+        raise BadInput(f"{shares} noise shares", remedy="give 1 or more")
+    steps = np.arange(1, shares, dtype=np.float64)
+    total = 0.0
+    for sigma, count in segments:
+        if not SMALLEST_SIGMA <= sigma < math.inf:
+            raise BadInput(f"a noise share has sigma {sigma} grid units", remedy="it needs at least 0.5")
+        summed = 5 * float(np.exp(-2 * math.pi**2 * sigma * sigma * (steps / (steps + 1))).sum())
+        total += count * (_ROUNDING_GAP + summed)
+    return total * (1 + 2.0**-32)
+
+
+@dataclass(frozen=True)
+class GaussianCost:
+    """What releases cost that are within e^±`gap` of a post-processed Gaussian release with μ² = `squared_mu`.
+
+    `gap` is T of the theorem, in nats; 0 for noise that one party adds in full (`Mechanism.GAUSSIAN`).
+    """
+
+    squared_mu: float
+    gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.squared_mu <= LARGEST_MU**2 and 0 <= self.gap < math.inf):
+            raise BadInput(f"no Gaussian release has a squared mu of {self.squared_mu} and a gap of {self.gap}")
+
+    def __add__(self, other: GaussianCost) -> GaussianCost:
+        """Return the cost of both about the same data, rounded up."""
+        return GaussianCost((self.squared_mu + other.squared_mu) * UP, (self.gap + other.gap) * UP)
+
+    def times(self, sessions: int) -> GaussianCost:
+        """Return the cost of `sessions` ≥ 1 such releases about the same data, rounded up. Raises BadInput."""
+        if sessions < 1:
+            raise BadInput(f"{sessions} sessions", remedy="give 1 or more")
+        return GaussianCost(self.squared_mu * sessions * UP, self.gap * sessions * UP) if sessions > 1 else self
+
+    @property
+    def mu(self) -> float:
+        """μ, rounded up."""
+        return math.sqrt(self.squared_mu) * (1 + 2.0**-50)
+
+    def epsilon(self, delta: float) -> float:
+        """Return ε at δ, rounded up. Raises BadInput for a δ out of range."""
+        check_delta(delta)
+        if not self.gap:
+            return epsilon_of(self.mu, delta)
+        inner = delta * math.exp(-self.gap) * (1 - 2.0**-50)
+        return (epsilon_of(self.mu, inner) + 2 * self.gap) * (1 + 2.0**-50)
+
+    def delta(self, epsilon: float) -> float:
+        """Return δ at ε ≥ 0, rounded up, at most 1; 1 below 2T. Raises BadInput for an ε out of range."""
+        if 0 <= epsilon < 2 * self.gap:
+            return 1.0
+        inner = (epsilon - 2 * self.gap) * (1 - 2.0**-50)
+        return min(1.0, math.exp(self.gap) * delta_of(self.mu, inner) * UP)
+
+    def curve(self) -> RdpCurve:
+        """Return ρ(α) = α·μ²/2 + T·(2α − 1)/(α − 1), rounded up: to compose with what has a curve alone.
+
+        Σ P'^α·Q'^(1−α) ≤ e^(αT + (α−1)T)·Σ P^α·Q^(1−α); and Mironov 2017, Proposition 7.
+        """
+        widened = self.gap * (2 * ALPHA - 1) / (ALPHA - 1)
+        return RdpCurve(tuple(((ALPHA * (self.squared_mu / 2) + widened) * UP).tolist()))

@@ -1,0 +1,155 @@
+"""What plans spend on a data set: each one's cost, what they cost together, and whether one more fits a budget.
+
+A member accepts a plan after it has seen what earlier ones opened, so plans compose adaptively, costs and all, and a
+budget must hold as a *filter*: a test, fixed in advance, that stops before the budget is overspent.
+
+- Gaussian costs add, and the test is Σμ² ≤ μ_B², with μ_B the μ of the budget's (ε, δ): a valid filter (Smith &
+  Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022; Koskela, Tobaben & Honkela,
+  "Individual privacy accounting with Gaussian differential privacy", ICLR 2023). What they lack of Gaussians, ΣT, is
+  bounded in advance by `LARGEST_GAP`, and the theorem of `secagg.privacy.shares` holds with that.
+- Rows of ledgers before schema version 5 have Rényi curves, which no row has any more. Where a data set has one, all is
+  composed by Rényi at one order, fixed with the budget: a valid filter too (Feldman & Zrnic, "Individual privacy
+  accounting via a Rényi filter", NeurIPS 2021). Which of both tests applies is known before any new plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from secagg.errors import BadInput, PlanRefused
+from secagg.policy import Budget, data_set
+from secagg.privacy import GaussianCost, RdpCurve
+from secagg.privacy.claim import shown
+from secagg.privacy.rdp import best_order
+
+Cost = GaussianCost | RdpCurve
+LARGEST_GAP = 2.0**-40
+"""The most that all of a data set's plans together may lack of Gaussian releases; of one it is below 10⁻¹⁵."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a whole plan costs, for one unit and adjacency."""
+
+    unit: str
+    adjacency: str
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Release:
+    """One federation over one data set: the privacy that it was promised to cost, and what it costs.
+
+    (ε, δ) is the plan's claim for its `unit` and `adjacency`. `spent` has every (unit, adjacency) in which the plan can
+    be accounted, the plan's own among them; in any other it costs infinity. A sum without noise (ε infinite) has none.
+    Raises BadInput for a cost that contradicts itself.
+    """
+
+    data_name: str
+    session: bytes
+    plan: bytes
+    unit: str
+    adjacency: str
+    epsilon: float
+    delta: float
+    spent: tuple[Spent, ...]
+
+    def __post_init__(self) -> None:
+        if not (self.epsilon > 0 and 0 <= self.delta < 1):
+            raise BadInput(f"a release cannot cost epsilon {self.epsilon} at delta {self.delta}")
+        pairs = [(each.unit, each.adjacency) for each in self.spent]
+        if len(set(pairs)) != len(pairs):
+            raise BadInput("a release has two costs for the same unit and adjacency")
+        if (self.epsilon < math.inf) != ((self.unit, self.adjacency) in pairs) or (self.epsilon == math.inf and pairs):
+            raise BadInput(
+                f"a release of epsilon {self.epsilon} has costs for {pairs}",
+                remedy="a finite one has a cost for its own unit and adjacency, a sum without noise has none",
+            )
+
+    def cost(self, unit: str, adjacency: str) -> Cost | None:
+        """What the release costs in a unit and adjacency; None is infinite."""
+        found = [each.cost for each in self.spent if (each.unit, each.adjacency) == (unit, adjacency)]
+        return found[0] if found else None
+
+
+def total_cost(releases: Sequence[Release], unit: str, adjacency: str) -> Cost | None:
+    """Return the cost of one release or more together; None when one of them is infinite.
+
+    Gaussian if all are, else a curve.
+    """
+    costs = [release.cost(unit, adjacency) for release in releases]
+    gaussian = [cost for cost in costs if isinstance(cost, GaussianCost)]
+    curves = [cost for cost in costs if isinstance(cost, RdpCurve)]
+    if len(gaussian) + len(curves) < len(costs):
+        return None
+    if not curves:
+        return functools.reduce(operator.add, gaussian)
+    return functools.reduce(operator.add, [*curves, *(cost.curve() for cost in gaussian)])
+
+
+def total_epsilon(
+    releases: Sequence[Release], unit: str, adjacency: str, delta: float, *, within: float | None = None
+) -> float:
+    """Return ε of all releases together at δ, rounded up; math.inf when one of them is infinite.
+
+    `within` is the ε of a budget: curves are then taken at the order that is best for it, else at their own best. A
+    single release costs no more than its own claim. Raises BadInput for a δ out of range.
+    """
+    if not releases:
+        return 0.0
+    cost = total_cost(releases, unit, adjacency)
+    if cost is None or (isinstance(cost, GaussianCost) and cost.gap > LARGEST_GAP):
+        return math.inf
+    if isinstance(cost, GaussianCost):
+        total = GaussianCost(cost.squared_mu, LARGEST_GAP).epsilon(delta)
+    else:
+        place = best_order(within, delta) if within is not None and math.isfinite(within) else None
+        total = cost.epsilon(delta, place)
+    if len(releases) == 1:
+        (only,) = releases
+        if (only.unit, only.adjacency) == (unit, adjacency) and delta >= only.delta:
+            return min(total, only.epsilon)
+    return total
+
+
+def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
+    """Those about one data set; a row of an older ledger whose name names none counts for every one."""
+    return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
+
+
+def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:
+    """Raise PlanRefused unless every promise about the release's data set, before and with it, fits into the budget.
+
+    Raises BadInput when its session is among `releases` with another plan, name or cost.
+    """
+    together = same_data(releases, release.data_name)
+    known = [each for each in together if each.session == release.session]
+    if known and known != [release]:
+        raise BadInput("this session was already entered into the ledger under another plan, name or cost")
+    if not known:
+        together.append(release)
+    others = [each for each in together if each.session != release.session]
+    for pair in dict.fromkeys((each.unit, each.adjacency) for each in (release, *others)):
+        total = total_epsilon(together, *pair, budget.delta, within=budget.max_epsilon_total)
+        if not total <= budget.max_epsilon_total:
+            raise PlanRefused((f"max_epsilon_total: {_sum(release, others, pair, total, budget)}",))
+        if math.isinf(total) and others and not budget.may_repeat:
+            had = f"{data_set(release.data_name)} was in {len(others)} other session(s)"
+            raise PlanRefused((f"repeat_sessions: {had} and the total is infinite",))
+
+
+def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], total: float, budget: Budget) -> str:
+    """The refused addition, in numbers that are rounded up."""
+    name, most, sessions = data_set(release.data_name), budget.max_epsilon_total, f"{len(others)} other session(s)"
+    if math.isinf(release.epsilon):
+        return f"this plan opens an exact sum about {name} (epsilon inf), more than {most}; {sessions} before it"
+    before, added = (shown(total_epsilon(each, *pair, budget.delta)) for each in (others, [release]))
+    unit, adjacency = pair
+    return (
+        f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {shown(total)}, "
+        f"more than {most} (delta {budget.delta:g}, {adjacency}, {unit} level)"
+    )
