@@ -25,6 +25,7 @@ import numpy as np
 
 from secagg.data import Dataset, open_dataset
 from secagg.data.schema import load_schema
+from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run, student_interval
 from secagg.experiments.sweep import combinations, runs_of
 from secagg.experiments.tables import Table
@@ -174,7 +175,7 @@ def measure(name: str, data: Path, out: Path, workers: int | None) -> dict[str, 
         for label, row in rows.items()
     }
     flat = [settings for group in asked.values() for settings in group]
-    runs = iter(runs_of(open_task(task, data, folder), flat, folder, workers, say).runs)
+    runs = iter(runs_of(open_task(task, data, folder), flat, folder, Execution.of(folder, workers, say)).runs)
     return {label: _cells([next(runs) for _ in group]) for label, group in asked.items()}
 
 
