@@ -46,7 +46,7 @@ lock: setup  ## install what pyproject.toml newly asks for and write requirement
 	@touch $(STAMP)
 
 clean:  ## remove .venv, caches and what the commands wrote
-	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage bench.json secagg-demo
+	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage bench.json secagg-demo demo-*/ audit.html
 	@find secagg methods threat_models tests -name __pycache__ -prune -exec rm -rf {} +
 
 help:  ## show this list

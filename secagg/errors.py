@@ -153,6 +153,13 @@ class NotNow(SecaggError):
         super().__init__(f"{problem}; run the same command again to go on")
 
 
+class OtherPlan(NotNow):
+    """A party was asked about a session that is none of its plan's; `runs` and `asked` are SHA-256 digests."""
+
+    def __init__(self, runs: bytes, asked: bytes) -> None:
+        super().__init__(f"the server runs another plan: its SHA-256 is {runs.hex()}, you asked about {asked.hex()}")
+
+
 class ServerAway(NotNow):
     """The server (or another `peer`) has not given a valid answer for so many seconds.
 

@@ -13,7 +13,7 @@ from typing import Any
 from secagg.errors import BadInput, PlanRefused
 from secagg.plan import Plan
 from secagg.printable import first_unprintable, is_printable
-from secagg.reading import parse_toml, read_document
+from secagg.reading import parse_toml, read_document, resembling
 
 _NO_NAME = ("", ".", "..")
 
@@ -201,7 +201,7 @@ def _parse(content: Mapping[str, Any]) -> Policy:
     values: dict[str, Any] = {**accept, "data_name": data["name"]}
     types = {field.name: str(field.type) for field in fields(Policy)}
     if unknown := sorted((set(values) - set(types)) | (set(accept) & {"data_name"})):
-        raise BadInput(f"unknown keys: {', '.join(unknown)}")
+        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=resembling(unknown, types))
     if missing := sorted({"roster", "backbones"} - set(values)):
         raise BadInput(f"missing keys: {', '.join(missing)}", remedy="write a policy with plan policy")
     return Policy(**{name: _read_typed(name, types[name], value) for name, value in values.items()})

@@ -11,7 +11,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ _DEEP_KEY = re.compile(
     rf"""(?<![\w"'-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEEPEST}}}""", re.ASCII
 )
 """A dotted key of more than DEEPEST parts, for which tomllib takes time and memory that grow with their square."""
+
+
+def resembling(unknown: Iterable[str], known: Collection[str]) -> str:
+    """The remedy for keys that a file should not have: "did you mean max_delta?"; "" where none is like a known one."""
+    near = [match for name in unknown for match in get_close_matches(name, known, n=1)]
+    return f"did you mean {', '.join(near)}?" if near else ""
 
 
 def data_limit() -> int:

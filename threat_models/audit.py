@@ -86,7 +86,7 @@ def _explain_not_run(
     The control without protection is one only where it sees every vector.
     """
     if adversary.name == CONTROL and unseen:
-        return Finding(attack.name, "", Verdict.INCONCLUSIVE, "")
+        return Finding(attack.name, "", Verdict.NOT_APPLICABLE, "")
     if (not attack.needs or "class_sums" in attack.needs) and _is_elsewhere(seen[0]):
         why = "The plan's sum of classes is in the transcript of another of its rounds: give those of all rounds."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
@@ -101,7 +101,8 @@ def _explain_not_run(
     if len(views) < attack.sessions:
         why = f"It takes {attack.sessions} sessions, of which this audit was given {len(views)}."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
-    if attack.tries_records and not len(knowledge.candidates):
+    lacks_a_kind = attack.tells_members and len(set(knowledge.is_member.tolist())) < 2
+    if lacks_a_kind or (attack.tries_records and not len(knowledge.candidates)):
         why = "It takes records that took part and others, which this audit was not given."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
     return None
@@ -114,13 +115,17 @@ def _is_elsewhere(session: Session) -> bool:
 
 
 def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
-    """Make a finding inconclusive where the attack, which did not succeed, had not all that its adversary sees."""
+    """Make a finding inconclusive where the attack, which did not succeed, had not all that its adversary sees.
+
+    The control without protection is nobody's view here: where it has not all, it has nothing to say.
+    """
     if finding.verdict is Verdict.SUCCEEDS or not finding.unseen:
         return finding
     what = "transcript" if session.role else "simulation"
     held = f"This {what} does not hold {' and '.join(map(SEEN.__getitem__, finding.unseen))}, which"
     sentence = f"{finding.sentence} {held} {finding.adversary} sees.".strip()
-    return replace(finding, verdict=Verdict.INCONCLUSIVE, sentence=sentence)
+    verdict = Verdict.NOT_APPLICABLE if finding.adversary == CONTROL else Verdict.INCONCLUSIVE
+    return replace(finding, verdict=verdict, sentence=sentence)
 
 
 def _withhold_if_doubted(finding: Finding, knowledge: Knowledge) -> Finding:

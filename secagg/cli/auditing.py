@@ -46,6 +46,10 @@ from threat_models.session import Knowledge, Provenance, Session
 ACTIVE = AttackNote(
     "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
 )
+NO_PUBLIC = (
+    "No --public given: membership and unmixing cannot be judged; "
+    "bring records of the same population that took no part."
+)
 COMPARED = ("unmixing", "feature_inversion")
 """Attacks that a simulation repeats at the other levels of protection."""
 
@@ -84,6 +88,7 @@ class Evidence:
     recorded: tuple[Session, ...] = ()
     refusals: tuple[str, ...] = ()
     provenance: tuple[Provenance, ...] = ()
+    lacking: tuple[str, ...] = ()
 
 
 def answer(speaker: Speaker, question: Question) -> int:
@@ -193,8 +198,17 @@ def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) 
         one_run = audit_canaries(sessions[0], canaries, known, knowledge.public, ONE_RUN_LEVEL)
     settings = {} if question.records is None else {"records, as the auditor says": str(question.records)}
     provenance = tuple(session.provenance for session in shown if session.provenance is not None)
+    lacking = (NO_PUBLIC,) if question.known is not None and question.public is None else ()
     return Evidence(
-        sessions, knowledge, settings, files, inputs, one_run=one_run, recorded=shown, provenance=provenance
+        sessions,
+        knowledge,
+        settings,
+        files,
+        inputs,
+        one_run=one_run,
+        recorded=shown,
+        provenance=provenance,
+        lacking=lacking,
     )
 
 
@@ -230,7 +244,7 @@ def _report(
                 audited, evidence.knowledge.records, evidence.settings, evidence.transcripts, evidence.provenance
             ),
             inputs=evidence.inputs,
-            doubts=evidence.knowledge.doubts,
+            doubts=evidence.knowledge.doubts + evidence.lacking,
         ),
         promise=promise,
         attacks=tuple(_notes().values()),

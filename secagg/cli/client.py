@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,16 +66,17 @@ def client(
     with speaker.progress("reading the records") as progress:
         records = read_records(setup, data, backbone, progress)
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
-    federation = FederationClient(
-        setup, me, chosen, ledger, state, records, lambda: greet(credentials, server, wait), speaker.say, stay
-    )
+    link = Link(credentials, server, setup.patience)
+    plan_to_check = None if ledger.has_uploaded(setup.context.plan) else setup.plan.digest
+    meet = partial(_meet, link, partial(greet, credentials, server, wait), plan_to_check)
+    federation = FederationClient(setup, me, chosen, ledger, state, records, meet, speaker.say, stay)
     ledger.check(federation.release, chosen.budget)
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
     if dry_run:
         _explain_dry_run(speaker, setup, chosen, records, credentials.name)
         return
-    sessions = asyncio.run(_take_part(federation, credentials, server, addresses))
+    sessions = asyncio.run(_take_part(federation, link, credentials, addresses))
     due = following_setup(*sessions[-1]) if sessions else setup
     if due is not None:
         speaker.result(_uploaded_content(due, state), _what_next(due))
@@ -98,12 +101,19 @@ def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
     return {names[name]: address for name, address in found.items()}
 
 
+async def _meet(link: Link, greets: Callable[[], object], plan: bytes | None) -> None:
+    """See that the server is there, and runs the plan; None where a vector may have left, so that nothing ends this."""
+    await asyncio.to_thread(greets)
+    if plan is not None:
+        await link.check_plan(plan)
+
+
 async def _take_part(
-    federation: FederationClient, credentials: Credentials, server: str, aggregators: dict[int, str]
+    federation: FederationClient, server: Link, credentials: Credentials, aggregators: dict[int, str]
 ) -> list[tuple[SessionSetup, Outcome]]:
     patience = federation.setup.patience
     async with AsyncExitStack() as links:
-        link = await links.enter_async_context(Link(credentials, server, patience))
+        link = await links.enter_async_context(server)
         others = {
             index: await links.enter_async_context(Link(credentials, address, patience, index))
             for index, address in aggregators.items()

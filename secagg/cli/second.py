@@ -58,6 +58,8 @@ async def _run(
         speaker.say(f"listening on {address}")
     try:
         async with Link(credentials, server, federation.setup.patience) as link:
+            if not (folder / FILE_NAME).exists():
+                await link.check_plan(federation.setup.plan.digest)
             return await federation.run(link)
     finally:
         if endpoint is not None:

@@ -39,6 +39,7 @@ from secagg.cli.options import (
     read_rounds,
 )
 from secagg.data import Dataset, load_schema, open_dataset
+from secagg.data.schema import GUIDE as SCHEMA_GUIDE
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -134,6 +135,9 @@ def open_simulated(
     data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon), image_size=size)
     if data.schema is not None and schema is None and label is not None:
         speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
+        speaker.say(f"how to write it: {SCHEMA_GUIDE}")
+    for note in data.notes:
+        speaker.say(f"note: {note}")
     return data
 
 

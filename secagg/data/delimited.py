@@ -34,10 +34,21 @@ def _lines(path: Path, schema: Schema | None) -> Lines:
     lines, rows = lines[start:], rows[start:]
     for fields, row in zip(lines, rows, strict=True):
         if len(fields) != len(header):
-            other = any(delimiter in field for field in fields for delimiter in DELIMITERS)
-            remedy = COMMA_REMEDY if other else "every row needs the same number of fields"
+            remedy = _remedy(fields, header, in_order=start == 0)
             raise BadRecord(str(path), row, f"has {len(fields)} fields instead of {len(header)}", remedy=remedy)
     return header, lines, rows
+
+
+def _remedy(fields: list[str], header: list[str], *, in_order: bool) -> str:
+    """What to do about a row of too many or too few fields; `in_order`: the schema names them, no first row does."""
+    others = [each for each in DELIMITERS if len(fields) == 1 and len(_split(fields[0], each)) == len(header) > 1]
+    if others:
+        return f"it is divided by {others[0]!r}, unlike the first row: use one delimiter in the whole file"
+    if any(delimiter in field for field in fields for delimiter in DELIMITERS):
+        return COMMA_REMEDY
+    if in_order:
+        return f"the schema names {len(header)} columns, the first is {header[0]!r}, the last {header[-1]!r}"
+    return "every row needs the same number of fields"
 
 
 def _lines_alone(path: Path, schema: Schema | None) -> Lines:

@@ -44,6 +44,28 @@ def derive_schema(tables: Sequence[Table], label: str) -> Schema:
     )
 
 
+def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
+    """What to say of columns that a few cells of text among numbers make categories of many values.
+
+    Each note names the column, and file and row of the first such cell, never the cell. Few: fewer than one distinct
+    value in ten, of at least ten.
+    """
+    notes = []
+    for column in schema.columns:
+        if not isinstance(column, Categorical):
+            continue
+        text = [value for value in column.values if np.isnan(parse_numbers(np.array([value]))[0])]
+        if not 0 < 10 * len(text) < len(column.values):
+            continue
+        found = [(table, np.isin(table.columns[column.name], text)) for table in tables]
+        table, cells = next((table, cells) for table, cells in found if cells.any())
+        notes.append(
+            f"column {column.name!r} became a category of {len(column.values)} values, as {table.source}, row "
+            f"{table.origin.row[np.argmax(cells)]}, holds text among numbers; mend it, or declare the column numeric"
+        )
+    return tuple(notes)
+
+
 def _column(name: str, values: NDArray[np.str_]) -> Column:
     present = values[~np.isin(values, MISSING)]
     numbers = parse_numbers(present)

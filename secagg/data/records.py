@@ -91,7 +91,7 @@ class Dataset:
     `bound` is a public L2 bound of one input after scaling (images: √d; tables: √columns, as every
     column's entries have norm ≤ 1), None for features. `parts` holds, for a folder of tables, each
     file's name and the indices of its training records. `is_named`: `classes` are the source's own
-    words, not numbers in their place.
+    words, not numbers in their place. `notes`: what whoever opened it should know of it, one sentence each.
     """
 
     name: str
@@ -103,6 +103,7 @@ class Dataset:
     bound: float | None
     parts: tuple[tuple[str, NDArray[np.int64]], ...] | None
     is_named: bool = True
+    notes: tuple[str, ...] = ()
 
     def under(self, classes: Sequence[str]) -> Dataset:
         """Return the same records with labels that count in `classes`, a plan's, where each keeps its class's name.

@@ -16,8 +16,10 @@ from typing import Any, Literal
 
 from secagg.errors import BadInput, why
 from secagg.printable import first_unprintable
-from secagg.reading import parse_json, parse_toml, read_document
+from secagg.reading import parse_json, parse_toml, read_document, resembling
 
+GUIDE = 'secagg/features/README.md, "A table of your own"'
+"""Where people read how a schema is written."""
 MissingRule = Literal["refuse", "midpoint", "indicator"]
 MISSING_RULES: tuple[MissingRule, ...] = ("refuse", "midpoint", "indicator")
 
@@ -162,7 +164,7 @@ def load_schema(source: str) -> Schema:
             text = read_document(Path(source))
         return Schema.from_dict(parse_toml(text))
     except (OSError, UnicodeDecodeError) as error:
-        remedy = f"give a TOML file or the name of a packaged one: {', '.join(names)}"
+        remedy = f"give a TOML file (see {GUIDE}) or the name of a packaged one: {', '.join(names)}"
         raise BadInput(f"cannot read the schema {source} ({why(error)})", remedy=remedy) from error
     except ValueError as error:
         raise BadInput(f"the schema {source} is not TOML: {error}") from error
@@ -207,7 +209,8 @@ def _only_keys(values: Any, what: str, required: set[str], optional: set[str] | 
     if missing or unknown:
         named = (("missing", missing), ("unknown", unknown))
         faults = [f"{fault} keys: {', '.join(keys)}" for fault, keys in named if keys]
-        raise BadInput(f"{what}: {'; '.join(faults)}")
+        near = resembling(unknown, required | (optional or set()))
+        raise BadInput(f"{what}: {'; '.join(faults)}", remedy=" ".join(filter(None, (near, f"see {GUIDE}"))))
 
 
 def _text(value: Any, key: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from secagg.data.arrays import NPZ
 from secagg.data.delimited import DELIMITED
-from secagg.data.derivation import derive_schema
+from secagg.data.derivation import derive_schema, strays
 from secagg.data.encoding import encode_table
 from secagg.data.format import Format, LabelledFormat, TableFormat
 from secagg.data.images import is_image_folder, open_images
@@ -139,4 +139,5 @@ def _open_tables(
         schema=chosen,
         bound=chosen.bound,
         parts=parts if path.is_dir() else None,
+        notes=strays(tables, chosen) if schema is None else (),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,10 +37,10 @@ from secagg.transcript import FILE_NAME, Journal
 class FederationClient:
     """One member's part in a plan. Start again after a crash: what was sent is not computed again.
 
-    A round's vector is computed before the round is joined, so that no later step waits for the data. `greet` runs
-    before a session that still needs the server, and raises when that is not there. `stays`: wait for every
-    outcome even where a client may speak once in each session and be gone. Raises BadInput on a machine that lacks what
-    the plan's protection needs.
+    A round's vector is computed before the round is joined, so that no later step waits for the data. `greet` is
+    awaited before a session that still needs the server, and raises when that is not there, or runs another plan.
+    `stays`: wait for every outcome even where a client may speak once in each session and be gone. Raises BadInput on a
+    machine that lacks what the plan's protection needs.
     """
 
     setup: SessionSetup
@@ -49,7 +49,7 @@ class FederationClient:
     ledger: Ledger
     state: Path
     records: LocalRecords
-    greet: Callable[[], object]
+    greet: Callable[[], Awaitable[object]]
     progress: Callable[[str], None]
     stays: bool = True
 
@@ -125,5 +125,5 @@ class FederationClient:
             if session.outcome is None:
                 if not session.is_protected:
                     await asyncio.to_thread(prepare)
-                await asyncio.to_thread(self.greet)
+                await self.greet()
             return await session.run(server, others)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import MalformedMessage
+from secagg.errors import MalformedMessage, OtherPlan
 from secagg.federation.storage import session_folder
 from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
-from secagg.parties.server_session import other_session
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, peek
 
@@ -95,7 +94,7 @@ class FederationServer:
         if not plan:
             raise MalformedMessage("request", "it names no session")
         if plan not in self._stages:
-            raise other_session(self.stages[-1].setup, plan)
+            raise OtherPlan(self.stages[-1].setup.plan.digest, plan)
         return self._stages[plan].session
 
     def _go_on(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, MalformedMessage, OtherPlan, ProtocolViolation, SessionAborted
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.outbox import Outbox
 from secagg.parties.outcome import SumResult, open_sum
@@ -168,7 +168,7 @@ class ServerSession:
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """The frame of `step` for `member`, as soon as it is due; the end of the session, where it has come."""
         if plan != self._setup.context.plan:
-            raise other_session(self._setup, plan)
+            raise OtherPlan(self._setup.plan.digest, plan)
         deadline = asyncio.get_running_loop().time() + patience
         while True:
             changed = self._changed
@@ -312,9 +312,3 @@ class ServerSession:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def other_session(setup: SessionSetup, asked: bytes) -> NotNow:
-    """What a party is told that asks about a session which is not this one."""
-    own, asked_hex = setup.context.plan.hex()[:16], asked.hex()[:16]
-    return NotNow(f"it runs the session {own}…, and was asked about {asked_hex}…: another plan, or another server")

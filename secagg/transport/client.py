@@ -85,6 +85,20 @@ class Link:
             if time.monotonic() < asked + RETRY_SECONDS:
                 await asyncio.sleep(RETRY_SECONDS)  # a peer that does not keep the call open is not asked all the time
 
+    async def check_plan(self, plan: bytes) -> None:
+        """Ask once whether the peer runs the plan of this digest. Raises BadInput where it runs another.
+
+        For the beginning, when nothing has been sent yet. Whatever else goes wrong is left to the calls that follow.
+        """
+        try:
+            await self._receive(rpc.FetchRequest(plan=plan), rpc.SessionStub(await self._open()))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                said = _on_one_line(error.details() or "")
+                raise BadInput(said, remedy="nothing was sent; compare with whoever wrote the plan") from None
+        except (BadInput, NotNow, _Unusable) as error:
+            _log.info("%s was not asked which plan it runs: %s", self._peer, error)
+
     async def _receive(self, request: rpc.FetchRequest, stub: Any) -> bytes:
         frame = bytearray()
         async for chunk in stub.Fetch(request, timeout=POLL_SECONDS + CALL_SECONDS):

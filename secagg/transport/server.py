@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from secagg.errors import BadInput, MalformedMessage, NotNow, ProtocolViolation, SecaggError
+from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SecaggError
 from secagg.roster import SERVER_INDEX
 from secagg.transport.certificates import read_certificate, spki_sha256
 from secagg.transport.credentials import Credentials
@@ -155,6 +155,9 @@ class Endpoint:
                 self._credit[member].spend()
                 _log.warning("refused %s: %s", self._roster.name(member), error)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            except OtherPlan as error:
+                _log.warning("%s runs another plan than this server: %s", self._roster.name(member), error.problem)
+                await context.abort(grpc.StatusCode.NOT_FOUND, error.problem)
             except NotNow as error:
                 _log.info("%s has to come again: %s", self._roster.name(member), error.problem)
                 await context.abort(grpc.StatusCode.UNAVAILABLE, error.problem)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage, OtherVersion
-from secagg.reading import parse_json, read_document
+from secagg.reading import parse_json, read_document, resembling
 from secagg.wire.codec import VERSION, Field, class_with, decode, encode, fields_of, refuse_other_version
 
 T = TypeVar("T")
@@ -93,8 +93,9 @@ def _build(cls: type, content: Any) -> Any:
     fields = fields_of(cls)
     names = {field.name for field in fields}
     if set(content) != names:
-        differing = sorted(set(content) ^ names)
-        raise MalformedMessage(cls.__name__, f"fields missing or unknown: {', '.join(differing)}")
+        differing = ", ".join(sorted(set(content) ^ names))
+        near = resembling(sorted(set(content) - names), names)
+        raise MalformedMessage(cls.__name__, f"fields missing or unknown: {differing}{near and f'; {near}'}")
     return cls(**{field.name: _value(cls, field, content[field.name]) for field in fields})
 
 

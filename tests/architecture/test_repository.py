@@ -1,6 +1,8 @@
 """The files around the code: folders, locked versions, generated code."""
 
+import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
 import pytest
@@ -35,6 +37,19 @@ def test_top_level_folders_are_the_agreed_ones():
     if listing.returncode != 0:
         pytest.skip("not a git checkout")
     assert strange_folders(listing.stdout.splitlines()) == set()
+
+
+def test_what_the_readme_writes_is_no_part_of_the_checkout():
+    """The folders and files that README's commands leave are ignored by git, and `make clean` removes them."""
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    written = re.findall(r"--(?:out|html) (\S+)", readme)
+    assert {"demo-shared", "audit.html"} <= set(written)
+    removed = re.search(r"@rm -rf (.*)", makefile)[1].split()
+    for name in written:
+        path = name if "." in name else f"{name}/"
+        assert any(fnmatch(path, pattern) for pattern in removed), path
+        command = ["git", "check-ignore", "--quiet", path]
+        assert subprocess.run(command, cwd=ROOT, check=False).returncode in (0, 128), path  # 128: not a git checkout
 
 
 def test_strange_folder_is_found():

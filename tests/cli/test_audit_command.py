@@ -185,6 +185,23 @@ def test_what_an_auditor_brings_is_named_and_held_against_the_sum(
     assert "a classifier that sees these records and nothing of the session" in found["membership_release"]["sentence"]
 
 
+def test_known_records_alone_are_said_to_be_too_little(secagg: Command, told: tuple[Path, Path]) -> None:
+    """Without records that took no part the first line judged says so, and what it means for which attacks.
+
+    No attack is blamed for its missing controls, the control without protection is one line, and the exit code is 4.
+    """
+    said = secagg("audit", told[0], "--known", told[1])
+    lines = said.out.splitlines()
+    assert said.code == 4
+    assert lines[3].startswith(
+        "INCONCLUSIVE inputs: No --public given: membership and unmixing cannot be judged; bring"
+    )
+    assert not [line for line in lines if "control." in line or "did not succeed and must" in line or "'*'" in line]
+    (control,) = [line for line in lines if line.startswith("no_protection")]
+    assert control.startswith("no_protection: not applicable. This transcript does not hold")
+    assert len([line for line in lines if "membership_release" in line and line.startswith("INCONCLUSIVE")]) == 1
+
+
 @pytest.mark.parametrize("named", [(), ("--threat-model", "network_observer")])
 def test_transcripts_that_an_adversary_does_not_see_are_refused(
     secagg: Command, transcripts: dict[str, Path], named: tuple[str, ...]

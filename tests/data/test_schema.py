@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.data import Schema, load_schema
-from secagg.data.schema import Categorical, Numeric, canonical
+from secagg.data.schema import GUIDE, Categorical, Numeric, canonical
 from secagg.errors import BadInput
 from secagg.printable import is_printable
+from tests.architecture.source import ROOT
 
 HEART = load_schema("heart-disease")
 texts = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")).filter(is_printable), max_size=8)
@@ -82,6 +83,17 @@ def test_contradiction_is_refused(change):
     """Unknown keys, other types, empty ranges and contradicting parts are refused."""
     with pytest.raises(BadInput):
         Schema.from_dict(HEART.to_dict() | change)
+
+
+def test_keys_are_refused_with_the_guide():
+    """Missing and unknown keys name the guide's section, which is there, and the key that was meant."""
+    values = HEART.to_dict()
+    values["clases"] = values.pop("classes")
+    with pytest.raises(BadInput, match=r"missing keys: classes; unknown keys: clases; did you mean classes") as refused:
+        Schema.from_dict(values)
+    assert refused.value.remedy.endswith(f"see {GUIDE}")
+    page, section = GUIDE.split(", ")
+    assert f"## {section.strip(chr(34))}\n" in (ROOT / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("key", ["label", "label_values", "classes", "columns"])

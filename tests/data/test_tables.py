@@ -85,6 +85,7 @@ def test_one_record_never_changes_another(tmp_path):
         ("1,30,f,", ["row 3", "'ill'", "no label"]),
         ("1,30,f,5", ["row 3", "'ill'", "none of the declared labels"]),
         ("1,30,f", ["row 3", "3 fields instead of 4"]),
+        ("1;30;f;0", ["row 3", "1 fields instead of 4", "divided by ';'"]),
         ('1,30,"f,0', ["row 3", "quotes"]),
         (f"1,30,{'f' * 2000},0", ["row 3", "1000 characters"]),
     ],
@@ -112,6 +113,12 @@ def test_decimal_commas_are_named(tmp_path, lines):
     """Numbers with decimal commas are refused with what to write instead."""
     with pytest.raises(BadRecord, match=r"decimal commas: write 1\.5 for 1,5"):
         opened(write(tmp_path, lines, header=""))
+
+
+def test_a_table_without_a_header_is_held_against_the_schema(tmp_path):
+    """Where the schema alone names the columns, a row of another width is told how many there are, and the ends."""
+    with pytest.raises(BadRecord, match=r"row 1: has 3 fields.*names 4 columns, the first is 'id', the last 'ill'"):
+        opened(write(tmp_path, ["25,f,0"], header=None))
 
 
 def test_missing_value_is_refused_by_the_rule(tmp_path):
@@ -179,6 +186,17 @@ def test_identifiers_are_no_category(tmp_path):
     rows = [f"name{i},{i % 2}" for i in range(300)]
     with pytest.raises(BadInput, match="column 'who' has 300 different values"):
         open_dataset(write(tmp_path, rows, header="who,label"), label="label")
+
+
+def test_a_word_among_numbers_is_told(tmp_path):
+    """One cell of text makes a derived column a category: a note names column, file and row, and not the cell."""
+    rows = [f"{i},{i % 3 or 'none'},{i % 2}" for i in range(60)]
+    rows[7] = "unwell,1,1"
+    data = open_dataset(write(tmp_path, rows, header="x,y,label"), label="label")
+    (note,) = data.notes
+    assert note.startswith("column 'x' became a category of 60 values")
+    assert "table.csv, row 9," in note
+    assert "unwell" not in note
 
 
 @pytest.mark.parametrize(

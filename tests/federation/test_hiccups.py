@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from secagg.errors import ServerAway
+from secagg.cli.client import _meet
+from secagg.errors import BadInput, ServerAway
 from secagg.federation import FederationServer
 from secagg.parties import staging
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
+from secagg.transcript import FILE_NAME, read_transcript
 from secagg.transport import Link, client, serve
 from secagg.wire import rpc
 from threat_models.active.consortium import Consortium
@@ -46,10 +50,10 @@ async def test_server_with_another_plan_ends_nothing(tmp_path: Path, caplog: pyt
     """A member that meets its server with another plan is told so at once, with both digests, and keeps its session."""
     consortium = Consortium.enrol(tmp_path, "masked")
     other = consortium.again()
-    digests = [each.plan.digest.hex()[:16] for each in (consortium, other)]
+    digests = [each.plan.digest.hex() for each in (consortium, other)]
     async with AsyncExitStack() as stack:
         _, address = await listening(stack, other, tmp_path / "wrong")
-        with pytest.raises(ServerAway, match="another plan, or another server") as end:
+        with pytest.raises(ServerAway, match="the server runs another plan") as end:
             await outcome_of(consortium, 1, address, 0.1)
         assert all(digest in end.value.said for digest in digests)
         assert any(all(digest in line for digest in digests) for line in caplog.messages)
@@ -60,6 +64,26 @@ async def test_server_with_another_plan_ends_nothing(tmp_path: Path, caplog: pyt
         assert last.session.outcome is not None
         assert last.session.outcome.members == consortium.clients
         assert outcomes == [last.session.outcome] * len(outcomes)
+
+
+async def test_a_plan_is_compared_before_anything_is_sent(tmp_path: Path) -> None:
+    """A member whose plan is not the server's is refused with both digests, and nothing of it is sent."""
+    consortium = Consortium.enrol(tmp_path, "masked")
+    async with AsyncExitStack() as stack:
+        _, address = await listening(stack, consortium.again(), tmp_path / "wrong")
+        link = await stack.enter_async_context(Link(consortium.credentials(1), address, PATIENCE))
+        with pytest.raises(BadInput, match="the server runs another plan.*compare with whoever wrote") as refused:
+            await _meet(link, lambda: None, consortium.plan.digest)
+        member = take_plan(consortium, 1)
+        with pytest.raises(BadInput, match="another plan"):
+            await replace(member, greet=partial(_meet, link, lambda: None, consortium.plan.digest)).run(link)
+        (transcript,) = consortium.state(1).rglob(FILE_NAME)
+        assert not [record for record in read_transcript(transcript) if record.kind == "sent"]
+    assert consortium.plan.digest.hex() in str(refused.value)
+    async with AsyncExitStack() as stack:
+        _, address = await listening(stack, consortium, consortium.state(SERVER_INDEX))
+        link = await stack.enter_async_context(Link(consortium.credentials(1), address, PATIENCE))
+        await _meet(link, lambda: None, consortium.plan.digest)
 
 
 @pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])

@@ -358,7 +358,7 @@ def test_smallest_file_is_careful(tmp_path: Path) -> None:
         ("", "tables"),
         ("x = 1", "tables"),
         ('[data]\nname = "x"\n', "missing keys: backbones, roster"),
-        (HEADER + "max_epsilom = 1\n", "unknown keys: max_epsilom"),
+        (HEADER + "max_epsilom = 1\n", r"unknown keys: max_epsilom; did you mean max_epsilon\?"),
         (HEADER + "max_epsilon = -1\n", "max_epsilon"),
         (HEADER + "max_epsilon = nan\n", "max_epsilon"),
         (HEADER + "max_epsilon = -1.0\n", "max_epsilon"),

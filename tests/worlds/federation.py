@@ -29,6 +29,7 @@ from secagg.transcript import FILE_NAME, peek
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import make_roster
 from tests.worlds.setups import make_setup, some_records
+from threat_models.active.stage import at_once
 
 PATIENCE = 60.0
 
@@ -142,7 +143,7 @@ class FederationRun:
             self.world.ledger(member),
             self.world.state(member),
             self.world.records[member],
-            lambda: None,
+            at_once,
             lambda text: None,
             self.stays,
         )

@@ -209,6 +209,10 @@ async def _endings(cheat: Cheat, work: Mapping[int, Coroutine[Any, Any, Any]]) -
             _, pending = await asyncio.wait(pending, timeout=0.05)
 
 
+async def at_once() -> None:
+    """Greet nobody: the server is there, or is waited for."""
+
+
 def take_plan(consortium: Consortium, member: int) -> FederationClient:
     """What a client does with a plan before it connects, in the order of the command. Raises what it refuses with."""
     setup = SessionSetup.of(consortium.plan, consortium.credentials(member).roster)
@@ -216,7 +220,7 @@ def take_plan(consortium: Consortium, member: int) -> FederationClient:
     ledger, state = Ledger(consortium.state(member)), consortium.state(member)
     records = consortium.records(member)
     client = FederationClient(
-        setup, consortium.party(member), consortium.policy, ledger, state, records, lambda: None, ignore
+        setup, consortium.party(member), consortium.policy, ledger, state, records, at_once, ignore
     )
     ledger.check(client.release, consortium.policy.budget)
     return client

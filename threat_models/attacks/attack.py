@@ -21,8 +21,9 @@ class Attack:
 
     `name` is that of gates and of the command line, `paper` who published it. `needs` are the fields or blocks that a
     view must have (`View.has`), `sessions` the number of sums about nearly the same data. `metrics` are all that it may
-    measure. `tries_records`: it needs candidate records; `trusts_owners`: its numbers depend on which of these took
-    part. `limits` is the largest number of confidence limits that its verdict and the gate may judge, of one view.
+    measure. `tries_records`: it needs candidate records; `tells_members`: of both kinds, that took part and that did
+    not; `trusts_owners`: its numbers depend on which of these took part. `limits` is the largest number of confidence
+    limits that its verdict and the gate may judge, of one view.
 
     `run(views, knowledge, progress)` gets the views of as many sessions as it needs, in order. It returns a Finding
     with an empty `adversary`, and with controls of its own: the same code on an unprotected copy, which must succeed,
@@ -37,5 +38,6 @@ class Attack:
     metrics: tuple[Metric, ...]
     sessions: int = 1
     tries_records: bool = True
+    tells_members: bool = False
     trusts_owners: bool = False
     limits: int = 1

@@ -27,12 +27,13 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     whom no attack tells anything and a report without any finding.
     """
     lines = [
+        *_judge_inputs(report),
         _judge_protection(gate, report),
         *_judge_provenance(report),
         *_judge_records(gate, report),
         *_judge_promise(gate, report),
     ]
-    lines += [*_judge_inputs(report), *_judge_unread(report)]
+    lines += _judge_unread(report)
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _judge_finding(gate, report, finding)]
         lines += [*_judge_missing(one), *_judge_uninformed(gate, one)]
@@ -119,7 +120,8 @@ def _judge_finding(gate: Gate, report: AuditReport, finding: Finding) -> Iterato
         yield GateLine(finding.attack, finding.adversary, Outcome.PASS, f"Not applicable: {finding.sentence}")
         return
     rules = gate.rules_for(finding.attack, finding.adversary)
-    if gate.controls and (finding.controls or not all(rule.tolerated for rule in rules)):
+    is_silent = finding.verdict is Verdict.INCONCLUSIVE and not (finding.measures or finding.controls)
+    if gate.controls and not is_silent and (finding.controls or not all(rule.tolerated for rule in rules)):
         yield from _judge_controls(finding)
     measured = [line for rule in rules if rule.measure for line in _judge_measures(rule, report, finding)]
     plain = tuple(rule for rule in rules if not rule.measure)
@@ -159,10 +161,12 @@ def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterat
     """Judge each measure that the rule names; where none can be judged, one line says so.
 
     A name of several metrics passes over measures that have no such threshold or no interval; an id does not. A ceiling
-    that nobody promised draws no line where there is something that it would have bounded.
+    that nobody promised draws no line where there is something that it would have bounded, or where the verdict says
+    that there is not.
     """
     named = [measure for measure in finding.measures if rule.judges(measure.metric)]
-    if _is_void(rule, report) and any(not math.isnan(measure.low + measure.high) for measure in named):
+    is_told = finding.verdict is Verdict.INCONCLUSIVE or any(not math.isnan(each.low + each.high) for each in named)
+    if _is_void(rule, report) and is_told:
         return
     judged = [(measure, threshold) for measure in named if (threshold := _threshold(rule, measure)) is not None]
     if any(measure.metric.id != rule.measure for measure in named):
@@ -170,7 +174,9 @@ def _judge_measures(rule: Rule, report: AuditReport, finding: Finding) -> Iterat
     for measure, threshold in judged:
         yield _judge_measure(rule, finding, measure, threshold)
     if not judged and not rule.optional:
-        sentence = f"There is nothing to judge: {rule.measure!r} against {_limit(rule)}."
+        what = "measure" if rule.names_several else repr(rule.measure)
+        against = f"its {limit}" if isinstance(limit := _limit(rule), str) else f"{limit:g}"
+        sentence = f"There is no {what} to hold against {against}. {finding.sentence}".strip()
         yield GateLine(finding.attack, finding.adversary, Outcome.INCONCLUSIVE, sentence)
 
 

@@ -38,7 +38,11 @@ def _lines(report: AuditReport) -> Iterator[str]:
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
         yield f"{each.role} {each.name}: {each.records} records{digest}"
+    if idle := _idle_control(report):
+        yield f"{CONTROL}: {verdict_of(idle)}. {idle.sentence}"
     for finding in report.findings:
+        if idle and finding.adversary == CONTROL:
+            continue
         yield f"{finding.adversary}, {finding.attack}: {verdict_of(finding)}. {finding.sentence}"
         if summary := summarise(finding):
             yield f"  {summary}"
@@ -47,6 +51,13 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{proved.transcript}: {proved.verdict}; {proved.proves}; {roster}"
         yield from (f"  {name}  {identity}" for name, identity in proved.signers.items())
     yield report.comparisons.sentence()
+
+
+def _idle_control(report: AuditReport) -> Finding | None:
+    """One finding of the control that stands for all, where none of its attacks had anything to work on."""
+    found = [finding for finding in report.findings if finding.adversary == CONTROL]
+    is_idle = found and all(each.verdict is Verdict.NOT_APPLICABLE for each in found)
+    return found[0] if is_idle else None
 
 
 def verdict_of(finding: Finding) -> str:

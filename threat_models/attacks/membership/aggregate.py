@@ -209,6 +209,7 @@ MEMBERSHIP_RELEASE = Attack(
     ("release", "class_sums"),
     _run,
     (*INFORMED.metrics, *ALONE.metrics, NOISE, metrics.WORST_CLASS, BLIND),
+    tells_members=True,
     trusts_owners=True,
     limits=9,
 )

@@ -210,6 +210,7 @@ MEMBERSHIP_HEAD = Attack(
     ("head",),
     _unless_refused("membership_head", "Membership of a record, from the head", _run_membership),
     (*ONLINE.metrics, *OFFLINE.metrics, *LOSS.metrics, metrics.WORST_CLASS, BLIND),
+    tells_members=True,
     trusts_owners=True,
     limits=8,
 )
@@ -220,6 +221,7 @@ LOSS_ENTROPY_GAPS = Attack(
     ("head",),
     _unless_refused("loss_entropy_gaps", "Loss and entropy gaps of the head", _run_gaps),
     (*LOSS.metrics, LOSS_GAP, ENTROPY_GAP, BLIND),
+    tells_members=True,
     trusts_owners=True,
     limits=4,
 )

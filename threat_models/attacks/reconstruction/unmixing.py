@@ -114,8 +114,13 @@ def _score_recovery(target: Target, plan: Plan, knowledge: Knowledge) -> tuple[I
 
 
 def _make_controls(plan: Plan, knowledge: Knowledge) -> tuple[Control, ...]:
-    """The range test on a sum of a few records that nobody protects, and on one of random directions."""
+    """The range test on a sum of a few records that nobody protects, and on one of random directions.
+
+    None where no record is known that took no part.
+    """
     free = knowledge.public if knowledge.public is not None else knowledge.candidates.take(~knowledge.is_member)
+    if not len(free):
+        return ()
     size = min(CONTROL, plan.dimension // 2, len(free) // 2)
     if size < 2:
         return (Control("a few records, unprotected", expected=True, succeeded=False),)
@@ -179,7 +184,7 @@ def _make_finding(
     succeeded = is_member_known or best is not None
     withstood = least.records >= plan.dimension or (_is_withstood(rates, recovered) and not blind.tells)
     sentence = _describe(plan, least, rates if is_member_known else None, best, withstood)
-    outcome = decide(succeeded, withstood, controls)
+    outcome = decide(succeeded, withstood, controls) if controls else Verdict.INCONCLUSIVE
     if blind.tells and rates is not None:
         measures += blind.measures
     return Finding(UNMIXING.name, "", outcome, sentence, tuple(measures), controls=controls)
