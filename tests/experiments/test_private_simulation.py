@@ -352,7 +352,7 @@ def test_prototypes_take_no_parameters(settings):
         ({"levels": 1}, "at least 3"),
         ({"levels": 1 << 20}, "grid units"),
         ({"delta": 0.6}, "delta"),
-        ({"epsilon": 1e-7}, "raise epsilon or delta"),
+        ({"epsilon": 1e-7}, "epsilon: 1e-07 is outside"),
         ({"shares": "magic"}, "unknown rule 'magic'"),
         ({"shares": "counts=x"}, "are no shares"),
         ({"shares": "counts=0.5,class_sums=0.5"}, "do not fit"),
