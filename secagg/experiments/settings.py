@@ -135,7 +135,7 @@ class SimulationSettings:
         if self.dropouts > most:
             colluders = self.colluders_of(clients)
             raise BadInput(
-                f"{clients} clients, {colluders} of which may collude, tolerate at most {most} dropouts",
+                f"{clients} clients tolerate at most {most} dropouts where {colluders} may collude",
                 remedy="give fewer, or more clients" + (", or fewer colluders" if colluders else ""),
             )
 
