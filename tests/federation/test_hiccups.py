@@ -72,7 +72,7 @@ async def test_a_plan_is_compared_before_anything_is_sent(tmp_path: Path) -> Non
     async with AsyncExitStack() as stack:
         _, address = await listening(stack, consortium.again(), tmp_path / "wrong")
         link = await stack.enter_async_context(Link(consortium.credentials(1), address, PATIENCE))
-        with pytest.raises(BadInput, match="the server runs another plan.*compare with whoever wrote") as refused:
+        with pytest.raises(BadInput, match=r"the server runs another plan.*compare with whoever wrote") as refused:
             await _meet(link, lambda: None, consortium.plan.digest)
         member = take_plan(consortium, 1)
         with pytest.raises(BadInput, match="another plan"):
