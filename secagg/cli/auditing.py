@@ -154,7 +154,10 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
     if math.isfinite(settings.epsilon):
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    chosen = {"dataset": data.name, **{each.name: options[each.name] for each in fields(settings)}}
+    chosen = {
+        "dataset": data.name,
+        **{each.name: options[each.name] for each in fields(settings) if each.name in options},
+    }
     shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
     return Evidence(
         found.sessions,
