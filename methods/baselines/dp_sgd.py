@@ -28,6 +28,7 @@ from secagg.extras import extra
 from secagg.head import LinearHead
 from secagg.privacy import Adjacency
 from secagg.privacy.gaussian import mu_of
+from secagg.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +57,10 @@ class DpSgd:
     The rate follows from ε: without contraction, all the noise together would give each weight the standard
     deviation `spread`; `largest_rate` keeps training stable where there is hardly any noise.
 
-    The defaults were chosen on the test set of the CIFAR-10 features, which favours this baseline there, and serve
-    unchanged elsewhere. Nothing is tuned on the records that `fit` gets.
+    This is a fixed rule, the same wherever it is compared with: 50 epochs of 10 batches, clip 0.5, momentum 0.9, spread
+    1.6. On training records held out of digits, the hospitals and the CIFAR-10 features (ε = 0.25, 1, 4; spreads 0.8 to
+    6.4, clips 0.25 to 1) it is the best, or within a point of the best. Nothing is tuned on the records that `fit`
+    gets; their number is taken for public.
     """
 
     epochs: int = 50
@@ -125,7 +128,7 @@ class DpSgd:
             return by_lbfgs(records, labels, classes), math.inf
         multiplier = self.noise_multiplier(len(records), epsilon=epsilon, delta=delta)
         rate = self.learning_rate(len(records), epsilon=epsilon, delta=delta)
-        with _opacus_warnings(), extra("experiments"):
+        with _opacus_warnings(), extra("experiments"), one_thread():
             from opacus import PrivacyEngine
 
             engine = PrivacyEngine(accountant="prv")

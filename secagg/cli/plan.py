@@ -70,6 +70,16 @@ app = typer.Typer(help="Write, explain and check the plan of a session.", no_arg
 RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
 
 
+def _refuse_validation(share: float) -> None:
+    """Raise BadInput where records are to be held out: in a federation nobody is told how good a head is on them."""
+    if share:
+        problem = "validation on members' records is a release that no plan's epsilon covers"
+        raise BadInput(problem, remedy="choose by secagg simulate --validate, on public data")
+
+
+ValidateOption = typer.Option("--validate", hidden=True, callback=_refuse_validation)
+
+
 @app.command("new")
 def new(
     roster: RosterOption,
@@ -104,7 +114,7 @@ def new(
     shares: SharesOption = None,
     max_records: Annotated[int, typer.Option(min=1, help="Most records of one client.")] = PlanChoices.max_records,
     at_least: AtLeastOption = PlanChoices.at_least,
-    validate: Annotated[float, typer.Option(hidden=True)] = 0.0,
+    _: Annotated[float, ValidateOption] = 0.0,
     noise: NoiseOption = NoiseFrom.CLIENT,
     protection: ProtectionOption = USUAL,
     security: Annotated[
@@ -133,25 +143,20 @@ def new(
     given = locals()
     refuse_existing(out)
     refuse_unwritable(out)
-    if validate:
-        problem = "validation on members' records is a release that no plan's epsilon covers"
-        raise BadInput(problem, remedy="choose by secagg simulate --validate, on public data")
-    has_rounds = "refine" in method_named(method).parameters
-    is_open = has_rounds and refine in (UNSAID, BY_RULE) and "refine=" not in parameters
-    choices = _choices_of({**given, "refine": AUTO if is_open else read_rounds(refine or "0")})
+    choices = _choices_of({**given, "refine": _rounds(method, refine)})
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_roster(roster), _public_data(schema, like, classes, shape)
     warn_of_programs(speaker, [backbone])
-    plan = make_plan(data, members, choices, OperatingSystem())
-    if is_open and refine == UNSAID:
-        _ask_for_rounds(SessionSetup.of(plan, members))
-    write_plan(plan, out)
+    setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
+    _ask_for_rounds(setup, refine, parameters)
+    write_plan(setup.plan, out)
     others = _compare(speaker, data, members, choices) if explain_all else []
-    setup = SessionSetup.of(plan, members)
     _explain(speaker, setup, others)
     _remark(speaker, setup, choices)
     speaker.say(f"wrote {out}; give it to every member")
-    speaker.say(f"compare the plan SHA-256 {plan.digest.hex()} (of its canonical bytes; not what sha256sum prints)")
+    speaker.say(
+        f"compare the plan SHA-256 {setup.plan.digest.hex()} (of its canonical bytes; not what sha256sum prints)"
+    )
 
 
 def _choices_of(given: Mapping[str, Any]) -> PlanChoices:
@@ -166,17 +171,25 @@ def _choices_of(given: Mapping[str, Any]) -> PlanChoices:
     return PlanChoices(**{**chosen, **read})
 
 
-def _ask_for_rounds(setup: SessionSetup) -> None:
+def _rounds(method: str, refine: str) -> int | None:
+    """The rounds of refinement that the method is given: by rule where nothing is said, too; None where it has none."""
+    if refine in (UNSAID, BY_RULE):
+        return AUTO if "refine" in method_named(method).parameters else None
+    return read_rounds(refine)
+
+
+def _ask_for_rounds(setup: SessionSetup, refine: str, parameters: str) -> None:
     """Raise BadInput where the plan would have rounds that nobody asked for, with what they bring and cost."""
-    if setup.rounds == 1:
+    rounds = setup.plan.method_parameters.get("refine", 0)
+    if not rounds or refine != UNSAID or "refine=" in parameters:
         return
     first, each = setup.uploads[-2:]
     raise BadInput(
-        f"rounds of refinement are not decided: {setup.rounds - 1} of them bring {GAIN} on public data, but "
-        f"every member stays for, or comes back to, {setup.rounds} sums instead of one ({first} bytes uploaded, then "
-        f"{each} each time), {len(setup.protection.steps)} steps each; a step takes seconds where all are online, and "
-        f"at most {setup.plan.step_seconds} s",
-        remedy="give --refine auto for the rounds, or --refine 0 for one sum",
+        f"rounds of refinement are not decided: {rounds} of them bring {GAIN} on public data, but every member stays "
+        f"for, or comes back to, as many further sums ({first} bytes uploaded, then {each} for each) of "
+        f"{len(setup.protection.steps)} steps; a step takes seconds where all are online, and at most "
+        f"{setup.plan.step_seconds} s",
+        remedy="give --refine auto for the rounds, or --refine 0 for none",
     )
 
 

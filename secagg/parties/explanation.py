@@ -100,11 +100,12 @@ def doubts_of(setup: SessionSetup) -> list[str]:
 
 
 def _doubts_of_delta(setup: SessionSetup) -> list[str]:
-    """A δ of 1/n or more lets one record in n be published outright."""
-    plan = setup.plan
-    if plan.delta * plan.at_least < 1 or plan.unit != Unit.RECORD:
+    """A δ of 1/n or more lets one unit in n be published outright."""
+    plan, clients = setup.plan, len(setup.context.clients)
+    units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least, "records")
+    if plan.delta * units < 1:
         return []
-    weak = f"delta {plan.delta:g} is not below 1 in {plan.at_least} records"
+    weak = f"delta {plan.delta:g} is not below 1 in {units} {name}"
     return [f"{weak}: whoever publishes one of them outright, chosen at random, keeps such a promise too"]
 
 

@@ -88,7 +88,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     Raises BadInput for choices that do not go together, and for a method that does not do what it declares.
     """
     try:
-        plan = _without_noise(data, roster, choices, randomness)
+        plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon)
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
         SessionSetup.of(plan, roster)
@@ -101,18 +101,15 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
 
 def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
-    expansion = Expansion(choices.expand) if choices.expand else None
-    features = FeatureMap(open_backbone(spec, data.input_shape), expansion)
+    features = FeatureMap(open_backbone(spec, data.input_shape), Expansion(choices.expand) if choices.expand else None)
     colluders, dropouts = _find_tolerated(len(roster.clients), choices)
     normalised = normalisation_for(choices)
-    stays = choices.result == "members" and not protection_named(choices.protection).speaks_once
-    fixed = Fixed(features.dimension, len(data.classes), choices.unit, choices.epsilon, stays)
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
         purpose=choices.purpose,
         method=choices.method,
-        parameters=_parameters(len(roster.clients), colluders, dropouts, choices, fixed),
+        parameters=_parameters(len(roster.clients), colluders, dropouts, choices),
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
@@ -229,8 +226,8 @@ def _find_tolerated(clients: int, choices: PlanChoices) -> tuple[int, int]:
     return colluders, max(0, min(usual, clients - choices.minimum_cohort))
 
 
-def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices, fixed: Fixed) -> str:
-    """The method's parameters, what it leaves to the plan settled, with the class gate's threshold, as the plan's JSON.
+def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoices) -> str:
+    """The method's parameters, with the class gate's threshold, as the plan's JSON.
 
     Of the clients that hold a class in the census, `dropouts` may be missing later (every sum has all the others) and
     `colluders` are not honest: the threshold leaves `class_gate` honest ones in every sum. Raises BadInput.
@@ -243,8 +240,15 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
             f"{clients} clients pass",
             remedy="lower the class gate, dropouts or colluders",
         )
-    method = method_named(choices.method, dict(choices.parameters)).settle(fixed)
-    return canonical_json(put_gate(method, threshold).parameters)
+    return canonical_json(put_gate(method_named(choices.method, dict(choices.parameters)), threshold).parameters)
+
+
+def _settled(plan: Plan, epsilon: float) -> Plan:
+    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields."""
+    stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
+    fixed = Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays)
+    method = method_named(plan.method, plan.method_parameters).settle(fixed)
+    return replace(plan, parameters=canonical_json(method.parameters))
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

@@ -2,26 +2,31 @@
 
 import json
 import math
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from secagg.ledger import FILE_NAME, Ledger, Release, SpentCurve, total_epsilon
+from secagg.ledger import FILE_NAME, Ledger
 from secagg.parties import SessionSetup
 from secagg.plan import read_plan
 from secagg.policy import Budget
-from secagg.privacy.rdp import ORDERS, RdpCurve, gaussian_curve
+from secagg.privacy import GaussianCost
+from secagg.privacy.gaussian import epsilon_of
+from secagg.privacy.rdp import ORDERS, RdpCurve
 from secagg.roster import read_roster
+from secagg.spending import Release, Spent, total_epsilon
 from tests.cli.command import Command
 from tests.federation.test_recovery import charge
 
 ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
-CURVES = (
-    SpentCurve("record", "add-remove", gaussian_curve(0.2)),
-    SpentCurve("record", "replace-one", gaussian_curve(0.3)),
+COSTS = (
+    Spent("record", "add-remove", GaussianCost(0.2**2, 1e-21)),
+    Spent("record", "replace-one", GaussianCost(0.3**2, 1e-21)),
 )
-FIRST = Release("heart/v1", bytes([1]) * 32, bytes([9]) * 32, "record", "add-remove", 0.8123456, 1e-6, CURVES)
+FIRST = Release("heart/v1", bytes([1]) * 32, bytes([9]) * 32, "record", "add-remove", 0.8123456, 1e-6, COSTS)
 SECOND = replace(FIRST, data_name="heart/v2", session=bytes([2]) * 32)
 EXACT = Release("digits", bytes([3]) * 32, bytes([8]) * 32, "record", "", math.inf, 0.0, ())
 
@@ -62,8 +67,7 @@ def test_show_as_json(secagg: Command, state: Path) -> None:
         "delta": 1e-6, "unit": "record", "adjacency": "add-remove",
     }  # fmt: skip
     totals = {(each["unit"], each["adjacency"]): each["epsilon"] for each in heart["spent"]}
-    curve = gaussian_curve(0.3) + gaussian_curve(0.3)
-    assert totals["record", "replace-one"] == curve.epsilon(1e-7)
+    assert totals["record", "replace-one"] == pytest.approx(epsilon_of(0.3 * math.sqrt(2), 1e-7), rel=1e-9)
     assert totals["silo", "add-remove"] == totals["silo", "replace-one"] == "inf"
     assert {each["epsilon"] for each in digits["spent"]} == {"inf"}
 
@@ -83,23 +87,34 @@ def test_show_an_empty_ledger(secagg: Command, tmp_path: Path) -> None:
     assert said.out.split() == ["Ledger", "rows", "0", "head", "-"]
 
 
-def test_export_is_complete(secagg: Command, state: Path) -> None:
-    """The exported file gives every release and head back, bit for bit."""
+@pytest.mark.parametrize("older", [False, True], ids=["of today", "of version 4"])
+def test_export_is_complete(secagg: Command, state: Path, older: bool) -> None:
+    """The exported file gives every release and head back, bit for bit; the curves of an older ledger too."""
+    if older:
+        (state / FILE_NAME).unlink()
+        statements = Path(__file__).parents[1] / "plan/ledger_version_4.sql"
+        with closing(sqlite3.connect(state / FILE_NAME)) as connection:
+            connection.executescript(statements.read_text(encoding="utf-8"))
     out = state / "ledger.json"
     said = secagg("ledger", "export", "--state", state, "--out", out)
     assert (said.code, said.out) == (0, "")
     content = json.loads(out.read_text())
-    assert content["version"] == 1
+    assert content["version"] == 2
     assert tuple(content["orders"]) == ORDERS
     entries = Ledger(state).entries()
     assert [row["head"] for row in content["entries"]] == [entry.head.hex() for entry in entries]
     for row, entry in zip(content["entries"], entries, strict=True):
-        curves = tuple(
-            SpentCurve(each["unit"], each["adjacency"], RdpCurve(tuple(each["values"]))) for each in row["curves"]
+        costs = tuple(
+            Spent(
+                each["unit"],
+                each["adjacency"],
+                RdpCurve(tuple(each["curve"])) if older else GaussianCost(each["squared_mu"], each["gap"]),
+            )
+            for each in row["spent"]
         )
         session, plan = bytes.fromhex(row["session"]), bytes.fromhex(row["plan"])
         promise = (row["unit"], row["adjacency"], float(row["epsilon"]), row["delta"])
-        assert Release(row["data_name"], session, plan, *promise, curves) == entry.release
+        assert Release(row["data_name"], session, plan, *promise, costs) == entry.release
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["export", "--out", "never.json"]])

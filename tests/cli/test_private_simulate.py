@@ -272,7 +272,7 @@ def test_plan_asks_for_rounds(secagg: Command, federation: Path, tmp_path: Path)
     chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", *PROMISE]
     said = secagg("plan", "new", *chosen)
     assert said.code == 2
-    for word in ("16", "points of accuracy", "17 sums", "bytes", "seconds", "--refine auto", "--refine 0"):
+    for word in ("16", "points of accuracy", "further sums", "bytes", "seconds", "--refine auto", "--refine 0"):
         assert word in said.complaint, word
     assert not out.exists()
     for told, rounds in (("auto", 17), (0, 1), (3, 4)):

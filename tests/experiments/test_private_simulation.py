@@ -197,24 +197,34 @@ def test_noise_is_calibrated_for_clients_minus_dropouts(clients, dropouts):
     """As many as may vanish do, and the sum of the others still keeps the promise; no smaller one may be opened."""
     run = simulated(clients=clients, dropouts=dropouts, seed=3)
     setup, claim = run.federated.setup, run.federated.setup.claim
-    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest == clients - dropouts
+    assert setup.plan.minimum_cohort == setup.fewest == claim.releases.first.fewest + 1 == clients - dropouts
     assert clients - dropouts <= len(run.federated.result.members) <= clients
-    assert claim.what_if(dropped=dropouts) <= EPSILON < claim.what_if(dropped=dropouts + 1)
+    assert claim.what_if(dropped=dropouts, colluding=1) <= EPSILON < claim.what_if(dropped=dropouts + 1, colluding=1)
 
 
 def test_colluders_take_more_noise():
-    """Shares of colluders do not count: fewer honest ones have to carry the promise."""
-    trusting, careful = planned(clients=7), planned(clients=7, colluders=2)
+    """Shares of colluders do not count, and one does not where there are none: fewer honest ones carry the promise."""
+    trusting, usual, careful = (planned(clients=7, **each) for each in ({"colluders": 0}, {}, {"colluders": 2}))
+    assert (usual.plan.colluders, trusting.plan.noises) == (1, usual.plan.noises)
     assert careful.claim.releases.first.fewest == 5
-    assert careful.plan.noises[1].sigma / trusting.plan.noises[1].sigma == pytest.approx(math.sqrt(7 / 5), rel=1e-3)
+    assert careful.plan.noises[1].sigma / usual.plan.noises[1].sigma == pytest.approx(math.sqrt(6 / 5), rel=1e-3)
 
 
-@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted", "none"])
-def test_too_many_dropouts_are_refused(monkeypatch, protection):
-    """More dropouts than the protocol bears are refused; no session with too little noise begins."""
+@pytest.mark.parametrize(("protection", "most"), [("masked", 4), ("shared", 8), ("encrypted", 8), ("none", 8)])
+def test_too_many_dropouts_are_refused(monkeypatch, protection, most):
+    """More dropouts than the protection bears are refused; no session with too little noise begins."""
     monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
-    with pytest.raises(BadInput, match="10 clients tolerate at most 4 dropouts"):
-        simulated(clients=10, dropouts=6, protection=protection)
+    with pytest.raises(BadInput, match=f"10 clients, 0 of which may collude, tolerate at most {most} dropouts"):
+        simulated(clients=10, colluders=0, dropouts=most + 1, protection=protection)
+
+
+@pytest.mark.parametrize("protection", ["shared", "encrypted"])
+def test_most_dropouts_keep_the_promise(protection):
+    """With as many dropouts as the protection bears, the sum of the two that are left keeps the promise."""
+    run = simulated(clients=6, colluders=0, dropouts=4, protection=protection)
+    setup = run.federated.setup
+    assert setup.plan.minimum_cohort == setup.fewest == 2 <= len(run.federated.result.members)
+    assert setup.claim.what_if(dropped=4) <= EPSILON
 
 
 @pytest.mark.parametrize("noise", ["client", "aggregator"])

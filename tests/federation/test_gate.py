@@ -123,7 +123,7 @@ def test_every_transcript_verifies(plan: str, request: pytest.FixtureRequest) ->
             assert found["round"] == f"{number} of 3"
     for member in EVERYONE:
         (entry,) = world.ledger(member).entries()
-        assert entry.release.curves == world.setup.spent()
+        assert entry.release.spent == world.setup.spent()
 
 
 def test_census_bears_the_planned_noise(noisy: Finished) -> None:
@@ -153,9 +153,7 @@ def test_promise_covers_all_kinds_of_sums(unit: Unit, adjacency: Adjacency) -> N
     ]
     spent = [times * part.mu(part.fewest) ** 2 for part, times in claim.releases.parts]
     assert np.array(spent) / sum(spent) == pytest.approx([0.02, 0.49, 0.49], rel=0.01)
-    assert claim.releases.curve().epsilon(1e-5) > replace(
-        claim.releases, parts=claim.releases.parts[1:]
-    ).curve().epsilon(1e-5)
+    assert claim.releases.epsilon(1e-5) > replace(claim.releases, parts=claim.releases.parts[1:]).epsilon(1e-5)
     assert "over all 5 sums together" in claim.sentence()
 
 

@@ -107,14 +107,14 @@ def test_every_transcript_verifies(finished: Finished) -> None:
 
 
 def test_ledger_has_one_row_for_the_whole_plan(finished: Finished) -> None:
-    """Three sums are one row, whose curve is that of all of them; another plan no longer fits the budget."""
+    """Three sums are one row, whose cost is that of all of them; another plan no longer fits the budget."""
     world, _ = finished
     for member in EVERYONE:
         (entry,) = world.ledger(member).entries()
         release = entry.release
         assert (release.session, release.plan) == (world.setup.plan.session, world.setup.plan.digest)
         assert (release.epsilon, release.delta) == (8.0, 1e-5)
-        assert release.curves == world.setup.spent()
+        assert release.spent == world.setup.spent()
         other = replace(release, session=bytes(32), plan=bytes(32))
         with pytest.raises(PlanRefused, match="max_epsilon_total"):
             world.ledger(member).check(other, world.policy(member).budget)

@@ -21,7 +21,7 @@ from secagg.ledger import Entry, Ledger
 from secagg.parties import SessionSetup, conclude, contribution, hearing, member_transcript, planning, server_session
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
-from secagg.privacy.rdp import RdpCurve
+from secagg.privacy.shares import GaussianCost
 from secagg.protection.encryption import client as encryption_client
 from secagg.protection.encryption.binding import EncryptedContext
 from secagg.protection.interface import Transition
@@ -139,8 +139,8 @@ def untried(patch: pytest.MonkeyPatch) -> None:
 
 def rounded_down(patch: pytest.MonkeyPatch) -> None:
     """ε rounded down to one decimal."""
-    epsilon = RdpCurve.epsilon
-    patch.setattr(RdpCurve, "epsilon", lambda self, delta: math.floor(10 * epsilon(self, delta)) / 10)
+    epsilon = GaussianCost.epsilon
+    patch.setattr(GaussianCost, "epsilon", lambda self, delta: math.floor(10 * epsilon(self, delta)) / 10)
 
 
 def clipped_together(patch: pytest.MonkeyPatch) -> None:

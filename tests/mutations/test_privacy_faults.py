@@ -16,7 +16,8 @@ from secagg.errors import BadInput
 from secagg.parties import contribution, planning
 from secagg.plan import PlannedNoise
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, claim, discrete_gaussian
-from secagg.privacy.rdp import RdpCurve, shares_mu
+from secagg.privacy.gaussian import mu_of
+from secagg.privacy.shares import GaussianCost
 from secagg.protection.masking import binding, client_opening, client_upload, server
 from secagg.protection.masking.quorum import derive_thresholds
 from secagg.randomness import OperatingSystem, SeededRandomness
@@ -93,7 +94,7 @@ def test_budget_split_into_three_thirds(monkeypatch):
     """Blocks that each get ε/3 and δ/3 bear far more noise than the promise takes: nearly half of ε is unused."""
 
     def thirds(sums, moved, noisers, epsilon, delta):
-        share = 1 / (shares_mu(epsilon / 3, delta / 3) * math.sqrt(noisers.fewest))
+        share = 1 / (mu_of(epsilon / 3, delta / 3) * math.sqrt(noisers.fewest))
         return tuple(
             PlannedNoise(block.name, 1, block.l2 * share, block.l2 * share / math.sqrt(2) * block.triangle)
             for block in moved[0].blocks
@@ -146,8 +147,8 @@ def test_clip_after_the_sum(monkeypatch):
 @pytest.mark.parametrize("rounded", [lambda value: math.floor(value * 1e4) / 1e4, lambda value: value * (1 - 1e-12)])
 def test_epsilon_computed_too_low(monkeypatch, rounded):
     """ε cut to four decimals, or by one part in 10¹², is below the exact one."""
-    computed = RdpCurve.epsilon
-    monkeypatch.setattr(RdpCurve, "epsilon", lambda self, delta: rounded(computed(self, delta)))
+    computed = GaussianCost.epsilon
+    monkeypatch.setattr(GaussianCost, "epsilon", lambda self, delta: rounded(computed(self, delta)))
     setup = make_setup(epsilon=3.3333)
     assert setup.claim is not None
     assert reported(check_stated, PrivacyClaim.of(setup.claim.releases, delta=DELTA))

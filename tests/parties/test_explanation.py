@@ -9,6 +9,7 @@ import pytest
 from secagg.parties.explanation import doubts_of, explain
 from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit
+from secagg.privacy.claim import shown
 from secagg.statistics import Normalisation
 from tests.worlds.setups import make_setup
 
@@ -58,7 +59,7 @@ def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
     """With shares the sentences count the honest ones needed, say what one fewer costs, and trust no server."""
     setup = make_setup(clients=clients, colluders=colluders, dropouts=dropouts)
     rows = dict(explain(setup))
-    fewest = setup.fewest - colluders
+    fewest = setup.fewest - max(colluders, 1)
     assert f"at least {fewest} of {clients} clients add their share of the noise and keep it secret" in rows["promise"]
     claim = setup.claim
     assert claim is not None
@@ -66,9 +67,36 @@ def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
     exact = claim.releases.epsilon(claim.delta, honest=fewest - 1)
     assert exact <= float(worse) <= exact + 1e-4
     assert f"{clients} add theirs, {fewest} honest ones are enough" in rows["noise of one party"]
-    against = f"server, any {colluders} of the members" if colluders else "server and everybody"
-    assert rows["against"].startswith(against)
-    assert colluders or rows["against"].endswith(f"against a member, who knows its own share, {worse}")
+    assert rows["against"].startswith(f"server, any {colluders or 'one'} of the members, and everybody")
+
+
+def test_shares_that_members_know_are_said():
+    """A plan without colluders whose head stays with the server says that members are not among those it is against."""
+    setup = make_setup(clients=6, colluders=0, dropouts=0, result="server")
+    rows, claim = dict(explain(setup)), setup.claim
+    assert claim is not None
+    lone = shown(claim.releases.epsilon(claim.delta, honest=5))
+    assert rows["against"] == (
+        "server and everybody who sees what it publishes, but not the members (each knows its own share: against one, "
+        f"epsilon is {lone})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"max_records": 1000, "delta": 1e-5}, None),
+        ({"max_records": 20_000, "delta": 1e-5}, "with 100000 records or more, 1e-05 is not below 1 in n"),
+        ({"max_records": 1000, "delta": 1e-3}, "with 1000 records or more, 0.001 is not below 1 in n"),
+        ({"unit": Unit.SILO, "delta": 0.1}, None),
+        ({"unit": Unit.SILO, "delta": 0.25}, "with 4 clients or more, 0.25 is not below 1 in n"),
+    ],
+    ids=str,
+)
+def test_delta_that_is_no_small_chance_is_said(choices, words):
+    """Where the plan can have 1/δ records, or has as many silos, its words say from how many on δ protects none."""
+    said = explained(**choices).get("delta")
+    assert said is None if words is None else str(said).startswith(words)
 
 
 def test_noise_is_the_plans():

@@ -118,7 +118,7 @@ def explained(**choices: Any) -> dict[str, str]:
 def test_words_name_the_openers(protection, opener):
     """Whom the promise holds against, and what breaks it, name those who open the sum."""
     assert explained(protection=protection)["against"].startswith(f"{opener}, any 1 of the members")
-    assert explained(protection=protection, colluders=0)["against"].startswith(f"{opener} and everybody")
+    assert explained(protection=protection, colluders=0)["against"].startswith(f"{opener}, any one of the members")
     if protection == "encrypted":
         return
     rows = explained(protection=protection, noise=NoiseFrom.AGGREGATOR)

@@ -15,6 +15,7 @@ from secagg.parties import LocalRecords, SessionSetup, conclude, contribution_of
 from secagg.parties.noise_plan import NoiseParties
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Adjacency, Mechanism, Unit
+from secagg.privacy.claim import shown
 from secagg.protection.messages import RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Normalisation
@@ -123,12 +124,12 @@ def test_more_records_in_a_silo_take_more_noise():
 
 
 def test_fewer_survivors_than_calibrated_for_are_refused_in_the_plan():
-    """A plan whose noise counts on all five is refused when it lets fewer be summed, or admits colluders."""
+    """A plan whose noise counts on all five is refused when it lets fewer be summed, or admits another colluder."""
     plan = make_setup(colluders=0, dropouts=0).plan
     assert plan.minimum_cohort == 5
     roster = make_roster()[0]
     assert "the noise gives" in reported(check_promise, replace(plan, minimum_cohort=4), roster)
-    assert "the noise gives" in reported(check_promise, replace(plan, colluders=1), roster)
+    assert "the noise gives" in reported(check_promise, replace(plan, colluders=2), roster)
 
 
 @pytest.mark.parametrize("leaving", [{2: "UploadHeader"}, {1: "Dealing"}, {4: "KeyAdvertisement"}])
@@ -200,6 +201,61 @@ def test_no_noise_without_an_honest_party():
     assert NoiseParties.of(plan, "aggregator", roster, 2) == NoiseParties(Mechanism.GAUSSIAN, 1, 1)
 
 
+MEMBERS_SEE = [
+    {},
+    {"colluders": 0},
+    {"colluders": 0, "refine": 1},
+    {"colluders": 0, "class_gate": 2},
+    {"colluders": 0, "protection": "shared"},
+    {"colluders": 0, "protection": "encrypted", "dropouts": 0},
+]
+
+
+@pytest.mark.parametrize("choices", MEMBERS_SEE, ids=str)
+def test_a_curious_member_learns_no_more_than_is_promised(choices):
+    """Where members see a sum or the head, ε holds against one, who knows its own share, however few may collude."""
+    setup = make_setup(clients=6, epsilon=2.0, **choices)
+    assert setup.claim is not None
+    least = setup.fewest - 1
+    found = [setup.claim.releases.epsilon(DELTA, honest=honest) for honest in (least, least - 1)]
+    assert found[0] <= 2.0 < found[1]
+    assert "not against" not in setup.claim.sentence()
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+def test_few_clients_have_a_share_each(clients):
+    """Of two, each one's own share protects it against the other; a client alone has its own, and is told so."""
+    protection = "masked" if clients == 2 else "none"
+    setup = make_setup(clients=clients, protection=protection)
+    assert setup.claim is not None
+    assert (setup.plan.colluders, setup.claim.releases.first.fewest) == (0, 1)
+    assert setup.claim.releases.epsilon(DELTA, honest=1) <= 1.0
+    assert setup.claim.sentence().endswith("It rests on the one client's own share of the noise.") == (clients == 1)
+
+
+def test_every_share_counts_only_where_no_member_sees_anything():
+    """Without colluders a head for the server takes less noise, and its promise says what ε is against a member."""
+    careful, trusting = (make_setup(result="server", dropouts=0, colluders=colluders) for colluders in (1, 0))
+    for setup, fewest in ((careful, 4), (trusting, 5)):
+        assert setup.claim is not None
+        assert setup.claim.releases.first.fewest == fewest
+    member = shown(trusting.claim.against_member)
+    said = f"not against a client, which knows its own share: against one, epsilon is {member}."
+    assert said in trusting.claim.sentence()
+    assert trusting.claim.against_member == trusting.claim.releases.epsilon(DELTA, honest=4) > 1.1
+    assert "not against" not in careful.claim.sentence()
+    assert make_setup(colluders=0, dropouts=0).plan.noises == careful.plan.noises
+    roster = make_roster()[0]
+    assert "the noise gives" in reported(check_promise, replace(trusting.plan, result="members"), roster)
+
+
+def test_delta_that_the_ring_does_not_keep_is_refused():
+    """A δ below 10⁻¹⁵ would leave out the chance that noise does not fit into the ring."""
+    make_setup(delta=1e-15)
+    with pytest.raises(BadInput, match="noise does not fit into the ring"):
+        make_setup(delta=0.9e-15)
+
+
 def test_vector_that_the_server_sees_is_protected_by_its_own_share():
     """Without masks every client's share must keep the promise alone: √n times the σ, and no credit for the others."""
     setup = make_setup(protection="none", colluders=0, dropouts=0)
@@ -208,7 +264,7 @@ def test_vector_that_the_server_sees_is_protected_by_its_own_share():
     assert setup.claim.releases.first.fewest == honest(setup) == 1
     check_promise(setup.plan, setup.roster)
     check_neighbours(setup)
-    assert setup.plan.noises[2].sigma == pytest.approx(math.sqrt(5) * masked.plan.noises[2].sigma, rel=1e-4)
+    assert setup.plan.noises[2].sigma == pytest.approx(math.sqrt(4) * masked.plan.noises[2].sigma, rel=1e-4)
     unmasked = replace(masked.plan, protection="none")
     assert "the noise gives" in reported(check_promise, unmasked, make_roster()[0])
 
@@ -382,11 +438,11 @@ def test_spent_is_the_whole_plan_for_every_neighbour():
     """The ledger is told of all rounds together: for records and, where the plan promises it, for silos."""
     setup = make_setup(refine=2, epsilon=8.0)
     assert setup.claim is not None
-    curves = {(row.unit, row.adjacency): row.curve for row in setup.spent()}
-    assert set(curves) == {(Unit.RECORD, adjacency) for adjacency in Adjacency}
-    assert curves[Unit.RECORD, ADD].epsilon(DELTA) == setup.claim.releases.epsilon(DELTA)
-    assert curves[Unit.RECORD, REPLACE].epsilon(DELTA) > 8.0
-    silo = {(row.unit, row.adjacency): row.curve.epsilon(DELTA) for row in make_setup(unit=Unit.SILO).spent()}
+    costs = {(row.unit, row.adjacency): row.cost for row in setup.spent()}
+    assert set(costs) == {(Unit.RECORD, adjacency) for adjacency in Adjacency}
+    assert costs[Unit.RECORD, ADD].epsilon(DELTA) == setup.claim.releases.epsilon(DELTA)
+    assert costs[Unit.RECORD, REPLACE].epsilon(DELTA) > 8.0
+    silo = {(row.unit, row.adjacency): row.cost.epsilon(DELTA) for row in make_setup(unit=Unit.SILO).spent()}
     assert len(silo) == 4
     assert silo[Unit.RECORD, ADD] < silo[Unit.SILO, ADD] <= 1.0 < silo[Unit.SILO, REPLACE]
     assert make_setup(epsilon=math.inf, delta=None, adjacency=None, radius=1.0).spent() == ()

@@ -100,14 +100,14 @@ async def test_dripping_uploads_give_their_places_up(places: Staging, clock: Clo
     """Uploads slower than the least rate end when others wait, who are received in the order of their coming."""
     slow = [await begun(places, member, dripping(0.02)) for member in (1, 2)]
     clock.ahead += 3600.0
-    done: list[int] = []
+    placed: list[int] = []
 
-    async def honest(member: int) -> None:
-        await receive(places, member, whole())
-        done.append(member)
+    async def honest(member: int) -> AsyncIterator[bytes]:
+        placed.append(member)
+        yield CONTENT
 
-    await asyncio.gather(*map(honest, (3, 4, 5)))
-    assert done == [3, 4, 5]
+    assert await asyncio.gather(*(receive(places, member, honest(member)) for member in (3, 4, 5))) == [CONTENT] * 3
+    assert placed == [3, 4, 5]
     ended = [task for task in slow if task.done()]
     assert ended
     for task in ended:

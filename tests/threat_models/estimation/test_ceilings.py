@@ -23,16 +23,16 @@ def test_exact_claims_have_the_known_ceiling(epsilon, at_percent, at_permille, a
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0])
-def test_renyi_claims_have_a_ceiling_above_their_noise(epsilon):
-    """What a Rényi claim allows lies above the trade-off of its Gaussian noise, below e^ε·FPR + δ, and is no step."""
+def test_claims_of_shares_have_the_ceiling_of_what_they_round(epsilon):
+    """Shares allow what a Gaussian release of their μ does, below e^ε·FPR + δ, and hardly more by what they lack."""
     claim = claimed(Mechanism.DISCRETE_SHARES, epsilon=epsilon)
-    mu = claim.releases.mu(claim.releases.first.fewest)
+    mu = claim.releases.cost().mu
     rates = np.geomspace(1e-5, 1, 60)
     found = np.array([ceiling(claim, rate) for rate in rates])
-    assert (found >= norm.cdf(norm.ppf(rates) + mu)).all()
+    assert found == pytest.approx(norm.cdf(norm.ppf(rates) + mu), rel=1e-12)
     assert (found <= np.minimum(1, np.exp(epsilon) * rates + 1e-5) + 1e-9).all()
     assert (np.diff(found) >= 0).all()
-    assert norm.cdf(mu / np.sqrt(2)) < auc_ceiling(claim) < 1
+    assert auc_ceiling(claim) == pytest.approx(norm.cdf(mu / np.sqrt(2)), rel=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", list(Mechanism))
