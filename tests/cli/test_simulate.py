@@ -132,7 +132,7 @@ def test_too_many_dropouts(
     monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     said = secagg("simulate", "--quiet", "--json", "-", "--protection", protection, *clients, "--dropouts", 9)
     assert said.code == 2
-    most = {("shared", 10): 8, ("shared", 5): 3}.get((protection, 10 if clients else 5), 4 if clients else 2)
+    most = {("masked", 5): 1, ("masked", 10): 4}.get((protection, 10 if clients else 5), 7 if clients else 2)
     assert f"{10 if clients else 5} clients tolerate at most {most} dropouts" in said.complaint
 
 

@@ -48,7 +48,7 @@ def test_lists(secagg: Command, data: Path, tmp_path: Path) -> None:
     said = secagg("sweep", *arguments)
     assert said.code == 0, said
     assert "fedcgs, clients default" in said.out
-    assert "refused: fedcgs, clients 3, dropouts 4 at ε = inf: 3 clients tolerate at most 1 dropouts" in said.err
+    assert "refused: fedcgs, clients 3, dropouts 4 at ε = inf: 3 clients tolerate at most 0 dropouts" in said.err
     rows = list(csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines()))
     assert [(row["clients"], row["dropouts"], row["seed"]) for row in rows if row["clients"] == "3"] == [
         ("3", "0", "0"), ("3", "0", "1"), ("3", "4", "0"), ("3", "4", "1")

@@ -85,7 +85,7 @@ def test_too_many_dropouts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no session could survive is refused before one begins, with what it could."""
     monkeypatch.setattr("secagg.experiments.simulation.play_rounds", None)
     for clients in (None, 10):
-        most = 4 if clients else 2
+        most = 4 if clients else 1
         with pytest.raises(BadInput, match=f"{clients or 5} clients tolerate at most {most} dropouts"):
             simulated(clients=clients, dropouts=9)
 

@@ -21,6 +21,7 @@ from secagg.ledger import Entry, Ledger
 from secagg.parties import SessionSetup, conclude, contribution, hearing, member_transcript, planning, server_session
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
+from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
 from secagg.protection.encryption import client as encryption_client
 from secagg.protection.encryption.binding import EncryptedContext
@@ -138,9 +139,10 @@ def untried(patch: pytest.MonkeyPatch) -> None:
 
 
 def rounded_down(patch: pytest.MonkeyPatch) -> None:
-    """ε rounded down to one decimal."""
+    """ε rounded down to one decimal, and noise chosen accordingly."""
     epsilon = GaussianCost.epsilon
     patch.setattr(GaussianCost, "epsilon", lambda self, delta: math.floor(10 * epsilon(self, delta)) / 10)
+    patch.setattr("secagg.privacy.releases.mu_of", lambda epsilon, delta: mu_of(epsilon + 0.09, delta))
 
 
 def clipped_together(patch: pytest.MonkeyPatch) -> None:
@@ -276,14 +278,14 @@ def fewer_signatures(patch: pytest.MonkeyPatch) -> None:
 
 def own_pair_alone(patch: pytest.MonkeyPatch) -> None:
     """A ledger that composes nothing but the unit and adjacency of the plan that is asked about."""
-    check = ledger._check
+    check = ledger.refuse_overspending
 
     def wrong(releases: Any, release: Any, budget: Any) -> None:
         pair = release.unit, release.adjacency
         asked = [replace(each, unit=pair[0], adjacency=pair[1]) for each in releases]
         check(asked, release, budget)
 
-    patch.setattr(ledger, "_check", wrong)
+    patch.setattr(ledger, "refuse_overspending", wrong)
 
 
 def reduced_first(patch: pytest.MonkeyPatch) -> None:

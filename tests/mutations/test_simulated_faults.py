@@ -75,6 +75,11 @@ def share_for(counted: Callable[[Any, int], int]) -> Plant:
     return plant
 
 
+def blind(patch: pytest.MonkeyPatch) -> None:
+    """Nobody thinks of the members, who see the sum and know a share each."""
+    patch.setattr(noise_plan, "members_see", lambda plan: False)
+
+
 def drawn(change: Callable[[Sequence[Any], Any], Any]) -> Plant:
     """Members draw their noise otherwise."""
     return lambda patch: patch.setattr(contribution, "discrete_gaussian", change)
@@ -181,9 +186,10 @@ class Common:
 
 FAULTS = (
     Common("noise for all clients", share_for(lambda found, colluders: found.parties), ""),
+    Common("noise for a member who looks on too", blind, "", {"colluders": 0}),
     Common("noise for colluders too", share_for(lambda found, colluders: found.fewest + colluders), ""),
     Common("the same noise for all", drawn(same_noise), "are the same", {"refine": 1}),
-    Common("diagonal and rest swapped", swapped, "second moment, diagonal"),
+    Common("diagonal and rest swapped", swapped, ", diagonal"),
     Common("census without noise", drawn(silent_census), "census", {"class_gate": 1, "epsilon": 30.0}),
     Common("silo by √records", root_of_records, "", SILO),
     Common("unclipped residuals", unclipped, "", {"refine": 1}),
