@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,8 @@ def _length(entries: NDArray[np.float64], kind: Kind) -> float:
 
 
 def _joined(parts: Sequence[Examples]) -> Examples:
-    return Examples(*(np.concatenate([getattr(each, name) for each in parts]) for name in Examples.__annotations__))
+    given = [each.name for each in fields(Examples) if each.init]
+    return Examples(*(np.concatenate([getattr(each, name) for each in parts]) for name in given))
 
 
 def _relabelled(examples: Examples, classes: int) -> Examples:
