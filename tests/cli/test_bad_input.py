@@ -237,7 +237,7 @@ def test_bad_records_under_noise_are_not_refused(secagg: Command, federation: Pa
     chosen = ["--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove", "--max-records", 100]
     (federation / "plan.json").unlink()
     assert secagg("plan", "new", "--quiet", "--roster", home / "roster.json", "--out", federation / "plan.json",
-                  "--shape", 3, "--classes", "no,yes", *chosen).code == 0  # fmt: skip
+                  "--shape", 3, "--classes", "no,yes", "--refine", 0, *chosen).code == 0  # fmt: skip
     policy = home / "noisy.toml"
     assert secagg("plan", "policy", "--plan", federation / "plan.json", "--data-name", "a", "--out", policy).code == 0
     write_records(home / "records.npz", features=np.full((20, 3), math.nan), labels=np.full(20, 7))

@@ -231,7 +231,14 @@ def test_finite_epsilon_is_refused_with_the_reason(method):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"dropouts": 1}, {"refine": 1}, {"class_gate": 1}, {"covariance": "total"}, {"ridge": 0.1}, {"radius": 9.0}],
+    [
+        {"dropouts": 1, "clients": 6},
+        {"refine": 1},
+        {"class_gate": 1},
+        {"covariance": "total"},
+        {"ridge": 0.1},
+        {"radius": 9.0},
+    ],
     ids=lambda settings: next(iter(settings)),
 )
 @pytest.mark.parametrize("method", ["dp-sgd", "fedpft"])

@@ -486,7 +486,7 @@ def test_every_protection_opens_the_same_bits(tmp_path: Path, parameters: str) -
     data = open_dataset(str(two_domains(tmp_path)))
     given = {"method": "mpft", "parameters": parameters, "partition": "column:domain:3"}
     runs = [
-        simulate_dataset(data, SimulationSettings(**given, protection=protection, class_gate=gate))
+        simulate_dataset(data, SimulationSettings(**given, protection=protection, colluders=0, class_gate=gate))
         for protection, gate in (("masked", 3), ("shared", 3), ("encrypted", 3), ("none", 0))
     ]
     found = [run.to_json() for run in runs]
