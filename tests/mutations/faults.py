@@ -20,7 +20,7 @@ from secagg.crypto.stream import MaskStream
 from secagg.ledger import Entry, Ledger
 from secagg.parties import SessionSetup, conclude, contribution, hearing, member_transcript, planning, server_session
 from secagg.policy import Policy
-from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian, releases
+from secagg.privacy import Adjacency, MomentSensitivity, PrivacyClaim, discrete_gaussian
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import GaussianCost
 from secagg.protection.encryption import client as encryption_client
@@ -142,7 +142,7 @@ def rounded_down(patch: pytest.MonkeyPatch) -> None:
     """ε rounded down to one decimal, and noise chosen accordingly."""
     epsilon = GaussianCost.epsilon
     patch.setattr(GaussianCost, "epsilon", lambda self, delta: math.floor(10 * epsilon(self, delta)) / 10)
-    patch.setattr(releases, "mu_of", lambda epsilon, delta: mu_of(epsilon + 0.09, delta))
+    patch.setattr("secagg.privacy.releases.mu_of", lambda epsilon, delta: mu_of(epsilon + 0.09, delta))
 
 
 def clipped_together(patch: pytest.MonkeyPatch) -> None:
