@@ -118,8 +118,8 @@ class RefinementRound(SimpleRound):
 
     def contribute(self, local: Local) -> Contribution:
         """Σ r xᵀ in exact integers (`secagg.statistics.softmax_gradient`)."""
-        mapped = self.place.whitening.apply(local.examples.records)
-        gradient = softmax_gradient(mapped, local.examples.labels, self.weights, GRADIENT_LEVELS, rule.CLIP)
+        mapped = local.examples.once(self.place.whitening.map)
+        gradient = softmax_gradient(mapped, local.examples.labels, self.weights, rule.CLIP)
         return Contribution({"gradient": gradient})
 
     def finalize(self, opened: Opened) -> Step:

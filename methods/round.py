@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from secagg.statistics import Grid
 if TYPE_CHECKING:
     from secagg.features import FeatureMap
 
+T = TypeVar("T")
 Noise = Mapping[str, OpenedNoise]
 """What is known of the noise on every opened block, by its name."""
 Blocks = Mapping[str, Integers]
@@ -35,6 +36,7 @@ class Examples:
     records: Integers = field(repr=False)
     labels: Integers = field(repr=False)
     domains: Integers = field(repr=False)
+    _made: list[Any] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def of(cls, records: Integers, labels: Integers) -> Examples:
@@ -43,6 +45,12 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def once(self, rule: Callable[[Integers], T]) -> T:
+        """What a public rule makes of the records: once, however many rounds ask, while the rule is the same object."""
+        if not self._made or self._made[0] != rule:
+            self._made[:] = rule, rule(self.records)
+        return self._made[1]  # type: ignore[no-any-return]  # it came from this rule
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> Examples:
         """Those where `rows` holds, or at `rows`."""

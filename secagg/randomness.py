@@ -1,7 +1,7 @@
 """Operating-system randomness: the only source of keys, seeds and nonces.
 
 Protocol code asks a `RandomSource` for bytes. `OperatingSystem` is the only one that can be had without the token of
-`secagg.unsafe_for_tests`, which nothing in the package imports (after Tink's secret key access).
+`secagg.unsafe_for_tests`, which the package imports in one place, for simulations (after Tink's secret key access).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UnsafeToken:
 
 
 class SeededRandomness:
-    """A reproducible byte stream, SHAKE-256(seed ‖ counter), for tests and vectors only.
+    """A reproducible byte stream, SHAKE-256(seed ‖ counter), for tests, vectors and simulations with known noise.
 
     Keys drawn from a seed protect nothing: whoever knows the seed opens every share and mask. Raises TypeError without
     the token of `secagg.unsafe_for_tests`.

@@ -28,6 +28,7 @@ from secagg.extras import extra
 from secagg.head import LinearHead
 from secagg.privacy import Adjacency
 from secagg.privacy.gaussian import mu_of
+from secagg.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +128,7 @@ class DpSgd:
             return by_lbfgs(records, labels, classes), math.inf
         multiplier = self.noise_multiplier(len(records), epsilon=epsilon, delta=delta)
         rate = self.learning_rate(len(records), epsilon=epsilon, delta=delta)
-        with _opacus_warnings(), extra("experiments"):
+        with _opacus_warnings(), extra("experiments"), one_thread():
             from opacus import PrivacyEngine
 
             engine = PrivacyEngine(accountant="prv")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.head import LinearHead
+from secagg.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +72,8 @@ def by_lbfgs(features: NDArray[np.float64], labels: NDArray[np.int64], classes: 
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    with one_thread():
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
     return head_of(layer)
 
 

@@ -18,6 +18,8 @@ from secagg.parties.vouching import Trust
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
 """Who is asked about when nobody is named."""
 _OF_TRANSCRIPTS = {"known", "public", "records"}
+_OF_EXPERIMENTS = {"noise_seed", "reference", "processes"}
+"""Options of simulate that no audit has: noise that is known would hide nothing, and nothing is compared."""
 _OF_BOTH = {"json_to", "quiet"}
 """Options of simulate that any audit has."""
 
@@ -117,6 +119,7 @@ def _with_simulation(command: Any) -> None:
     listed += [
         each.replace(annotation=hints[each.name], kind=each.KEYWORD_ONLY)
         for each in inspect.signature(simulate).parameters.values()
+        if each.name not in _OF_EXPERIMENTS
     ]
     command.__signature__ = inspect.Signature(listed)
     command.__annotations__ = {each.name: each.annotation for each in listed}

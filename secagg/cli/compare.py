@@ -8,21 +8,27 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import (
+    CollectOption,
     DatasetOption,
+    EngineOption,
     ImageSizeOption,
     LabelOption,
+    RayOption,
+    ReferenceOption,
     ResultsOption,
     SchemaOption,
     SeedsOption,
+    ShardOption,
     WorkersOption,
 )
 from secagg.cli.simulate import open_simulated
-from secagg.cli.sweep import values_of, with_lists
+from secagg.cli.sweep import REFERENCE, told_of, values_of, with_lists
+from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import compare as experiments
 
 
-@with_lists(without=("method", "parameters"))
+@with_lists(without=("method", "parameters", REFERENCE))
 def compare(
     *,
     methods: Annotated[
@@ -37,7 +43,12 @@ def compare(
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
     seeds: SeedsOption = 3,
+    reference: ReferenceOption = True,
     workers: WorkersOption = None,
+    engine: EngineOption = PROCESSES,
+    ray: RayOption = None,
+    shard: ShardOption = None,
+    collect: CollectOption = False,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -49,20 +60,25 @@ def compare(
     turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
     runs without any, and is marked with the reason. OUT receives results.csv, results.json, table.md, table.tex,
     accuracy.png and accuracy.svg, and domains.png and domains.svg where domains are told apart. After an interruption
-    the same command goes on with the runs that are missing.
+    the same command goes on with the runs that are missing. --shard and --collect are those of `secagg sweep`.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
+    grid[REFERENCE] = (reference,)
+    how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
     warn_of_programs(speaker, grid.get("backbone", ()))
     data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
-        result = experiments.compare(data, contenders, grid, seeds, out, workers, progress)
+        result = experiments.compare(data, contenders, grid, seeds, out, workers, progress, **how)
     if not any(run.result for run in result.runs):
+        if shard is not None:
+            told_of(speaker, shard, len(result.runs), out)
+            return
         raise BadInput(f"every run was refused: {result.runs[0].refusal}")
     shown = "\n".join(result.table.notes)
     for note in result.notes:
         if note not in shown:
             speaker.say(f"note: {note}")
-    speaker.say(f"wrote results, tables and plots into {out}")
+    told_of(speaker, shard, len(result.runs), out)
     speaker.result(result.to_json(), result.table.text())

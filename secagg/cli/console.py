@@ -61,6 +61,8 @@ class Speaker:
         handler = CalmHandler(sys.stderr)
         handler.addFilter(LogLines())
         level = logging.ERROR if quiet else logging.INFO
+        shown = self._stderr.is_terminal  # where a bar says how far a sweep is; in a file every run is a line
+        logging.getLogger("secagg.experiments").setLevel(logging.WARNING if shown else logging.NOTSET)
         logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[handler])
 
     def say(self, text: str) -> None:

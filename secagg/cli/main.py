@@ -15,6 +15,7 @@ from secagg.cli.commands import Commands
 from secagg.cli.streams import streams_without_readers
 from secagg.errors import ExitCode, SecaggError
 from secagg.printable import escaped
+from secagg.threads import begin_with_one_thread
 
 _WORDS = (
     ("Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),
@@ -56,7 +57,8 @@ def _everywhere(
 
 
 def main() -> None:
-    """Run one command; turn every failure into one line and an exit code."""
+    """Run one command, on one thread; turn every failure into one line and an exit code."""
+    begin_with_one_thread()
     with streams_without_readers():
         code = _run(sys.argv[1:])
     sys.exit(code)

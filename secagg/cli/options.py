@@ -10,6 +10,7 @@ import typer
 
 from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
+from secagg.engines import ENGINES
 from secagg.errors import BadInput
 from secagg.plan import NoiseFrom
 from secagg.protection import PROTECTIONS, Protection
@@ -105,7 +106,21 @@ ResultsOption = Annotated[
     Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")]
+ReferenceOption = Annotated[
+    bool, typer.Option("--reference/--no-reference", help="Say what the same gives without noise.")
+]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")]
+EngineOption = Annotated[str, typer.Option(help=f"Where they run: {', '.join(ENGINES)} (a cluster; the extra scale).")]
+RayOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Of a Ray cluster, auto or HOST:PORT; default: one on this machine."),
+]
+ShardOption = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Make only every N-th run, from the I-th; writes runs and no table.")
+]
+CollectOption = Annotated[
+    bool, typer.Option("--collect", help="Make no run: write the tables of the runs that shards have made.")
+]
 TrustedPlansOption = Annotated[
     list[Path] | None,
     typer.Option("--plan", help="The plan that was agreed on, which names its roster; default: those run from here."),

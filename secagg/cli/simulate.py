@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +33,7 @@ from secagg.cli.options import (
     ParametersOption,
     ProtectionOption,
     RadiusOption,
+    ReferenceOption,
     RefineOption,
     RidgeOption,
     SchemaOption,
@@ -40,6 +43,7 @@ from secagg.cli.options import (
 )
 from secagg.data import Dataset, load_schema, open_dataset
 from secagg.data.schema import GUIDE as SCHEMA_GUIDE
+from secagg.engines import LocalProcesses
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -93,6 +97,13 @@ def simulate(
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: ColludersOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
+    noise_seed: Annotated[
+        int | None, typer.Option(min=0, help="Draw the same noise again, for papers: the result is not private.")
+    ] = None,
+    reference: ReferenceOption = True,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Extract a backbone's features in so many processes; no bit changes.")
+    ] = 1,
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
@@ -106,24 +117,26 @@ def simulate(
     data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
     if not protection_named(protection).hides_vectors:
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
-    result = _simulate(speaker, data, settings)
+    result = _simulate(speaker, data, settings, processes)
     for note in result.notes:
         speaker.say(f"note: {note}")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
 
 
 def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
-    """The settings among a command's options, which have their names. Raises BadInput."""
-    chosen = {each.name: given[each.name] for each in fields(SimulationSettings)}
+    """The settings among a command's options, which have their names; others keep their defaults. Raises BadInput."""
+    chosen = {each.name: given[each.name] for each in fields(SimulationSettings) if each.name in given}
     read = {"epsilon": to_epsilon(given["epsilon"]), "refine": read_rounds(given["refine"])}
     return SimulationSettings(**{**chosen, **read})
 
 
-def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings) -> SimulationResult:
+def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int) -> SimulationResult:
     warn_of_programs(speaker, [settings.backbone])
+    engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
-        return simulate_dataset(data, settings, partial(told, "extracting features"), partial(told, ADAPTING))
+        extracting, adapting = partial(told, "extracting features"), partial(told, ADAPTING)
+        return simulate_dataset(data, settings, extracting, adapting, engine)
 
 
 def open_simulated(
@@ -158,7 +171,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     for name, share in (content["adaptation"] or {}).items():
         if isinstance(share, float):
             rows.append((f"adaptation, {name.replace('_', ' ')}", f"{100 * share:.2f} %"))
-    names = [*("protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client")]
+    names = [*("protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client"), "noise_seed"]
     names += [*("bytes_saved_by_grid", "bad_records", "bad_held_out", "aggregate_sha256", "head_sha256")]
     rows += [(name.replace("_", " "), str(content[name])) for name in names if content[name] not in (None, 0)]
     rows += [(f"seconds, {name}", f"{value:.3f}") for name, value in result.seconds.items()]

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import (
+    CollectOption,
     DatasetOption,
+    EngineOption,
     ImageSizeOption,
     LabelOption,
+    RayOption,
+    ReferenceOption,
     ResultsOption,
     SchemaOption,
     SeedsOption,
+    ShardOption,
     WorkersOption,
     read_rounds,
 )
 from secagg.cli.simulate import open_simulated, simulate
+from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.settings import SimulationSettings, kind_of
 
 DEFAULT = "default"
+REFERENCE = "reference"
+"""A setting that is no list, but a flag."""
 
 
 def with_lists(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -48,7 +57,7 @@ def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[str | None, option], default=default, kind=parameter.KEYWORD_ONLY)
 
 
-@with_lists()
+@with_lists(without=(REFERENCE,))
 def sweep(
     *,
     out: ResultsOption,
@@ -57,7 +66,12 @@ def sweep(
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
     seeds: SeedsOption = 5,
+    reference: ReferenceOption = True,
     workers: WorkersOption = None,
+    engine: EngineOption = PROCESSES,
+    ray: RayOption = None,
+    shard: ShardOption = None,
+    collect: CollectOption = False,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -67,22 +81,33 @@ def sweep(
     Every setting of `secagg simulate` takes a comma-separated list, as in --epsilon 0.5,1,2,inf; in a list the word
     default stands for what simulate does without the option. OUT receives results.csv and results.json (every run and
     the summary), table.md and table.tex (for a paper), accuracy.png and accuracy.svg. A combination that is refused is
-    named and left out. After an interruption the same command goes on with the runs that are missing.
+    named and left out. After an interruption the same command goes on with the runs that are missing. A job array
+    gives each job a --shard, and then the same command with --collect writes the tables.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
+    grid[REFERENCE] = (reference,)
+    how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
     warn_of_programs(speaker, grid.get("backbone", ()))
     data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
-        result = experiments.sweep(data, grid, seeds, out, workers, progress)
-    for line in result.refusals[0 if result.series else 1 :]:
+        result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)
+    for line in result.refusals[0 if result.series or shard else 1 :]:
         speaker.say(f"refused: {line}")
-    if not result.series:
+    if result.refusals and not result.series and shard is None:
         raise BadInput(f"every run was refused: {result.refusals[0]}")
     for note in result.notes:
         speaker.say(f"note: {note}")
-    speaker.say(f"wrote results, tables and plot into {out}")
-    speaker.result(result.to_json(), result.table.text())
+    told_of(speaker, shard, len(result.runs), out)
+    speaker.result(result.to_json(), *([result.table.text()] if result.series else []))
+
+
+def told_of(speaker: Speaker, shard: str | None, runs: int, out: Path) -> None:
+    """Say what was written, and what is to be done after a shard."""
+    if shard is None:
+        speaker.say(f"wrote results, tables and plots into {out}")
+    else:
+        speaker.say(f"{runs} runs of shard {shard} are in {out}; after the last shard, --collect writes the tables")
 
 
 def values_of(name: str, text: str) -> tuple[Any, ...]:

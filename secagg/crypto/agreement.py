@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg.crypto.labels import labelled
+from secagg.crypto.shared_work import once
 from secagg.randomness import RandomSource
 
 KEY_BYTES = 32
@@ -59,11 +60,14 @@ class AgreementKey:
 
         Raises WeakPublicKey when the shared secret is all zero.
         """
+        pair = tuple(sorted((self.public, peer)))  # both ends get the same
+        return once((pair, context, label, parts), lambda: derive(self._secret(pair, peer), context, label, *parts))
+
+    def _secret(self, pair: tuple[bytes, ...], peer: bytes) -> bytes:
         try:
-            shared = self._private.exchange(X25519PublicKey.from_public_bytes(peer))
+            return once(pair, lambda: self._private.exchange(X25519PublicKey.from_public_bytes(peer)))
         except ValueError:
             raise WeakPublicKey("the peer's X25519 key gives an all-zero secret") from None
-        return derive(shared, context, label, *parts)
 
 
 def derive(secret: bytes, context: bytes, label: str, *parts: bytes) -> bytes:

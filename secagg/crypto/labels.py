@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 
 def labelled(label: str, *parts: bytes) -> bytes:
@@ -10,8 +11,17 @@ def labelled(label: str, *parts: bytes) -> bytes:
 
     Every element is preceded by its length (8 bytes, big-endian), as in NIST SP 800-185 `encode_string`.
     """
-    elements = (f"secagg/v1/{label}".encode(), *parts)
-    return b"".join(len(element).to_bytes(8, "big") + element for element in elements)
+    joined = [_domain(label)]
+    for part in parts:
+        joined += (len(part).to_bytes(8, "big"), part)
+    return b"".join(joined)
+
+
+@cache
+def _domain(label: str) -> bytes:
+    """The first element: labels are constants of the code, and few."""
+    name = f"secagg/v1/{label}".encode()
+    return len(name).to_bytes(8, "big") + name
 
 
 def digest(label: str, *parts: bytes) -> bytes:

@@ -8,6 +8,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from secagg.crypto.labels import labelled
+from secagg.crypto.shared_work import once
 from secagg.randomness import RandomSource
 
 _PRIME = 2**255 - 19
@@ -53,10 +54,15 @@ def is_signed(public: bytes, signature: bytes, label: str, *parts: bytes) -> boo
     order (as libsodium does). Verifiers disagree on these (Chalkias, Garillot & Nikolaenko 2020, "Taming the many
     EdDSAs"), so that one signature could divide the members.
     """
+    signed = labelled(label, *parts)
+    return once((public, signature, signed), lambda: _verify(public, signature, signed))
+
+
+def _verify(public: bytes, signature: bytes, signed: bytes) -> bool:
     if not (_is_ordinary(public) and _is_ordinary(signature[:32])):
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, labelled(label, *parts))
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
     except (InvalidSignature, ValueError):
         return False
     return True

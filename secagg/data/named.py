@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,17 +33,22 @@ def open_named(name: str, cut: Split) -> Dataset:
 
 
 def _digits(cut: Split) -> Dataset:
-    """1,797 grey 8×8 digits with values 0 to 16 (Alpaydin & Kaynak 1998), divided by 16."""
-    with extra("experiments"):
-        from sklearn import datasets
-
-    bunch = datasets.load_digits()
-    images = np.asarray(bunch.images, dtype=np.float64) / 16.0
-    labels = np.asarray(bunch.target, dtype=np.int64)
+    """1,797 grey 8×8 digits with values 0 to 16 (Alpaydin & Kaynak 1998), divided by 16; the label comes last."""
+    rows = np.loadtxt(_file_of_sklearn("digits.csv.gz"), delimiter=",")
+    images, labels = rows[:, :-1].reshape(-1, 8, 8) / 16.0, rows[:, -1].astype(np.int64)
     records = Records(images, labels, {}, Origin.of("digits", np.arange(1, len(labels) + 1)))
     train, test = cut(records)
     classes = tuple(str(digit) for digit in range(10))
     return Dataset("digits", "images", train, test, classes, None, math.sqrt(64), None)
+
+
+def _file_of_sklearn(name: str) -> Path:
+    """A file of scikit-learn's data sets; loading the library itself would take longer than all that is done here."""
+    with extra("experiments"):
+        found = find_spec("sklearn")
+        if found is None or found.origin is None:
+            raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    return Path(found.origin).parent / "datasets" / "data" / name
 
 
 def _table(name: str, bunch: Any, cut: Split) -> Dataset:

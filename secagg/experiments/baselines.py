@@ -151,7 +151,7 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
         adjacency=Adjacency(settings.adjacency or Adjacency.ADD_REMOVE),
         epsilon=settings.epsilon,
         delta=settings.delta or 0.0,
-        seed=settings.seed,
+        seed=_seed_of_noise(settings),
     )
     clock.lap("training")
     return SimulationResult(
@@ -168,6 +168,13 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
         notes=("centralised: somebody trusted holds all records in the clear",),
         seconds=clock.laps,
     )
+
+
+def _seed_of_noise(settings: SimulationSettings) -> int:
+    """The seed of sampling and noise: with a seed for noise one that both decide."""
+    if settings.noise_seed is None:
+        return settings.seed
+    return int.from_bytes(settings.randomness.source("dp-sgd").bytes(4), "big")
 
 
 def _refuse_what_sums_have(settings: SimulationSettings, why: str) -> None:

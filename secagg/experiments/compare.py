@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,10 +20,11 @@ from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, FEDERATED
 from secagg.experiments.comparison import Comparison
+from secagg.experiments.execution import Execution, Progress
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
 from secagg.experiments.tables import csv_of
-from secagg.protection import UNPROTECTED
+from secagg.protection import UNPROTECTED, USUAL
 
 LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
 """The settings that may have several values, beside the methods."""
@@ -61,28 +62,32 @@ def compare(
     seeds: int,
     out: Path | str,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
+    **how: Any,
 ) -> Comparison:
     """Simulate every contender in every condition with the seeds 0…seeds−1, and write the results into `out`.
 
     `grid`: fields of SimulationSettings with the values to try, several for those in `LISTED`, one for the others.
-    A run that is refused is tried again with the protection `none`; its `unprotected` then says why. `progress` takes
-    (runs done, runs in all). Raises BadInput for a comparison that cannot be.
+    A run that is refused is tried again with the protection `none`; its `unprotected` then says why. `workers`,
+    `progress` and `how` are those of `sweep`. Raises BadInput for a comparison that cannot be.
     """
-    settings = _ask(dataset, contenders, grid, seeds)
     out = Path(out)
-    asked = runs_of(dataset, settings, out, workers, progress)
+    execution = Execution.of(out, workers, progress, **how)
+    settings = execution.choose(_ask(dataset, contenders, grid, seeds))
+    asked = runs_of(dataset, settings, out, execution)
     refused = [run for run in asked.runs if run.result is None and run.settings["protection"] != UNPROTECTED]
     open_ones = [{**run.settings, "protection": UNPROTECTED} for run in refused]
     done = len(asked.runs)
     report = None if progress is None else lambda more, total: progress(done + more, done + total)
-    bare = runs_of(dataset, open_ones, out, workers, report) if refused else Ran((), 0, 0)
+    bare = runs_of(dataset, open_ones, out, replace(execution, progress=report)) if refused else Ran((), 0, 0)
     instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(refused, bare.runs, strict=True)}
     runs = tuple(instead.get(id(run), run) for run in asked.runs)
     ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
-    name, protection = dataset.name, str(settings[0]["protection"])
+    name, protection = dataset.name, str(grid.get("protection", (USUAL,))[0])
     comparison = Comparison(name, protection, runs, _inapplicable(contenders, grid), ran.notes)
-    if any(run.result for run in runs):  # refusals alone must not replace what was written before
+    if (
+        any(run.result for run in runs) and execution.is_whole
+    ):  # refusals alone must not replace what was written before
         write(comparison, out)
     return comparison
 

@@ -282,7 +282,8 @@ def _promise(result: Mapping[str, Any]) -> str:
     if result["epsilon"] == "inf":
         return "none"
     delta = f"{result['delta']:g}".replace("e-0", "e-")
-    return f"{result['epsilon']:g} (δ {delta}, {result['adjacency']}, {result['unit']})"
+    known = f"; {result['reproducible_noise']}" if result["reproducible_noise"] else ""
+    return f"{result['epsilon']:g} (δ {delta}, {result['adjacency']}, {result['unit']}{known})"
 
 
 def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from secagg.data import Dataset, Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.data.shift import LeftOut, leave_out
 from secagg.data.split import hold_out
+from secagg.engines import Engine
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, open_backbone
 from secagg.head import Artifact, Evaluation
@@ -48,9 +49,15 @@ class Features:
     others: tuple[Records, NDArray[np.float64]] | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, dataset: Dataset, settings: SimulationSettings, progress: Progress | None = None) -> Features:
-        """Extract them as the settings say, and leave out what they leave out."""
-        features = map_of(dataset, settings.backbone, settings.expand, progress)
+    def of(
+        cls,
+        dataset: Dataset,
+        settings: SimulationSettings,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+    ) -> Features:
+        """Extract them as the settings say, in the engine's processes if there is one, and leave out what they say."""
+        features = map_of(dataset, settings.backbone, settings.expand, progress, engine)
         test = features.extract(dataset.test.inputs) if dataset.test is not None else None
         return cls(dataset, features, features.extract(dataset.train.inputs), test).cut(settings)
 
@@ -103,13 +110,19 @@ class Features:
         return tuple(found)
 
 
-def map_of(dataset: Dataset, backbone: str | None, expand: int, progress: Progress | None = None) -> FeatureMap:
+def map_of(
+    dataset: Dataset,
+    backbone: str | None,
+    expand: int,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+) -> FeatureMap:
     """What makes the features of a data set's records; `backbone` None: pixels of images, else the values as they are.
 
     Raises BadInput for a backbone that does not fit them.
     """
     spec = backbone or ("pixels" if dataset.kind == "images" else "features")
-    opened = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress)
+    opened = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress, engine=engine)
     return FeatureMap(opened, Expansion(expand) if expand else None)
 
 

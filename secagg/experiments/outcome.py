@@ -12,6 +12,7 @@ from methods.gate import GatedRound
 from methods.method import domains_of
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
+from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation
 from secagg.parties import SessionSetup, SumResult
@@ -76,6 +77,8 @@ class SimulationResult:
             "survivors": len(self.federated.result.members) if self.federated else self.clients,
             "partition": s.partition,
             "seed": s.seed,
+            "noise_seed": s.noise_seed,
+            "reproducible_noise": REPRODUCIBLE if s.has_known_noise else None,
             "protection": s.protection if self.federated else UNPROTECTED,
             "epsilon": "inf" if math.isinf(s.epsilon) else s.epsilon,
             "delta": s.delta,
@@ -115,13 +118,15 @@ class SimulationResult:
     def _not_private(self, content: Mapping[str, Any]) -> list[str]:
         """The keys whose values come from records without noise, although there is a finite ε; it covers none of them.
 
-        What is measured on members' own records is none of what any plan opens, whatever its ε.
+        Under noise that a seed repeats, all do. What is measured on members' own records is none of what any plan
+        opens, whatever its ε.
         Vectors are as long in bytes as the largest client is large, unless `max_records` says how large one may be.
         """
         if math.isinf(self.settings.epsilon):
             return [name for name in MEASURED if self.settings.validate and content[name] is not None]
         read_off = SIZES if self.settings.max_records is None else ()
-        return [name for name in (*WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
+        known = RELEASES if self.settings.has_known_noise else ()
+        return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
 MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation")
@@ -131,6 +136,8 @@ WITHOUT_NOISE = (
     *("bad_records", "bad_held_out", "client_seconds", "server_seconds", "seconds", "notes"),
 )
 """What is counted or timed on records as they are, held-out ones included."""
+RELEASES = ("head_sha256", "aggregate_sha256", "classes_left_out")
+"""What the noise protects, unless it can be taken off."""
 SIZES = ("ring", "upload_bytes_per_client", "bytes_saved_by_grid")
 FEDERATED_KEYS = (
     "normalisation",

@@ -9,17 +9,19 @@ from methods.method import domains_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.parties import LocalRecords, SessionSetup
-from secagg.randomness import OperatingSystem
+from secagg.randomness import OperatingSystem, RandomSource
 
 DELTA = 1e-5
 """The δ at which ε is stated where the settings give none."""
 
 
-def noisy_contribution(setup: SessionSetup, records: LocalRecords, mechanism: PaperNoise) -> Integers:
+def noisy_contribution(
+    setup: SessionSetup, records: LocalRecords, mechanism: PaperNoise, source: RandomSource | None = None
+) -> Integers:
     """One client's counts, exact, and its prototypes p_j = A_j/N_j with the noise, times N_j again.
 
-    A prototype is that of a class, or for `mpft` of a class in a domain. Raises BadInput for noise that does not fit
-    into the plan's ring.
+    The noise is drawn from `source`, by default the operating system. A prototype is that of a class, or for `mpft` of
+    a class in a domain. Raises BadInput for noise that does not fit into the plan's ring.
     """
     plan = setup.plan
     tensors = setup.round.contribute(records.at(setup, OperatingSystem())).blocks
@@ -27,7 +29,7 @@ def noisy_contribution(setup: SessionSetup, records: LocalRecords, mechanism: Pa
     held = np.nonzero(counts)
     unit = plan.grid.unit(plan.dimension) / plan.radius
     if len(records):
-        prototypes = mechanism.apply(sums[held] / counts[held][:, None] / unit)
+        prototypes = mechanism.apply(sums[held] / counts[held][:, None] / unit, source)
         sums[held] = np.rint(prototypes * unit * counts[held][:, None]).astype(np.int64)
     if np.abs(sums).max(initial=0) > plan.max_records * plan.levels:
         raise BadInput("noise of this size does not fit into the ring", remedy="give a larger max_records")

@@ -12,6 +12,7 @@ from secagg.data.records import BAD
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
 from secagg.experiments.outcome import SimulationResult
+from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.privacy import Unit
 
@@ -45,7 +46,11 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
     noted = (*run.notes, *settings.remarks, *([VALIDATED] if settings.validate else []), *features.map.notes)
     noted = (*noted, *_of_delta(run, len(dataset.train)))
     noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset))
-    return replace(run, bad_held_out=held_out, notes=noted)
+    if not settings.has_known_noise:
+        return replace(run, bad_held_out=held_out, notes=noted)
+    promise = f"{REPRODUCIBLE}; drawn afresh: {run.promise}" if run.promise is not None else None
+    noted = (f"{REPRODUCIBLE}: whoever knows the seed {settings.noise_seed} takes the noise off again", *noted)
+    return replace(run, bad_held_out=held_out, notes=noted, promise=promise)
 
 
 def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:

@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from secagg.crypto.shared_work import once, shared_work, spared_seconds
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers
 from secagg.parties import SessionSetup, opening_noise_of
 from secagg.protection import Delivery, LocalParty, Protection, SessionContext, SumToDeclare
 from secagg.protection.interface import ReadyState, ServerState, Transition, VectorState, WorkingState
-from secagg.randomness import OperatingSystem
+from secagg.randomness import OperatingSystem, RandomSource
 from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -49,9 +52,9 @@ class Measured:
     @contextmanager
     def client(self, member: int) -> Iterator[None]:
         """What runs inside costs this client CPU."""
-        begun = time.process_time()
+        begun = time.process_time() + spared_seconds()
         yield
-        self.add(Measured({member: time.process_time() - begun}))
+        self.add(Measured({member: time.process_time() + spared_seconds() - begun}))
 
     @contextmanager
     def server(self, step: str) -> Iterator[None]:
@@ -100,13 +103,15 @@ class InMemorySession:
         self.uploads: dict[int, bytes] | _Files = {}
         self.measured = Measured()
         self.server: Any = None
+        self._shown: tuple[Any, bytes] = (None, b"")
 
     def run(self) -> SessionResult:
         """Carry the session to its end. Raises SessionAborted when too few are left, or nothing may be opened.
 
-        What is uploaded waits in files, as at a server: memory is that of a few vectors.
+        What is uploaded waits in files, as at a server: memory is that of a few vectors. What several parties compute
+        of the same is computed once, and counts for each of them.
         """
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder, shared_work():
             self.uploads = _Files(Path(folder))
             self.begin()
             self.play()
@@ -173,11 +178,14 @@ class InMemorySession:
 
     def show(self, index: int, message: Any) -> None:
         """The server's message reaches a party. Raises what the party makes of it."""
-        state, me, data = self.states[index], self.parties[index], encode(message)
+        state, me = self.states[index], self.parties[index]
+        if self._shown[0] is not message:
+            self._shown = message, encode(message)
+        data = self._shown[1]
         if isinstance(state, WorkingState):
             self._work(index)
         else:
-            self._act(index, lambda: state.advance(self.context, me, decode(state.awaits, data)))
+            self._act(index, lambda: state.advance(self.context, me, _decode(state.awaits, data)))
 
     def leave(self, member: int) -> None:
         """A client vanishes."""
@@ -265,18 +273,24 @@ def run_session(
     identities: Mapping[int, SigningKey],
     vector_of: Callable[[int], Integers],
     leaves: Mapping[int, str],
+    noise: RandomSource | None = None,
 ) -> SessionResult:
     """Open the sum of the clients that stay; `leaves` says who leaves at which step.
 
-    `identities` are those of all parties by their index in the roster. Raises SessionAborted when too few are left.
+    Who opens the sum draws its noise from `noise`, by default the operating system. `identities` are those of all
+    parties by their index in the roster. Raises SessionAborted when too few are left.
     """
     context, source = setup.context, OperatingSystem()
     parties = {
         index: LocalParty(index, identities[index], source)
         for index in (SERVER_INDEX, *context.clients, *context.seconds)
     }
-    noise = opening_noise_of(setup, source)
-    return InMemorySession(context, setup.protection, parties, vector_of, leaves, noise).run()
+    opening = opening_noise_of(setup, noise or source)
+    return InMemorySession(context, setup.protection, parties, vector_of, leaves, opening).run()
+
+
+def _decode(kind: type[T], data: bytes) -> T:
+    return once((kind, data), lambda: decode(kind, data))
 
 
 class _Files:

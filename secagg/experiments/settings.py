@@ -15,6 +15,7 @@ from methods.baselines.paper_noise import PaperNoise, paper_noise
 from methods.refinement import AUTO
 from secagg.data.shift import LeftOut
 from secagg.errors import BadInput
+from secagg.experiments.seeding import SEEDS, Randomness
 from secagg.head import Adaptation
 from secagg.head.adaptation import PROTOTYPICAL
 from secagg.parties.planning import PlanChoices, usual_colluders
@@ -28,6 +29,7 @@ _TAKEN: Mapping[type, tuple[type, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
     str: (str, "a text"),
+    bool: (bool, "True or False"),
 }
 """What may be given for a setting of each type, and its name."""
 
@@ -43,8 +45,9 @@ class SimulationSettings:
     least, as stated, never as counted. `validate`: this fraction of the training records is in no client and takes the
     place of the test part, for choosing constants. `adapt`, "align:1" say, is what each client trains after the sum.
     `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and
-    noise are never seeded. Raises BadInput, naming the setting, for a value of another type and for what cannot be or
-    does not go together.
+    noise are not seeded, but for `noise_seed`, under which the same settings give the same bits, and no privacy.
+    `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for
+    a value of another type and for what cannot be or does not go together.
     """
 
     method: str = "fedcgs"
@@ -76,6 +79,8 @@ class SimulationSettings:
     dropouts: int = 0
     colluders: int | None = None
     seed: int = 0
+    noise_seed: int | None = None
+    reference: bool = True
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -115,6 +120,8 @@ class SimulationSettings:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or (self.colluders or 0) < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
+        if self.noise_seed is not None and not 0 <= self.noise_seed < SEEDS:
+            raise BadInput(f"the noise seed cannot be {self.noise_seed}", remedy="give 0 up to 2^63 - 1")
         most_dropouts = protection_named(self.protection).most_dropouts
         if self.clients is not None:
             self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders_of(self.clients)))
@@ -140,6 +147,16 @@ class SimulationSettings:
             return ()
         verb = "promise" if len(idle) > 1 else "promises"
         return (f"{' and '.join(idle)} {verb} nothing at epsilon inf: there is no noise",)
+
+    @property
+    def randomness(self) -> Randomness:
+        """Where noise, identities and local training draw from."""
+        return Randomness(self.noise_seed, self.seed)
+
+    @property
+    def has_known_noise(self) -> bool:
+        """Whether there is noise, and whoever knows the seed takes it off."""
+        return self.noise_seed is not None and (math.isfinite(self.epsilon) or self.paper_noise is not None)
 
     @property
     def adaptation(self) -> Adaptation | None:
@@ -235,6 +252,6 @@ def as_setting(name: str, value: Any) -> Any:
             raise BadInput(f"parameters cannot be {value!r}", remedy="give names and values without spaces")
         return " ".join(words)
     taken, wanted = _TAKEN[kind]
-    if isinstance(value, bool) or not isinstance(value, taken):
+    if isinstance(value, bool) is not (kind is bool) or not isinstance(value, taken):
         raise BadInput(f"{name} cannot be {value!r}", remedy=f"give {wanted}" + (" or None" if optional else ""))
     return kind(value)

@@ -22,6 +22,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset
 from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
+from secagg.engines import Engine
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.arrays import dataset_of
@@ -30,19 +31,22 @@ from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
+from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
+from secagg.experiments.seeding import Randomness
 from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.features import lengths_of, radius_of, round_up
-from secagg.head import Artifact, LinearHead
+from secagg.head import Artifact, Evaluation, LinearHead
 from secagg.parties import LocalRecords, Prepared, Progress, Rounds, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
-from secagg.parties.reference import pooled_result
+from secagg.parties.reference import is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.privacy import Unit
 from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
 from secagg.statistics import Grid, Normalisation
+from secagg.threads import one_blas_thread
 
 FEWEST_STEPS = 1 << 8
 """Grid steps in the length of the median record below which a grid is said to be too coarse."""
@@ -62,6 +66,7 @@ class Cast:
     rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
     leaves: Mapping[int, str]
     notes: tuple[str, ...]
+    randomness: Randomness
 
     @classmethod
     def of(cls, features: Features, settings: SimulationSettings) -> Cast:
@@ -70,7 +75,8 @@ class Cast:
         setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
         records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
         members = {member: records.take(own) for member, own in rows.items()}
-        return cls(features, setup, keys, members, rows, _leaves(settings, len(members)), tuple(notes))
+        leaves = _leaves(settings, len(members))
+        return cls(features, setup, keys, members, rows, leaves, tuple(notes), settings.randomness)
 
 
 def simulate_dataset(
@@ -78,40 +84,53 @@ def simulate_dataset(
     settings: SimulationSettings,
     progress: Progress | None = None,
     adapting: Progress | None = None,
+    engine: Engine | None = None,
 ) -> SimulationResult:
     """Run one simulated plan, with all its rounds, over a data set; or a baseline.
 
     Raises BadInput, or SessionAborted below a threshold. `progress` is called while a backbone's program extracts
-    features, `adapting` while clients adapt the head, one after another.
+    features (in the processes of `engine`, if there is one), `adapting` while clients adapt the head, one after
+    another.
     """
     refuse_records(dataset, settings)  # before features are extracted
     clock = Clock()
-    features = Features.of(dataset, settings, progress)
+    features = Features.of(dataset, settings, progress, engine)
     clock.lap("features")
     return simulate_features(features, settings, clock, adapting)
 
 
 def simulate_features(
-    features: Features, settings: SimulationSettings, clock: Clock, adapting: Progress | None = None
+    features: Features,
+    settings: SimulationSettings,
+    clock: Clock,
+    adapting: Progress | None = None,
+    references: References | None = None,
 ) -> SimulationResult:
-    """The same over features that were extracted before, as the settings say."""
+    """The same over features that were extracted before, as the settings say; references may be those of other runs."""
     refuse_records(features.dataset, settings)
-    run = run_baseline if settings.method in BASELINES else partial(_federate, adapting=adapting)
+    federate = partial(_federate, adapting=adapting, references=references)
+    run = run_baseline if settings.method in BASELINES else federate
     return remarked(run(features, settings, clock), features)
 
 
 def _federate(
-    features: Features, settings: SimulationSettings, clock: Clock, adapting: Progress | None
+    features: Features,
+    settings: SimulationSettings,
+    clock: Clock,
+    adapting: Progress | None,
+    references: References | None,
 ) -> SimulationResult:
     """Every session of the plan, its head, and the head that the pooled records would give."""
     cast = Cast.of(features, settings)
     setup, members, notes = cast.setup, cast.members, cast.notes
     clock.lap("quantise")
     measured = Measured()
-    for played in play_rounds(cast, cast.leaves, partial(_prepare, settings.paper_noise), clock.lap):
+    for played in play_rounds(cast, cast.leaves, partial(_prepare, cast.randomness, settings.paper_noise), clock.lap):
         measured.add(played.measured)
     last, result = played.setup, played.result
-    head, reference = result.require_artifact(), pooled_result(setup, members, result).require_artifact()
+    head = result.require_artifact()
+    evaluation = features.evaluate(head, setup.plan.grid)
+    reference = _reference(cast, settings, result, evaluation, references)
     clock.lap("reference")
     adapted = _adapt(cast, settings, head, adapting)
     clock.lap("adaptation")
@@ -121,8 +140,8 @@ def _federate(
         dataset=features.dataset.name,
         clients=len(members),
         head=head,
-        evaluation=features.evaluate(head, setup.plan.grid),
-        reference=features.evaluate(reference, setup.plan.grid),
+        evaluation=evaluation,
+        reference=reference,
         by_domain=features.by_domain(head.evaluate, setup.plan.grid),
         promise=_promise(setup, settings, list(members.values())),
         bad_records=sum(each.bad for each in members.values()),
@@ -133,6 +152,25 @@ def _federate(
         server_seconds=sum(measured.server_seconds.values()),
         adapted=adapted,
     )
+
+
+def _reference(
+    cast: Cast, settings: SimulationSettings, result: SumResult, own: Evaluation | None, references: References | None
+) -> Evaluation | None:
+    """How good the same is without noise, where the settings ask for it."""
+    setup = cast.setup
+    if not settings.reference:
+        return None
+    if settings.paper_noise is None and is_own_reference(setup, result.members):
+        return own
+
+    def compute() -> Evaluation | None:
+        pooled = pooled_result(setup, cast.members, cast.randomness.source("reference"))
+        return cast.features.evaluate(pooled.require_artifact(), setup.plan.grid)
+
+    if references is None or not is_pooled(setup):
+        return compute()
+    return references.recall(reference_key(setup, repr((settings.leave_out, settings.validate))), compute)
 
 
 def _adapt(
@@ -166,7 +204,8 @@ def simulate(
     chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
     tolerant = math.isfinite(chosen.epsilon)
     dataset = dataset_of(features, labels, test_features, test_labels, classes, tolerant=tolerant)
-    return simulate_dataset(dataset, chosen)
+    with one_blas_thread():
+        return simulate_dataset(dataset, chosen)
 
 
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
@@ -198,7 +237,8 @@ def _set_up(
     names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
     protection = protection_named(settings.protection)
     names += protection.second_roles.items()
-    keys = {index: SigningKey.generate(OperatingSystem()) for index in range(len(names))}
+    source = settings.randomness.source("identities")
+    keys = {index: SigningKey.generate(source) for index in range(len(names))}
     roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
     dataset = features.dataset
     data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, dataset.schema, dataset.bound)
@@ -210,7 +250,7 @@ def _set_up(
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
     dropouts = min(settings.dropouts, protection.most_dropouts(len(sizes), settings.colluders_of(len(sizes))))
     choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
-    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
     settings.refuse_dropouts(len(sizes), len(sizes) - setup.fewest)
     return setup, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
 
@@ -253,7 +293,9 @@ def play_rounds(
                 prepared = prepare(setup, records, member, states[member])
             vectors[member], states[member] = prepared.vector, prepared.state
         lap("statistics")
-        opened = run_session(setup, cast.keys, vectors.__getitem__, leaves)
+        opened = run_session(
+            setup, cast.keys, vectors.__getitem__, leaves, cast.randomness.source("opening", setup.number)
+        )
         measured.add(opened.measured)
         lap("secure_sum")
         with measured.server("head"):
@@ -270,11 +312,17 @@ def prepare(setup: SessionSetup, records: LocalRecords, member: int, state: byte
 
 
 def _prepare(
-    paper: PaperNoise | None, setup: SessionSetup, records: LocalRecords, member: int, state: bytes
+    randomness: Randomness,
+    paper: PaperNoise | None,
+    setup: SessionSetup,
+    records: LocalRecords,
+    member: int,
+    state: bytes,
 ) -> Prepared:
+    source = randomness.source("contribution", setup.number, member)
     if paper is not None:
-        return Prepared(noisy_contribution(setup, records, paper))
-    return prepare(setup, records, member, state)
+        return Prepared(noisy_contribution(setup, records, paper, source))
+    return contribution_of(setup, records, source, member, state)
 
 
 def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[LocalRecords]) -> str | None:

@@ -6,8 +6,9 @@ A run that has ended is kept in a file and not repeated; a sweep that was killed
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -17,8 +18,8 @@ from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
+from secagg.experiments.execution import Execution, Progress
 from secagg.experiments.plots import plot_accuracy
-from secagg.experiments.scratch import remove_leftovers
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.summary import Run, Series, described, not_private, notes_of, summarise, varying
 from secagg.experiments.tables import Table, accuracy_table, csv_of
@@ -26,6 +27,7 @@ from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
 from secagg.extras import require
 from secagg.reading import parse_json
 
+log = logging.getLogger("secagg.experiments")
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
 """The settings that a grid may list."""
 LEAVE_OUT = "leave_out"
@@ -54,11 +56,15 @@ class Ran:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Every run of a sweep, in the order of the grid; `notes` are its own and those of the runs, each once."""
+    """Every run of a sweep, in the order of the grid, or of a shard of it.
+
+    `asked`: how many there are in the whole grid. `notes` are its own and those of the runs, each once.
+    """
 
     dataset: str
     runs: tuple[Run, ...]
     notes: tuple[str, ...] = ()
+    asked: int = 0
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -128,21 +134,25 @@ def sweep(
     seeds: int,
     out: Path | str,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
+    **how: Any,
 ) -> SweepResult:
     """Simulate every combination of the grid with the seeds 0…seeds−1, and write the results into `out`.
 
     `grid`: fields of SimulationSettings, each with the values to try; the others keep their defaults. `workers`:
-    processes, by default one per core. `progress` takes (runs done, runs in all). A combination that is refused is
-    recorded and does not end the sweep.
-    Raises BadInput for a grid that cannot be, and for data without held-out records.
+    processes, by default one per core. `progress` takes (runs done, runs in all). `how`: `engine`, "processes" or
+    "ray", and `ray`, the address of a cluster; `shard`, "2/16" say, makes some of the runs and writes no table, and
+    `collect=True` makes none, but writes the tables of all. A combination that is refused is recorded and does not end
+    the sweep.
+    Raises BadInput for a grid that cannot be, for data without held-out records, and where runs to collect are missing.
 
     >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out="out").series  # doctest: +SKIP
     """
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
-    ran = runs_of(dataset, combinations(grid, seeds), Path(out), workers, progress)
-    result = SweepResult(dataset.name, ran.runs, ran.notes)
-    if result.series:  # refusals alone must not replace what an earlier sweep has written
+    asked, execution = combinations(grid, seeds), Execution.of(Path(out), workers, progress, **how)
+    ran = runs_of(dataset, execution.choose(asked), Path(out), execution)
+    result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked))
+    if result.series and execution.is_whole:  # refusals alone must not replace what an earlier sweep has written
         result.write(Path(out))
     return result
 
@@ -151,13 +161,12 @@ def runs_of(
     dataset: Dataset,
     settings: Sequence[Mapping[str, Any]],
     out: Path,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    execution: Execution,
 ) -> Ran:
     """One run for each of the settings, in their order; those that `out` holds are not repeated. Raises as `sweep`.
 
-    A run is taken over where data, settings, code and versions are the same. What a killed sweep has left of its
-    features goes first.
+    A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
+    it says what a shard had, and another start may have more.
     """
     if dataset.test is None or not len(dataset.test):
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
@@ -165,19 +174,44 @@ def runs_of(
     folder, digest = out / "runs", data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
     there = _questions(folder, digest)
-    remove_leftovers(out)
     folder.mkdir(parents=True, exist_ok=True)
-    ended = {file.path: run for file in files if (run := file.read()) is not None}
+    found = {file.path: run for file in files if (run := file.read()) is not None}
+    ended = {path: run for path, run in found.items() if run.result is not None or execution.collect}
     missing = [file for file in files if file.path not in ended]
-    again = {file.path for file in missing if json.dumps(file.question) in there}
+    if missing and execution.collect:
+        problem = f"{len(missing)} of {len(files)} runs are missing in {out}"
+        raise BadInput(problem, remedy="run the shards that are missing, or the command without collecting")
+    again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in there}
     kept = len(files) - len(missing)
-    report = progress or (lambda done, total: None)
-    report(len(ended), len(files))
-    if missing:
-        for file, run in run_all(dataset, missing, _processes(workers)):
-            ended[file.path] = run
-            report(len(ended), len(files))
+    said = _Said(execution.progress, settings, len(files), kept)
+    for file, run in run_all(dataset, missing, execution.engine) if missing else ():
+        if run.refusal is not None and execution.shard is not None:
+            file.write_refusal(run.refusal)
+        ended[file.path] = run
+        said.end(run)
     return Ran(tuple(ended[file.path] for file in files), kept, len(again))
+
+
+class _Said:
+    """Tells progress and log of every run that ends."""
+
+    def __init__(self, progress: Progress | None, settings: Sequence[Mapping[str, Any]], total: int, kept: int) -> None:
+        self._progress = progress or (lambda done, total: None)
+        self._names = ("epsilon", *(name for name in varying(settings or [{}]) if name not in ("epsilon", "seed")))
+        self._total, self._kept, self._done = total, kept, kept
+        self._begun = time.monotonic()
+        self._progress(kept, total)
+        log.info("%d of %d runs are there", kept, total)
+
+    def end(self, run: Run) -> None:
+        """One more; at the pace so far the others take as long as it says."""
+        self._done += 1
+        self._progress(self._done, self._total)
+        passed = time.monotonic() - self._begun
+        left = passed / (self._done - self._kept) * (self._total - self._done)
+        what = f"{described(run.settings, self._names)}, seed {run.settings['seed']}"
+        how = f"{100 * run.result['accuracy']:.2f} %" if run.result else f"refused: {run.refusal}"
+        log.info("run %d of %d, %.0f s, about %.0f s left: %s: %s", self._done, self._total, passed, left, what, how)
 
 
 def _questions(folder: Path, data_sha256: str) -> set[str]:
@@ -225,9 +259,3 @@ def _without_rounds(settings: dict[str, Any]) -> dict[str, Any]:
     if settings["method"] in BASELINES and not settings["refine"]:
         return {**settings, "refine": None}
     return settings
-
-
-def _processes(workers: int | None) -> int:
-    if workers is not None and workers < 1:
-        raise BadInput(f"{workers} workers cannot work", remedy="give at least 1")
-    return workers or os.cpu_count() or 1

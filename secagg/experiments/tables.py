@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import Cell, Run, is_baseline, not_private, summarise
 from secagg.experiments.workers import plain
 
@@ -92,6 +93,9 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a table of accuracies must say below itself where an epsilon is finite."""
+    known = [run for run in runs if run.result and run.result["reproducible_noise"]]
+    if known:
+        return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.",)
     if not not_private(runs):
         return ()
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.",)

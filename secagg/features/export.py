@@ -44,7 +44,7 @@ def export_network(
         remedy = f"its own images have {network.size} pixels a side: try --resize {network.size}"
         raise BadInput(f"the network cannot be exported: {first_line(error)}", remedy=remedy) from error
     try:
-        program = ProgramFile(path, content.getvalue()).open((side, side, 3), None, None)
+        program = ProgramFile(path, content.getvalue()).open((side, side, 3), None)
         with path.open("xb") as file:
             file.write(content.getvalue())
     except FileExistsError:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from secagg.engines import Engine
 from secagg.errors import BadInput
 from secagg.features.backbone import Backbone, Identity, Pixels
 from secagg.features.cache import user_cache
@@ -23,17 +24,23 @@ class _Closed:
     """A backbone that has a digest but was not parsed yet."""
 
     digest: str
-    open: Callable[[Progress | None], Backbone]
+    open: Callable[[Progress | None, Engine | None], Backbone]
 
 
 def open_backbone(
-    spec: str, input_shape: tuple[int, ...], *, expected_digest: str | None = None, progress: Progress | None = None
+    spec: str,
+    input_shape: tuple[int, ...],
+    *,
+    expected_digest: str | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Backbone:
     """Open `features` (also `identity`), `pixels`, `random-features:M`, `PATH.pt2`, or several joined by `+`.
 
-    `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before
-    any program file is parsed. `progress` is called by programs only; over the same inputs they run once (see
-    `FeatureCache`). Raises BadInput for an unknown form, a shape the backbone does not take, or another digest.
+    `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before any
+    program file is parsed. `progress` is called by programs only; over the same inputs they run once (see
+    `FeatureCache`), in the processes of `engine`, None: in this one. Raises BadInput for an unknown form, a shape the
+    backbone does not take, or another digest.
     """
     closed = [_find(part, input_shape) for part in spec.split("+")]
     digest = digest_of_parts([part.digest for part in closed])
@@ -42,7 +49,7 @@ def open_backbone(
         raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
     programs = [part.endswith(SUFFIX) for part in spec.split("+")]
     parts = tuple(
-        part.open(progress and _share(progress, sum(programs[:index]), sum(programs)))
+        part.open(progress and _share(progress, sum(programs[:index]), sum(programs)), engine)
         for index, part in enumerate(closed)
     )
     return parts[0] if len(parts) == 1 else Concatenation(parts)
@@ -69,9 +76,9 @@ def planned_name(spec: str) -> str:
 def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
     if spec.endswith(SUFFIX):
         file = ProgramFile.read(Path(spec))
-        return _Closed(file.digest, lambda progress: file.open(_is_known(shape, spec), progress, user_cache()))
+        return _Closed(file.digest, lambda *how: file.open(_is_known(shape, spec), user_cache(), *how))
     backbone = _without_program(spec, shape)
-    return _Closed(backbone.digest, lambda _progress: backbone)
+    return _Closed(backbone.digest, lambda *_how: backbone)
 
 
 def _without_program(spec: str, shape: tuple[int, ...] | None) -> Backbone:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.engines import Engine
+from secagg.engines.interface import Arrays
 from secagg.errors import BadInput, why
 from secagg.features.backbone import Features
 from secagg.features.cache import FeatureCache
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("secagg.features")
 Progress = Callable[[int, int], None]
 """Called with (records done, records in all)."""
+AT_ONCE = 128
+"""Records that a process extracts before it is given others."""
 TRAINING = ("train", "training")
 """What operators call the switch between training and evaluation."""
 EVALUATION = "call .eval() on the network before torch.export.export"
@@ -44,7 +48,8 @@ class Program:
     """A frozen network as one exported program: float32 (1, …) in, (1, d) out.
 
     Images enter as float32 in [0, 1], channels first; grey ones are repeated when the program takes three
-    channels. Any normalisation belongs inside the program.
+    channels. Any normalisation belongs inside the program. An `engine` extracts in its processes, which each open the
+    file's `content`.
     """
 
     name: str
@@ -55,6 +60,8 @@ class Program:
     progress: Progress | None = None
     cache: FeatureCache | None = None
     notes: tuple[str, ...] = ()
+    engine: Engine | None = None
+    content: bytes = field(default=b"", repr=False)
 
     def extract(self, inputs: NDArray[Any]) -> Features:
         """Map inputs (n, …) to features (n, d) float64. Raises BadInput when the program refuses them."""
@@ -63,12 +70,28 @@ class Program:
         return self.cache.recall(self.digest, inputs, self.dimension, lambda: self._run_all(inputs))
 
     def _run_all(self, inputs: NDArray[Any]) -> Features:
+        if self.engine is not None and len(inputs) > AT_ONCE:
+            return self._run_apart(self.engine, inputs)
         features = np.empty((len(inputs), self.dimension))
         with one_thread():
             for index, record in enumerate(inputs):
                 features[index] = _run(self.module, _prepare(record, self.input_shape), self.name).reshape(-1)
                 if self.progress is not None:
                     self.progress(index + 1, len(inputs))
+        return features
+
+    def _run_apart(self, engine: Engine, inputs: NDArray[Any]) -> Features:
+        """The same in processes: a record's features do not depend on who makes them."""
+        features, done = np.empty((len(inputs), self.dimension)), 0
+        with engine.open() as shelf:
+            shelf.put("program", np.frombuffer(self.content, dtype=np.uint8))
+            shelf.put("inputs", inputs)
+            context = ProgramPart(self.name, self.digest, inputs.shape[1:])
+            for start, rows in shelf.run(_extract_rows, context, range(0, len(inputs), AT_ONCE)):
+                features[start : start + AT_ONCE] = rows
+                done += len(rows)
+                if self.progress is not None:
+                    self.progress(done, len(inputs))
         return features
 
     def bound(self, _input_bound: float | None, /) -> float | None:
@@ -96,7 +119,13 @@ class ProgramFile:
         """SHA-256 (hex) of the file."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def open(self, input_shape: tuple[int, ...], progress: Progress | None, cache: FeatureCache | None) -> Program:
+    def open(
+        self,
+        input_shape: tuple[int, ...],
+        cache: FeatureCache | None,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
+    ) -> Program:
         """Parse it for inputs of shape (…) per record; the caller trusts the digest.
 
         Raises BadInput when it is no exported program, takes another batch size or shape, does not put out one
@@ -125,7 +154,29 @@ class ProgramFile:
         if once.tobytes() != again.tobytes():
             raise BadInput(f"the backbone {path} gives one record two different features", remedy=EVALUATION)
         notes = () if once.ndim == 2 else (_flatten(path.name, once.shape[1:]),)
-        return Program(path.name, self.digest, once.size, module, shape, progress, cache, notes)
+        how = (progress, cache, notes, engine, self.content)
+        return Program(path.name, self.digest, once.size, module, shape, *how)
+
+
+@dataclass(frozen=True)
+class ProgramPart:
+    """What a process needs to know of a program whose bytes it finds on the shelf: its name, and a record's shape."""
+
+    name: str
+    digest: str
+    input_shape: tuple[int, ...]
+
+
+_opened: dict[str, Program] = {}
+"""What this process has parsed, by digest."""
+
+
+def _extract_rows(part: ProgramPart, arrays: Arrays, start: int) -> Features:
+    """The features of AT_ONCE records from `start`, or as many as there are."""
+    if part.digest not in _opened:
+        file = ProgramFile(Path(part.name), arrays["program"].tobytes())
+        _opened[part.digest] = file.open(part.input_shape, None)
+    return _opened[part.digest].extract(arrays["inputs"][start : start + AT_ONCE])
 
 
 def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:

@@ -27,8 +27,12 @@ class Evaluation:
         """Compare predictions (n,) with labels (n,), n ≥ 1. Raises BadInput when there is nothing to evaluate."""
         if len(labels) == 0 or len(labels) != len(predicted):
             raise BadInput(f"cannot evaluate {len(predicted)} records with {len(labels)} labels")
-        correct = int((predicted == labels).sum())
-        return cls(correct, len(labels), correct / len(labels), clopper_pearson(correct, len(labels)))
+        return cls.counted(int((predicted == labels).sum()), len(labels))
+
+    @classmethod
+    def counted(cls, correct: int, total: int) -> Evaluation:
+        """So many right ones of `total` ≥ 1."""
+        return cls(correct, total, correct / total, clopper_pearson(correct, total))
 
 
 def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:

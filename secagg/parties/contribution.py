@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -85,10 +85,11 @@ class LocalRecords:
             self, integers=self.integers[rows], labels=self.labels[rows], domains=self.domains[rows], inputs=inputs
         )
 
-    @property
+    @cached_property
     def examples(self) -> Examples:
         """Those that count."""
-        return Examples(self.integers, self.labels, self.domains).take(self.labels != BAD)
+        examples, counted = Examples(self.integers, self.labels, self.domains), self.labels != BAD
+        return examples if counted.all() else examples.take(counted)
 
     def at(self, setup: SessionSetup, randomness: RandomSource, member: int = 0, state: bytes = b"") -> Local:
         """What the member with this index has in a session's round, `state` being left from the round before."""

@@ -73,15 +73,16 @@ class SumResult:
         return self.artifact
 
 
-def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers) -> SumResult:
+def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> SumResult:
     """Take the step that follows from a sum. Raises BadInput when it gives none (a single class, say).
 
-    There is no step where the session's round is not known.
+    There is no step where the session's round is not known. `seed` is the step's public randomness, by default what
+    plan and sum decide.
     """
     blocks = setup.layout.split(vector)
     if setup.known_round is None:
         return SumResult(members, vector, blocks, None, ())
-    seed = digest("public randomness", setup.context.plan, sum_digest(vector))
+    seed = seed or digest("public randomness", setup.context.plan, sum_digest(vector))
     step = setup.round.finalize(Opened(blocks, setup.plan.grid, setup.opened_noise(len(members)), len(members), seed))
     return SumResult(members, vector, blocks, step.artifact, _doubts(setup, blocks), step.next_round)
 

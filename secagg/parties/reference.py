@@ -6,27 +6,69 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from secagg.encoding import Integers
+from secagg.crypto.labels import digest, number
+from secagg.encoding import Integers, sum_digest
 from secagg.parties.contribution import LocalRecords, contribution_of
 from secagg.parties.outcome import SumResult, conclude
 from secagg.parties.rounds import Rounds
 from secagg.parties.setup import SessionSetup
-from secagg.plan import canonical_json
+from secagg.plan import Plan, canonical_json
 from secagg.privacy import Unit
 from secagg.protection import UNPROTECTED
-from secagg.randomness import OperatingSystem
+from secagg.randomness import OperatingSystem, RandomSource
+from secagg.wire import encode
+
+
+def is_own_reference(setup: SessionSetup, members: tuple[int, ...]) -> bool:
+    """Whether the plan's result of these clients is its reference: all are in it, and nothing is noised or left out."""
+    everybody = members == tuple(setup.context.clients)
+    plain = not setup.plan.has_noise and not setup.method.class_threshold
+    return everybody and plain and all(kind.is_additive or kind.per is not Unit.RECORD for kind in setup.sums)
+
+
+def is_pooled(setup: SessionSetup) -> bool:
+    """Whether the reference is over pooled records, and so depends on nothing but these and `reference_key`.
+
+    Where what a client sends is computed from all of its records together, as an update is, pooling them would be
+    another method: the members' own contributions are summed instead, exactly.
+    """
+    return all(kind.per is Unit.RECORD for kind in setup.sums)
+
+
+def reference_key(setup: SessionSetup, records: str) -> str:
+    """The digest of all in a plan that decides its reference over pooled records: method, features, grid.
+
+    `records` says which of a data set's they are.
+    """
+    anonymous = replace(
+        _without_noise(setup), session=bytes(32), roster=bytes(32), purpose="", max_records=1, colluders=0, dropouts=0,
+        minimum_cohort=1, security=128, join_seconds=1, step_seconds=1, unit=Unit.RECORD.value,
+    )  # fmt: skip
+    tolerant = setup.plan.has_noise  # bad records are left out, not refused
+    return digest("reference", encode(anonymous), bytes([tolerant]), records.encode()).hex()
 
 
 def pooled_result(
-    setup: SessionSetup, members: Mapping[int, LocalRecords], opened: SumResult | None = None
+    setup: SessionSetup, members: Mapping[int, LocalRecords], randomness: RandomSource | None = None
 ) -> SumResult:
-    """The last round's result over all members' records, pooled; one place needs no class gate.
+    """The last round's result over all members' records, pooled where `is_pooled`; one place needs no class gate.
 
-    Where what a client sends is computed from all of its records together, as an update is, pooling them would be
-    another method: the members' own contributions are summed instead, exactly. `opened` is what the plan itself ended
-    with: where that is the same exact sum of as many clients, its artifact is not made again.
+    Public randomness comes from the sums alone, so that it is the same whatever plan asks. `randomness` is the members'
+    own, by default the operating system's.
     """
-    exact = replace(
+    source = randomness or OperatingSystem()
+    rounds: Rounds[SumResult] = Rounds(SessionSetup.of(_without_noise(setup), setup.roster))
+    sources = {0: LocalRecords.pooled(list(members.values()))} if is_pooled(setup) else dict(members)
+    states = dict.fromkeys(sources, b"")
+    for stage in rounds:
+        vector, states = _sum(stage, sources, states, source)
+        seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
+        rounds.ended(conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed))
+    return rounds.last
+
+
+def _without_noise(setup: SessionSetup) -> Plan:
+    return replace(
         setup.plan,
         parameters=canonical_json(setup.method.ungated.parameters),
         protection=UNPROTECTED,
@@ -36,28 +78,14 @@ def pooled_result(
         noise="",
         noises=(),
     )
-    first = SessionSetup.of(exact, setup.roster)
-    rounds: Rounds[SumResult] = Rounds(first)
-    is_pooled = all(kind.per is Unit.RECORD for kind in first.sums)
-    sources = {0: LocalRecords.pooled(list(members.values()))} if is_pooled else dict(members)
-    states = dict.fromkeys(sources, b"")
-    for stage in rounds:
-        clients = stage.context.clients
-        vector, states = _sum(stage, sources, states)
-        is_end = stage.is_last and not setup.plan.has_noise
-        if is_end and opened is not None and (opened.members, opened.vector.tobytes()) == (clients, vector.tobytes()):
-            return opened
-        rounds.ended(conclude(stage, clients, vector))
-    return rounds.last
 
 
 def _sum(
-    stage: SessionSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes]
+    stage: SessionSetup, sources: Mapping[int, LocalRecords], states: Mapping[int, bytes], randomness: RandomSource
 ) -> tuple[Integers, dict[int, bytes]]:
     """The exact sum of a round, and what it leaves to each source."""
     made = {
-        index: contribution_of(stage, records, OperatingSystem(), index, states[index])
-        for index, records in sources.items()
+        index: contribution_of(stage, records, randomness, index, states[index]) for index, records in sources.items()
     }
     total: Integers = sum(each.vector for each in made.values())  # type: ignore[assignment]
     return total, {index: each.state for index, each in made.items()}

@@ -66,6 +66,10 @@ class Whitening:
         """The constant last entry of every mapped record."""
         return math.isqrt(self.levels**2 // (len(self.centre) + 1))
 
+    def map(self, records: Integers) -> Mapped:
+        """As `apply`, for gradients. Raises BadInput."""
+        return Mapped.of(self.apply(records), self.levels)
+
     def apply(self, records: Integers) -> Integers:
         """Map records (n, d) to (n, d+1). Raises BadInput for a record that is longer than `input_levels`.
 
@@ -86,8 +90,25 @@ class Whitening:
         return mapped
 
 
-def softmax_gradient(records: Integers, labels: Integers, weights: Integers, levels: int, clip: float) -> Integers:
-    """Return Σ r xᵀ (C, D) in int64 over mapped records x (n, D), ‖x‖₂ ≤ R_x = `levels`, with labels (n,).
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """Mapped records x (n, D) of length ‖x‖₂ ≤ R_x = `levels`: integers in float64, which holds them exactly."""
+
+    values: Floats
+    levels: int
+
+    @classmethod
+    def of(cls, records: Integers, levels: int) -> Mapped:
+        """Check the records' lengths, once for all gradients. Raises BadInput for a longer one."""
+        values = np.empty(records.shape)
+        for start in range(0, len(records), ROWS):
+            values[start : start + ROWS] = records[start : start + ROWS]
+            _check_lengths(values[start : start + ROWS], levels)
+        return cls(values, levels)
+
+
+def softmax_gradient(records: Mapped, labels: Integers, weights: Integers, clip: float) -> Integers:
+    """Return Σ r xᵀ (C, D) in int64 over mapped records x (n, D), ‖x‖₂ ≤ R_x, with labels (n,).
 
     `weights` (C, D) are public, in units of 2⁻¹⁶ per unit of x/R_x. r is the residual p − e_label of the softmax
     p, scaled down to ‖p − e‖₂ ≤ `clip` (0 < clip ≤ √2) and in units of clip/2¹²; so one record adds at most
@@ -96,15 +117,13 @@ def softmax_gradient(records: Integers, labels: Integers, weights: Integers, lev
     Raises BadInput for records, labels or weights that do not fit together, CapacityExceeded for weights or
     numbers of records whose products or sums are not exact.
     """
-    count, classes = len(records), len(weights)
-    _check_arguments(records, labels, weights, levels, clip)
+    _check_arguments(records, labels, weights, clip)
+    values, levels = records.values, records.levels
     rows = min(ROWS, (EXACT - 1) // (RESIDUAL_LEVELS * levels))
-    gradient = np.zeros((classes, records.shape[1]), dtype=np.int64)
+    gradient = np.zeros(weights.shape, dtype=np.int64)
     transposed = weights.T.astype(np.float64)
-    for start in range(0, count, rows):
-        block = records[start : start + rows]
-        _check_lengths(block, levels)
-        chunk = block.astype(np.float64)
+    for start in range(0, len(values), rows):
+        chunk = values[start : start + rows]
         residuals = _residuals(chunk @ transposed, labels[start : start + rows], levels, clip)
         gradient += (residuals.T.astype(np.float64) @ chunk).astype(np.int64)
     return gradient
@@ -134,8 +153,8 @@ def _scale_rows(rows: Integers, length: int, full: float | None) -> Integers:
     return scaled
 
 
-def _check_arguments(records: Integers, labels: Integers, weights: Integers, levels: int, clip: float) -> None:
-    count, dimension = records.shape
+def _check_arguments(records: Mapped, labels: Integers, weights: Integers, clip: float) -> None:
+    (count, dimension), levels = records.values.shape, records.levels
     if weights.ndim != 2 or weights.shape[1] != dimension or not 0 < clip <= math.sqrt(2) or levels < 1:
         raise BadInput(f"weights {weights.shape} and clip {clip} for records of {dimension} numbers")
     if len(labels) != count or (count and not (labels.min() >= 0 and labels.max() < len(weights))):
@@ -149,8 +168,8 @@ def _check_arguments(records: Integers, labels: Integers, weights: Integers, lev
         raise CapacityExceeded("the gradient in int64", needed, (1 << 63) - 1, remedy="lower the levels")
 
 
-def _check_lengths(block: Integers, levels: int) -> None:
+def _check_lengths(block: Integers | Floats, levels: int) -> None:
     """Raise BadInput for a record longer than `levels`: float64 sums of squares decide below 2⁵³ exactly."""
-    floats = block.astype(np.float64)
+    floats = block.astype(np.float64, copy=False)
     if len(block) and np.einsum("ij,ij->i", floats, floats).max() > levels * levels:
         raise BadInput(f"a record is longer than {levels} levels", remedy="make records with `quantise`")

@@ -13,7 +13,9 @@ ORDER = (
     "secagg.extras",
     "secagg.printable",
     "secagg.randomness",
+    "secagg.unsafe_for_tests",
     "secagg.threads",
+    "secagg.engines",
     "secagg.files",
     "secagg.reading",
     "secagg.wire",
@@ -40,8 +42,8 @@ ORDER = (
     "threat_models",
     "secagg.cli",
     "secagg.__main__",
-    "secagg.unsafe_for_tests",  # last: nothing may import it
 )
+TOKEN, SEEDED = "secagg.unsafe_for_tests", "secagg.experiments.seeding"
 PROTECTIONS = tuple(f"secagg.protection.{name}" for name in ("masking", "sharing", "encryption", "none"))
 AUDITED = (
     "errors",
@@ -109,7 +111,14 @@ def auditor_overreach(module: Module) -> Iterator[str]:
             yield f"{module.name} imports {imported}; it reads transcripts and formulas only"
 
 
-RULES = [out_of_order, crossing_protections, generated_outside_wire, auditor_overreach]
+def seeded_elsewhere(module: Module) -> Iterator[str]:
+    """Imports of the token for predictable keys and noise by anything but the simulator's own option."""
+    for imported in module.imports():
+        if within(imported, TOKEN) and module.name != SEEDED:
+            yield f"{module.name} imports {imported}; only {SEEDED} may"
+
+
+RULES = [out_of_order, crossing_protections, generated_outside_wire, auditor_overreach, seeded_elsewhere]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -128,7 +137,8 @@ def test_packages_keep_the_rule(rule):
         (out_of_order, "secagg.plan", "import methods.fedcgs"),
         (out_of_order, "secagg.experiments.simulate", "import threat_models.views"),
         (out_of_order, "secagg.experiments.simulate", "from secagg import simulate"),
-        (out_of_order, "secagg.cli", "from secagg.unsafe_for_tests import TOKEN"),
+        (seeded_elsewhere, "secagg.cli.client", "from secagg.unsafe_for_tests import TOKEN"),
+        (seeded_elsewhere, "secagg.experiments.session", "def late():\n    import secagg.unsafe_for_tests"),
         (out_of_order, "secagg.cli", "from . import demo"),
         (out_of_order, "secagg.leftovers", ""),
         (crossing_protections, "secagg.protection.masking.client", "from secagg.protection import sharing"),
@@ -152,6 +162,7 @@ def test_rule_finds_the_violation(rule, name, text):
         ("secagg", "def simulate():\n    from secagg.experiments import simulate"),
         ("threat_models.active.server", "from secagg.parties import server"),
         ("secagg.cli.audit", "from threat_models import views"),
+        (SEEDED, "from secagg.unsafe_for_tests import TOKEN"),
     ],
 )
 def test_rules_allow_what_stands_before(name, text):
@@ -172,6 +183,14 @@ NOT_AT_START = {"torch", "grpc", "sklearn", "matplotlib", "secagg.unsafe_for_tes
 def test_import_is_light_and_safe():
     """Importing secagg loads neither a heavy library nor the seeded randomness."""
     assert loaded_by("import secagg") & NOT_AT_START == set()
+
+
+def test_simulator_loads_the_token_only_when_asked():
+    """Neither the simulator nor a sweep brings the token with it, until somebody gives a seed for noise."""
+    modules = "import secagg.experiments.sweep, secagg.cli.simulate, secagg.cli.client"
+    source = "; from secagg.experiments.seeding import Randomness; Randomness({}, 0).source('')"
+    assert TOKEN not in loaded_by(modules + source.format(None))
+    assert TOKEN in loaded_by(modules + source.format(7))
 
 
 def test_light_import_check_sees_what_is_loaded():

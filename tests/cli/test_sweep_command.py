@@ -30,13 +30,14 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_takes_what_simulate_takes() -> None:
-    """Every option of simulate is there with its default and help, but for the seed, which sweeps count themselves."""
+    """Every option of simulate is there with its default and help; sweeps count seeds and processes themselves."""
     offered = inspect.signature(sweep).parameters
     simulated = inspect.signature(simulate, eval_str=True).parameters
-    assert set(simulated) - set(offered) == {"seed"}
+    assert set(simulated) - set(offered) == {"seed", "processes"}
     for name in AXES:
         default = simulated[name].default
-        assert offered[name].default == (None if default in (None, "") else str(default))
+        flag = isinstance(default, bool)
+        assert offered[name].default == (default if flag else None if default in (None, "") else str(default))
         assert offered[name].annotation.__metadata__[0].help == simulated[name].annotation.__metadata__[0].help
 
 

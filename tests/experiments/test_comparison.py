@@ -48,6 +48,7 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
         "server_seconds": 12.5,
         "notes": ["everybody trusts the trainer"],
         "by_domain": None,
+        "reproducible_noise": None,
         "not_private": ["accuracy"] if finite else [],
     }
     return Run(chosen, result, None, unprotected)

@@ -34,6 +34,7 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "delta": 1e-5,
         "adjacency": "add-remove",
         "unit": "record",
+        "reproducible_noise": None,
         "not_private": [] if math.isinf(epsilon) else ["accuracy"],
     }
     return Run(chosen, result)

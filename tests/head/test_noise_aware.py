@@ -11,7 +11,7 @@ from secagg.head.noise_aware import noise_aware_discriminant
 from secagg.head.opened_moments import ReleaseNoise, read_release
 from secagg.head.spectrum import denoise, edge
 from secagg.statistics import Grid, accumulate, quantise
-from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, softmax_gradient
+from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, Mapped, softmax_gradient
 
 GRID = Grid(1.0, 1 << 14)
 CLASSES, DIMENSION = 5, 24
@@ -225,7 +225,9 @@ def refine(mu, seed, rounds=ROUNDS, exact=EXACT, records=RECORDS, labels=LABELS)
     sigma = RESIDUAL_LEVELS * levels / round_mu(mu, rounds)
     weights = before = place.start
     for _ in range(rounds):
-        opened = softmax_gradient(mapped, labels, refinement.integer_weights(weights), levels, refinement.CLIP)
+        opened = softmax_gradient(
+            Mapped.of(mapped, levels), labels, refinement.integer_weights(weights), refinement.CLIP
+        )
         opened = opened + np.rint(generator.normal(size=opened.shape) * sigma).astype(np.int64)
         stepped = refinement.step(weights, before, opened, sigma, place, rounds, refinement.NOISY_PACE)
         weights, before = stepped, weights

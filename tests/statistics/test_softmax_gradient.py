@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.statistics import softmax_gradient as module
-from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, Whitening, softmax_gradient
+from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, Mapped, Whitening, softmax_gradient
 
 CLASSES = 4
 UNIT = 2.0**-module.WEIGHT_BITS
@@ -44,7 +44,7 @@ def in_floats(mapped, labels, weights, clip):
 def test_sum_is_the_clipped_gradient(clip, spread):
     """In real units the integers are the clipped cross-entropy gradient, up to rounding."""
     mapped, labels, weights = sample(1, count=300, spread=spread)
-    got = softmax_gradient(mapped, labels, weights, 65536, clip) * clip / (RESIDUAL_LEVELS * 65536)
+    got = softmax_gradient(Mapped.of(mapped, 65536), labels, weights, clip) * clip / (RESIDUAL_LEVELS * 65536)
     assert np.allclose(got, in_floats(mapped, labels, weights, clip), atol=300 * 2e-3 * clip)
 
 
@@ -56,7 +56,7 @@ def test_unclipped_sum_is_the_derivative():
         scores = mapped / 65536 @ moved.T * UNIT
         return (np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(labels)), labels]).sum()
 
-    got = softmax_gradient(mapped, labels, weights, 65536, 2**0.5) * 2**0.5 / (RESIDUAL_LEVELS * 65536)
+    got = softmax_gradient(Mapped.of(mapped, 65536), labels, weights, 2**0.5) * 2**0.5 / (RESIDUAL_LEVELS * 65536)
     for j, i in ((0, 0), (2, 3), (3, 5)):
         shift = np.zeros(weights.shape)
         shift[j, i] = 64
@@ -69,7 +69,7 @@ def test_no_record_adds_more_than_the_bound(seed, spread, clip):
     """‖r xᵀ‖ ≤ 2¹²·R_x for every record, in exact integers."""
     mapped, labels, weights = sample(seed, count=8, spread=spread)
     for row in range(8):
-        added = softmax_gradient(mapped[row : row + 1], labels[row : row + 1], weights, 65536, clip)
+        added = softmax_gradient(Mapped.of(mapped[row : row + 1], 65536), labels[row : row + 1], weights, clip)
         assert sum(int(value) ** 2 for value in added.flat) <= (RESIDUAL_LEVELS * 65536) ** 2
 
 
@@ -78,7 +78,7 @@ def test_bound_is_reached():
     mapped, _, _ = sample(3, count=1)
     weights = np.zeros((CLASSES, 6), dtype=np.int64)
     weights[0] = mapped[0] * 16
-    added = softmax_gradient(mapped, np.array([1]), weights, 65536, 0.5)
+    added = softmax_gradient(Mapped.of(mapped, 65536), np.array([1]), weights, 0.5)
     assert np.linalg.norm(added) > 0.999 * RESIDUAL_LEVELS * 65536
 
 
@@ -86,7 +86,7 @@ def test_opposite_records_are_twice_the_bound_apart():
     """Replacing one record can move the sum by twice the bound of one, not by √2 times it."""
     mapped, _, _ = sample(4, count=1)
     weights = np.zeros((2, 6), dtype=np.int64)
-    one, other = (softmax_gradient(mapped, np.array([label]), weights, 65536, 0.5) for label in (0, 1))
+    one, other = (softmax_gradient(Mapped.of(mapped, 65536), np.array([label]), weights, 0.5) for label in (0, 1))
     assert np.linalg.norm(one - other) > 1.99 * RESIDUAL_LEVELS * 65536
 
 
@@ -94,20 +94,22 @@ def test_opposite_records_are_twice_the_bound_apart():
 def test_partition_and_order_change_no_bit(seed, clients):
     """A record's share of the sum does not depend on which records are summed with it."""
     mapped, labels, weights = sample(seed)
-    whole = softmax_gradient(mapped, labels, weights, 65536, 0.5)
+    whole = softmax_gradient(Mapped.of(mapped, 65536), labels, weights, 0.5)
     order = np.random.default_rng(seed).permutation(len(mapped))
-    parts = [softmax_gradient(mapped[p], labels[p], weights, 65536, 0.5) for p in np.array_split(order, clients)]
+    parts = [
+        softmax_gradient(Mapped.of(mapped[p], 65536), labels[p], weights, 0.5) for p in np.array_split(order, clients)
+    ]
     assert (sum(parts) == whole).all()
 
 
 def test_removing_one_record_removes_its_share():
     """With and without one record the sums differ by exactly what that record adds alone, in every bit."""
     mapped, labels, weights = sample(5, count=1000, dimension=17)
-    whole = softmax_gradient(mapped, labels, weights, 65536, 0.5)
+    whole = softmax_gradient(Mapped.of(mapped, 65536), labels, weights, 0.5)
     for row in (0, 499, 999):
         rest = np.arange(1000) != row
-        alone = softmax_gradient(mapped[row : row + 1], labels[row : row + 1], weights, 65536, 0.5)
-        assert (whole - softmax_gradient(mapped[rest], labels[rest], weights, 65536, 0.5) == alone).all()
+        alone = softmax_gradient(Mapped.of(mapped[row : row + 1], 65536), labels[row : row + 1], weights, 0.5)
+        assert (whole - softmax_gradient(Mapped.of(mapped[rest], 65536), labels[rest], weights, 0.5) == alone).all()
 
 
 def test_chunks_keep_every_bit(monkeypatch):
@@ -117,10 +119,10 @@ def test_chunks_keep_every_bit(monkeypatch):
     transform = whitening(generator, 9)
     weights = generator.integers(-(2**17), 2**17, (CLASSES, 10))
     mapped = transform.apply(records)
-    whole = softmax_gradient(mapped, labels, weights, 65536, 0.5)
+    whole = softmax_gradient(Mapped.of(mapped, 65536), labels, weights, 0.5)
     monkeypatch.setattr(module, "ROWS", 7)
     assert (transform.apply(records) == mapped).all()
-    assert (softmax_gradient(mapped, labels, weights, 65536, 0.5) == whole).all()
+    assert (softmax_gradient(Mapped.of(mapped, 65536), labels, weights, 0.5) == whole).all()
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([256, 65536, 2**24]))
@@ -153,8 +155,8 @@ def test_record_of_zeros_adds_nothing():
     assert not mapped[0].any()
     assert mapped[1].any()
     weights = np.ones((CLASSES, 6), dtype=np.int64)
-    assert not softmax_gradient(mapped[:1], np.array([2]), weights, 65536, 0.5).any()
-    assert not softmax_gradient(mapped[:0], np.zeros(0, dtype=np.int64), weights, 65536, 0.5).any()
+    assert not softmax_gradient(Mapped.of(mapped[:1], 65536), np.array([2]), weights, 0.5).any()
+    assert not softmax_gradient(Mapped.of(mapped[:0], 65536), np.zeros(0, dtype=np.int64), weights, 0.5).any()
 
 
 def test_record_on_the_centre_is_mapped_to_the_constant():
@@ -173,10 +175,10 @@ def test_numbers_that_could_round_are_refused():
         Whitening(identity, np.array([0, 1 << 53]), 1 << 10)
     one, label = np.array([[1, 1]]), np.zeros(1, dtype=np.int64)
     with pytest.raises(CapacityExceeded):
-        softmax_gradient(one, label, identity << 40, 1 << 16, 0.5)
-    many = np.broadcast_to(np.zeros((1, 2), dtype=np.int64), (1 << 27, 2))
+        softmax_gradient(Mapped.of(one, 1 << 16), label, identity << 40, 0.5)
+    many = Mapped(np.broadcast_to(np.zeros((1, 2)), (1 << 27, 2)), 1 << 24)
     with pytest.raises(CapacityExceeded):
-        softmax_gradient(many, np.broadcast_to(label, 1 << 27), identity, 1 << 24, 0.5)
+        softmax_gradient(many, np.broadcast_to(label, 1 << 27), identity, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_numbers_that_could_round_are_refused():
 def test_what_does_not_fit_is_refused(records, labels, weights, clip):
     """A record that is too long, an unknown label, other shapes and an impossible clip are refused."""
     with pytest.raises(BadInput):
-        softmax_gradient(np.array(records), np.array(labels), np.array(weights), 256, clip)
+        softmax_gradient(Mapped.of(np.array(records), 256), np.array(labels), np.array(weights), clip)
 
 
 def test_whitening_refuses_what_its_proof_does_not_cover():

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-from collections.abc import Iterable
 from dataclasses import replace
 
 from secagg.crypto.agreement import AgreementKey, derive
 from secagg.crypto.labels import digest, labelled, number
+from secagg.crypto.shared_work import once
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.protection.interface import SessionContext
-from secagg.protection.masking.messages import Dealing, Directory, Endorsement, KeyAdvertisement, SealedShare
+from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, SealedShare
 from secagg.protection.masking.quorum import Thresholds, derive_thresholds
-from secagg.wire import encode
 
 
 def thresholds_of(context: SessionContext) -> Thresholds:
@@ -21,14 +19,9 @@ def thresholds_of(context: SessionContext) -> Thresholds:
     return derive_thresholds(len(context.identities), context.colluders, context.dropouts, context.minimum_cohort)
 
 
-def directory_digest(directory: Directory) -> bytes:
-    """SHA-256 of the canonical directory: it binds U1, every session key and every nonce."""
-    return hashlib.sha256(encode(directory)).digest()
-
-
-def members_digest(members: Iterable[int]) -> bytes:
+def members_digest(members: tuple[int, ...]) -> bytes:
     """Digest of a set of members given in order (U2 in an upload header)."""
-    return digest("members", *(number(member) for member in members))
+    return once(("members", members), lambda: digest("members", *map(number, members)))
 
 
 def session_binding(context: SessionContext, directory: bytes) -> bytes:
@@ -115,7 +108,7 @@ def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: D
 
 
 def endorsement_parts(
-    context: SessionContext, directory: bytes, dealers: Iterable[int], survivors: Iterable[int]
+    context: SessionContext, directory: bytes, dealers: tuple[int, ...], survivors: tuple[int, ...]
 ) -> tuple[bytes, ...]:
     """What a client signs at the consistency step: plan, session, roster, directory, U2 and U3."""
     return (

@@ -64,7 +64,7 @@ class Advertised:
     def advance(self, context: SessionContext, me: LocalParty, incoming: Directory) -> Transition:
         """Round 1: check the directory, then deal shares of the seed and of the mask key to the neighbourhood."""
         self._check(context, incoming)
-        directory = bind.directory_digest(incoming)
+        directory = incoming.digest
         thresholds = bind.thresholds_of(context)
         holders = NeighbourGraph(incoming.members, directory, thresholds).holders(me.member)
         if len(holders) < thresholds.shares:
@@ -137,7 +137,7 @@ class Dealt:
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Inbox) -> Transition:
         """Round 2, receiving: open what was sealed to this client. A dealer whose share is bad is remembered."""
-        directory = bind.directory_digest(self.directory)
+        directory = self.directory.digest
         thresholds = bind.thresholds_of(context)
         if me.member not in incoming.dealers or not set(incoming.dealers) <= set(self.directory.members):
             raise ProtocolViolation(
@@ -212,7 +212,7 @@ class Ready:
 
         `residues` is overwritten. The next state holds neither seed nor mask key.
         """
-        directory = bind.directory_digest(self.directory)
+        directory = self.directory.digest
         binding = bind.session_binding(context, directory)
         thresholds = bind.thresholds_of(context)
         neighbours = NeighbourGraph(self.directory.members, directory, thresholds).holders(me.member)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated
 
 from secagg.crypto.sealing import TAG_BYTES
 from secagg.crypto.sharing import SHARE_BYTES
 from secagg.protection.messages import Digest, Index, Members, Signature
 from secagg.roster import MAX_CLIENTS
-from secagg.wire import Items, Length, message
+from secagg.wire import Items, Length, encode, message
 
 Key = Annotated[bytes, Length(32)]
 Share = Annotated[bytes, Length(SHARE_BYTES)]
@@ -40,6 +42,11 @@ class Directory:
     def members(self) -> tuple[int, ...]:
         """The clients of U1 in order."""
         return tuple(entry.member for entry in self.entries)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical directory: it binds U1, every session key and every nonce."""
+        return hashlib.sha256(encode(self)).digest()
 
 
 @message("SealedShare")

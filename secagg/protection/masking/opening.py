@@ -57,7 +57,7 @@ class OpenedShares:
     ) -> None:
         self._context = context
         self._dealt = dealt
-        self._digest = bind.directory_digest(dealt.directory)
+        self._digest = dealt.directory.digest
         self._binding = bind.session_binding(context, self._digest)
         self.survivors = survivors
         self._missing = missing

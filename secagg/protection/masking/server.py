@@ -68,7 +68,7 @@ class AwaitingDealings(CollectingStep):
     def __init__(self, context: SessionContext, directory: Directory) -> None:
         self._context = context
         self._directory = directory
-        self._digest = bind.directory_digest(directory)
+        self._digest = directory.digest
         self._binding = bind.session_binding(context, self._digest)
         self._graph = NeighbourGraph(directory.members, self._digest, bind.thresholds_of(context))
         super().__init__(directory.members)
@@ -107,6 +107,7 @@ class AwaitingUploads(PackedVectors, CollectingStep):
     def __init__(self, context: SessionContext, dealt: Dealt) -> None:
         self._context = context
         self._dealt = dealt
+        self._masked_for = dealt.directory.digest, bind.members_digest(dealt.dealers)
         super().__init__(dealt.dealers)
         self.enough = bind.thresholds_of(context).survivors
 
@@ -116,8 +117,7 @@ class AwaitingUploads(PackedVectors, CollectingStep):
             raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
         if not set(incoming.complaints) <= set(self._dealt.near(member)) - {member}:
             raise ProtocolViolation(member, "complains about members that dealt it no share")
-        masked_for = (incoming.directory, incoming.dealers)
-        if masked_for != (bind.directory_digest(self._dealt.directory), bind.members_digest(self._dealt.dealers)):
+        if (incoming.directory, incoming.dealers) != self._masked_for:
             raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
 
     def close(self) -> tuple[ServerState, Mapping[int, Any]]:

@@ -44,7 +44,7 @@ def envelope_changed(session: Rehearsal, **changed: Any) -> Dealing:
 
 def binding_of(session: Rehearsal) -> bytes:
     """The binding of the session's keys."""
-    return bind.session_binding(session.context, bind.directory_digest(session.states[DEALER].directory))
+    return bind.session_binding(session.context, session.states[DEALER].directory.digest)
 
 
 def sealed_as(session: Rehearsal, plain: bytes, associated_holder: int = HOLDER) -> bytes:
@@ -162,7 +162,7 @@ def dealt_by_hand(seeds: Shares, keys: Shares) -> Rehearsal:
     state, directory = session.states[DEALER], session.inbox[DEALER]
     session.answer()
     me = session.parties[DEALER]
-    binding = bind.session_binding(session.context, bind.directory_digest(directory))
+    binding = bind.session_binding(session.context, directory.digest)
     session.outbox[DEALER] = _deal(session.context, me, binding, state.channel_secret, directory, seeds, keys)
     dealt = session.states[DEALER]
     session.states[DEALER] = replace(dealt, own_seed_share=seeds[DEALER], own_key_share=keys[DEALER])

@@ -168,7 +168,7 @@ def test_mask_keys_of_small_order_name_their_owner() -> None:
 
 def resealed(session: Rehearsal, inbox: Inbox, signer: int, **changed: Any) -> Inbox:
     """The inbox whose first envelope is changed and signed by `signer`."""
-    directory = bind.directory_digest(session.states[VICTIM].directory)
+    directory = session.states[VICTIM].directory.digest
     binding = bind.session_binding(session.context, directory)
     first = bind.sign_sealed_share(identity(signer), binding, replace(inbox.shares[0], **changed))
     return replace(inbox, shares=(first, *inbox.shares[1:]))

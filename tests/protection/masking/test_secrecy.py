@@ -50,7 +50,7 @@ def test_a_vector_of_zeros_shows_exactly_its_masks() -> None:
     session = Rehearsal(context_for(4, bits=64, length=50))
     ready = ready_state(session, 2)
     transition = ready.protect(session.context, session.parties[2], np.zeros(50, dtype="<u8"))
-    binding = bind.session_binding(session.context, bind.directory_digest(ready.directory))
+    binding = bind.session_binding(session.context, ready.directory.digest)
     secret = AgreementKey.from_bytes(ready.mask_secret)
     expected = keystream(bind.self_mask_key(ready.seed, 2, binding), 8, 50)
     for entry in ready.directory.entries:

@@ -67,6 +67,31 @@ def test_bootstrap_of_a_mean_is_near_the_normal_interval():
     assert first == second
 
 
+def _mean(values):
+    return values.mean(axis=-1)
+
+
+@pytest.mark.parametrize(("statistic", "shape"), [(_mean, (300,)), (lambda rows: np.median(rows, axis=-1), (7,))])
+def test_bootstrap_is_that_of_one_replicate_after_the_other(statistic, shape):
+    """Many replicates at once give the bits of as many, each drawn and computed alone."""
+    values, replicates = np.random.default_rng(4).normal(size=shape), 5_000
+    generator = np.random.default_rng(5)
+    alone = [float(statistic(values[generator.integers(len(values), size=len(values))])) for _ in range(replicates)]
+    found = bootstrap(statistic, [values], np.random.default_rng(5), level=0.05, replicates=replicates)
+    assert (found.low, found.high) == tuple(np.quantile(alone, [0.025, 0.975]))
+
+
+def test_bootstrap_resamples_each_sample_and_keeps_rows_together():
+    """Of two samples each is drawn from alone; of pairs that sum to 1 every resampled mean does."""
+    generator = np.random.default_rng(6)
+    gap = bootstrap(lambda one, other: _mean(other) - _mean(one), [np.zeros(9), np.ones(5)], generator)
+    assert (gap.low, gap.high) == (1, 1)
+    share = generator.random(50)
+    pairs = np.column_stack([share, 1 - share])
+    both = bootstrap(lambda rows: rows.sum(axis=-1).mean(axis=-1), [pairs], generator)
+    assert (both.low, both.high) == pytest.approx((1, 1))
+
+
 def test_many_tests_are_corrected():
     """Bonferroni divides the level; Holm's adjusted values are those worked out by hand."""
     assert bonferroni(0.05, 5) == pytest.approx(0.01)

@@ -1,4 +1,4 @@
-"""A folder for features while worker processes use them: private records, which go with the process that owns them.
+"""A folder for arrays while worker processes use them: private records, which go with the process that owns them.
 
 Owner and cleaner agree by a lock on a file in the folder (flock, which the system lets go when its holder dies, however
 it dies): whoever gets it knows that no living process owns the folder.

@@ -1,0 +1,58 @@
+"""Work that many parties in one process repeat, each for itself: done once, and charged to everyone who needed it.
+
+A simulation plays every party: all members check the same signatures on the same directory, and both ends of a pair
+agree on the same key. A real party is alone in its process; for it nothing is remembered, and `once` only calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Done:
+    """What was computed and the CPU seconds it took, by key; `spared`: those of what was not computed again."""
+
+    found: dict[Hashable, tuple[Any, float]] = field(default_factory=dict, repr=False)
+    spared: float = 0.0
+
+
+_DONE: ContextVar[_Done | None] = ContextVar("work that parties share", default=None)
+
+
+@contextmanager
+def shared_work() -> Iterator[None]:
+    """Inside, `once` remembers; all is forgotten at the end. Only for processes that play all parties themselves."""
+    token = _DONE.set(_Done())
+    try:
+        yield
+    finally:
+        _DONE.reset(token)
+
+
+def once(key: Hashable, compute: Callable[[], T]) -> T:
+    """What `compute` gives: it must depend on the key alone. What it raises is raised, and not remembered."""
+    done = _DONE.get()
+    if done is None:
+        return compute()
+    if key in done.found:
+        value, seconds = done.found[key]
+        done.spared += seconds
+        return value  # type: ignore[no-any-return]  # it was put there by the same key's computation
+    begun = time.process_time()
+    value = compute()
+    done.found[key] = value, time.process_time() - begun
+    return value
+
+
+def spared_seconds() -> float:
+    """CPU seconds so far that parties would have taken for what another one had computed."""
+    done = _DONE.get()
+    return done.spared if done is not None else 0.0
