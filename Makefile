@@ -1,6 +1,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+# by path: a finder would lose to the folder itself where Python starts beside a clone called secagg
+EDITABLE := --config-settings editable_mode=compat -e .
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
@@ -9,13 +11,13 @@ MAKEFLAGS += --no-print-directory
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml Makefile
 	@command -v $(PYTHON) >/dev/null || { echo "secagg needs Python 3.11 or newer; $(PYTHON) was not found" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("secagg needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
 	@echo "setting up .venv (the first time takes a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install -qq --disable-pip-version-check -r requirements.lock
-	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
 demo: setup  ## a secure sum of one server and five clients on this machine (PROTECTION=..., ARGS=...)
@@ -41,7 +43,7 @@ protos: setup  ## regenerate secagg/wire/generated from protos/
 	@$(BIN)/python -m tests.architecture.regenerate
 
 lock: setup  ## install what pyproject.toml newly asks for and write requirements.lock
-	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation -e '.[all,dev]'
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-build-isolation $(EDITABLE)'[all,dev]'
 	@$(BIN)/python -m tests.architecture.lock
 	@touch $(STAMP)
 

@@ -8,7 +8,7 @@ fails is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Method, SumSpec, domain_count
-from methods.round import Examples, Local, Opened, Round
+from methods.round import Examples, Local, Opened, Round, Step
 from secagg.encoding.layout import Integers, Kind, Layout
 from secagg.errors import BadInput, SecaggError
-from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Sensitivity, Unit
 from secagg.statistics import Grid
 
 MOST_DIMENSIONS = 4
@@ -38,7 +38,7 @@ SLACK = 1e-9
 """Relative room for float64 rounding of lengths."""
 ALONE = 1e-12
 """Weight of the other blocks where one is looked at by itself, relative to its own."""
-REMEDY = "mend contribute, or declare in sums what it does"
+REMEDY = "mend contribute or finalize, or declare in sums what they do"
 
 
 def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) -> None:
@@ -72,6 +72,60 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
                 round_ = round_.finalize(Opened(round_.contribute(local).blocks, grid)).next_round
     if whole != (dimension, classes):
         _check_whole(method, *whole, grid)
+
+
+def check_steps(method: Method, dimension: int, classes: int, grid: Grid) -> None:
+    """Raise BadInput where a method's rounds do not lead from extreme records to an artifact, or its shares are wrong.
+
+    `finalize` runs on the sum of each round, without noise and with σ = 1 on every block, and must not fail; the last
+    gives an artifact. Shares of μ² are positive, of the sum's blocks, and add up to 1, as the budgets of all kinds do.
+    A method that reads raw inputs is not tried, as in `check_declaration`.
+    """
+    kinds = method.sums(dimension, classes, grid.levels)
+    _check_shares(method.name, kinds)
+    if method.reads_inputs:
+        return
+    examples = _extremes(dimension, classes, domain_count(method.parameters), grid.levels)
+    _walk(method, kinds, Local(examples, classes, grid), is_noisy=False)
+    if all(kind.sensitivities for kind in kinds):
+        _walk(method, kinds, Local(examples, classes, grid), is_noisy=True)
+
+
+def _check_shares(method: str, kinds: Sequence[SumSpec]) -> None:
+    """Raise BadInput for shares or budgets that do not add up."""
+    for kind in kinds:
+        if isinstance(kind.shares, str):
+            continue
+        names = [block.name for block in kind.blocks]
+        whole = math.fsum(kind.shares.values())
+        if set(kind.shares) != set(names) or min(kind.shares.values()) <= 0 or abs(whole - 1) > SLACK:
+            told = f"{dict(kind.shares)}, which are not positive shares of {', '.join(names)} that add up to 1"
+            raise _broken(method, f"it divides μ² as {told}")
+    if abs(math.fsum(kind.budget for kind in kinds) - 1) > SLACK:
+        raise _broken(
+            method, f"the budgets of its sums are {[kind.budget for kind in kinds]}, which do not add up to 1"
+        )
+
+
+def _walk(method: Method, kinds: Sequence[SumSpec], local: Local, *, is_noisy: bool) -> None:
+    """Run every round's `finalize` on the records' own sum. Raises BadInput where one fails or leads nowhere."""
+    round_: Round | None = method
+    step = Step()
+    every = [kind for kind in kinds for _ in range(kind.times)]
+    for number, each in enumerate(every, start=1):
+        if round_ is None:
+            break
+        noise = {block.name: OpenedNoise(1.0) for block in each.blocks} if is_noisy else None
+        how = f"finalize of sum {number}, {'with' if is_noisy else 'without'} noise,"
+        try:
+            part = round_.contribute(local)
+            step = round_.finalize(Opened(part.blocks, local.grid, noise))
+        except Exception as error:
+            problem = error.problem if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
+            raise _broken(method.name, f"{how} fails: {problem}") from error
+        local, round_ = replace(local, state=part.state), step.next_round
+    if step.artifact is None:
+        raise _broken(method.name, f"its last round gives no artifact, {'with' if is_noisy else 'without'} noise")
 
 
 def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> None:

@@ -27,3 +27,8 @@ def __getattr__(name: str) -> Any:
 
         return sweep
     raise AttributeError(f"module 'secagg' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is there, and what is loaded when it is first used."""
+    return sorted({*globals(), *__all__})

@@ -139,7 +139,12 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
             raise PlanRefused((f"max_epsilon_total: {_sum(release, others, pair, total, budget)}",))
         if math.isinf(total) and others and not budget.may_repeat:
             had = f"{data_set(release.data_name)} was in {len(others)} other session(s)"
-            raise PlanRefused((f"repeat_sessions: {had} and the total is infinite",))
+            raise PlanRefused((f"repeat_sessions: {had} and the total is infinite{_exact_before(others)}",))
+
+
+def _exact_before(others: Sequence[Release]) -> str:
+    """What to add where an exact sum has been opened: no later plan can fit into a finite budget."""
+    return "; no noise takes an exact sum back" if any(math.isinf(each.epsilon) for each in others) else ""
 
 
 def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], total: float, budget: Budget) -> str:
@@ -151,5 +156,5 @@ def _sum(release: Release, others: Sequence[Release], pair: tuple[str, str], tot
     unit, adjacency = pair
     return (
         f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {shown(total)}, "
-        f"more than {most} (delta {budget.delta:g}, {adjacency}, {unit} level)"
+        f"more than {most} (delta {budget.delta:g}, {adjacency}, {unit} level){_exact_before(others)}"
     )

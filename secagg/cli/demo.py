@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +39,7 @@ from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
 
 if TYPE_CHECKING:
+    from threat_models.findings import Finding
     from threat_models.report.content import AuditReport
 
 
@@ -128,13 +129,25 @@ def _in_a_sentence(report: AuditReport) -> str:
     """What the audit comes to, and what was to be expected."""
     from threat_models.findings import Verdict
 
-    found = [finding.verdict for one in report.examinations for finding in one.findings]
-    succeed, open_ = found.count(Verdict.SUCCEEDS), found.count(Verdict.INCONCLUSIVE)
-    tried = f"of {len(found)} attacks on it {succeed} succeed and {open_} stay inconclusive"
+    found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}
+    won, open_ = found[Verdict.SUCCEEDS], len(found[Verdict.INCONCLUSIVE])
+    titles = dict.fromkeys(report.note(each.attack).title for each in won)
+    named = f" ({'; '.join(titles)}{_within(report, won)})" if won else ""
+    tried = f"of {len(report.findings)} attacks on it {len(won)} succeed{'s' if len(won) == 1 else ''}{named}"
+    tried += f" and {open_} stay{'s' if open_ == 1 else ''} inconclusive"
     if math.isinf(report.promise.claimed):
         return f"An exact sum promises nothing about a record, as expected: {tried}. --epsilon 4 adds a promise."
     verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
     return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
+
+
+def _within(report: AuditReport, won: Sequence[Finding]) -> str:
+    """That successes are no more than the promise allows, where there is one and the gate faults none of them."""
+    lines = report.gate.lines if report.gate is not None else ()
+    faulted = {(line.attack, line.adversary) for line in lines if line.outcome == "fail"}
+    if math.isinf(report.promise.claimed) or any((each.attack, each.adversary) in faulted for each in won):
+        return ""
+    return f", within what epsilon = {report.promise.claimed:g} allows"
 
 
 def _choices(expand: int, protection: str, epsilon: float, refine: int | None) -> PlanChoices:

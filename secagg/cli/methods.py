@@ -10,7 +10,7 @@ import typer
 
 from methods import METHODS, method_named, parameters_of
 from methods.baselines import BASELINES, DpSgd
-from methods.declaration import check_declaration
+from methods.declaration import check_declaration, check_steps
 from methods.method import Method
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import ParametersOption
@@ -57,13 +57,15 @@ def check(
     """Try a method on extreme records, alone and together, and refuse it where it breaks what it declares.
 
     Held are the blocks' shapes and integers, the bound of an entry, how far one record moves them, and that the blocks
-    of several records are the sum of each one's. Every plan tries its method in the same way before it is made.
+    of several records are the sum of each one's. Every plan tries its method in the same way before it is made. Here
+    `finalize` runs as well, on every round's sum, and shares of the noise must add up to 1.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     checked = {}
     for each in METHODS if name is None else (name,):
         method = method_named(each, parameters_of(each, {}, parameters))
         check_declaration(method, *TRIED)
+        check_steps(method, *TRIED)
         checked[each] = {"blocks": _blocks(method), "parameters": method.parameters}
     rows = [(each, ", ".join(found["blocks"])) for each, found in checked.items()]
     speaker.result({"checked": checked}, two_columns("Does what it declares", rows))

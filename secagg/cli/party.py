@@ -26,4 +26,4 @@ def credentials_for(role: str, tls: Path) -> Credentials:
 def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
     """The plain values, for people; lists and tables are in the JSON."""
     plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
-    return [(name, str(value)) for name, value in plain.items()]
+    return [(name.replace("_", " "), str(value)) for name, value in plain.items()]

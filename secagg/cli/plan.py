@@ -16,6 +16,7 @@ from secagg.cli.console import (
     QuietOption,
     Speaker,
     refuse_existing,
+    refuse_unwritable,
     to_epsilon,
     two_columns,
     warn_of_programs,
@@ -141,6 +142,7 @@ def new(
     """Write the plan of a fresh session. Nothing of it may come from private data."""
     given = locals()
     refuse_existing(out)
+    refuse_unwritable(out)
     choices = _choices_of({**given, "refine": _rounds(method, refine)})
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_roster(roster), _public_data(schema, like, classes, shape)
@@ -151,7 +153,10 @@ def new(
     others = _compare(speaker, data, members, choices) if explain_all else []
     _explain(speaker, setup, others)
     _remark(speaker, setup, choices)
-    speaker.say(f"wrote {out}; give it to every member, and compare the digest")
+    speaker.say(f"wrote {out}; give it to every member")
+    speaker.say(
+        f"compare the plan SHA-256 {setup.plan.digest.hex()} (of its canonical bytes; not what sha256sum prints)"
+    )
 
 
 def _choices_of(given: Mapping[str, Any]) -> PlanChoices:
@@ -234,7 +239,7 @@ def check(
     chosen = read_plan(plan)
     setup = SessionSetup.of(chosen, read_roster(roster))
     setup.check(read_policy(policy))
-    lines = ["the policy accepts the plan"]
+    lines = ["the policy accepts the plan; the ledger was not asked: client --dry-run asks it"]
     if data is not None:
         records = read_records(setup, data, backbone)
         bad = f", {records.bad} of which count for nothing" if records.bad else ""
@@ -251,6 +256,7 @@ def policy_for(
 ) -> None:
     """Write a policy that trusts this plan's roster and backbone, for you to read and tighten."""
     refuse_existing(out)
+    refuse_unwritable(out)
     policy = policy_accepting(read_plan(plan), data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")
     Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -79,6 +80,9 @@ class _Play:
         self._speaker = speaker
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._talking: list[asyncio.Task[None]] = []
+        names = sorted((SERVER, *stage.seconds, *stage.members), reverse=True)  # clinic-12 before clinic-1
+        self._names = re.compile("|".join(map(re.escape, names)))
+        self._said: set[str] = set()
 
     async def start(self, name: str, arguments: Iterable[str]) -> None:
         """Start a party's process."""
@@ -125,4 +129,13 @@ class _Play:
         if process.stderr is None:
             return
         async for line in process.stderr:
-            self._speaker.say(f"{name} (process {process.pid}): {line.decode(errors='replace').rstrip()}")
+            said = line.decode(errors="replace").rstrip()
+            if self._is_new(said):
+                self._speaker.say(f"{name} (process {process.pid}): {said}")
+
+    def _is_new(self, said: str) -> bool:
+        """Whether no party has said this yet, or the same of another one: what all do is shown once for each step."""
+        alike = self._names.sub("", said)
+        is_new = alike not in self._said
+        self._said.add(alike)
+        return is_new

@@ -165,6 +165,9 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
         rows.insert(1, ("accuracy, pooled, no noise", f"{100 * result.reference.accuracy:.2f} %"))
     if left_out := content["classes_left_out"]:
         rows.append(("left out by the class gate", ", ".join(left_out)))
+    elif content["class_gate"] and result.federated is not None:
+        kept = len(result.federated.setup.plan.classes)
+        rows.append((f"class gate {content['class_gate']}", f"all {kept} classes kept"))
     for name, found in (content["by_domain"] or {"domains": {}})["domains"].items():
         where = "left out" if found["left_out"] else "in clients"
         rows.append((f"accuracy on {name}", f"{100 * found['accuracy']:.2f} % of {found['total']} ({where})"))

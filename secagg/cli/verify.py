@@ -54,7 +54,10 @@ def _table(path: Path, content: dict[str, Any]) -> str:
     """The findings for people; signers one a line, with the identity keys that `pki show` shows."""
     words = {"signers": "\n".join(f"{name}  {key}" for name, key in content.get("signers", {}).items())}
     rows = [
-        (name, words.get(name) or (", ".join(value) if isinstance(value, list) else str(value or "nobody")))
+        (
+            name.replace("_", " "),
+            words.get(name) or (", ".join(value) if isinstance(value, list) else str(value or "nobody")),
+        )
         for name, value in content.items()
         if name != "verdict"
     ]

@@ -88,7 +88,7 @@ def _run_unprotected(
         federated=None,
         baseline_bytes=fitted.bytes_per_client,
         notes=(
-            f"no protection; what leaves a client: {baseline.leaves}",
+            f"no protection: with {settings.method}, what leaves a client is: {baseline.leaves}",
             *([f"{empty} of {len(clients)} clients hold no record"] if empty else []),
             *([fitted.note] if fitted.note else []),
         ),

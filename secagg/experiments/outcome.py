@@ -67,6 +67,12 @@ class SimulationResult:
     adapted: AdaptedClients | None = None
     bad_held_out: int = 0
 
+    def __repr__(self) -> str:
+        """What ran and what came of it, on one line; the rest is in `to_json`."""
+        ran = f"{self.settings.method} on {self.dataset}, {self.clients} clients, epsilon {self.settings.epsilon:g}"
+        test = f", accuracy {100 * self.evaluation.accuracy:.2f} %" if self.evaluation else ""
+        return f"<{type(self).__name__}: {ran}{test}>"
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file; null where a baseline has nothing."""
         s, test, reference = self.settings, self.evaluation, self.reference

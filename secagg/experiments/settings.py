@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from inspect import getdoc
 from numbers import Integral, Real
+from textwrap import fill, indent
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -49,6 +51,12 @@ class SimulationSettings:
     `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for
     a value of another type and for what cannot be or does not go together.
     """
+
+    @classmethod
+    def listed(cls) -> str:
+        """Every setting with its default, and what they mean, as a paragraph of help."""
+        defaults = fill(", ".join(f"{each.name}={each.default!r}" for each in fields(cls)), 112)
+        return indent(f"Settings and their defaults:\n{defaults}\n\n{getdoc(cls)}", "    ")
 
     method: str = "fedcgs"
     parameters: str = ""

@@ -208,6 +208,9 @@ def simulate(
         return simulate_dataset(dataset, chosen)
 
 
+simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"
+
+
 def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
     """The given radius, the public bound, or the pooled maximum; the last is said. None: records are normalised."""
     if settings.radius is not None or normalisation_for(settings.choices(None, 1, 0)) is not Normalisation.NONE:

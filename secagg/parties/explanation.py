@@ -9,10 +9,12 @@ from scipy.special import ndtr
 from methods.method import domains_of
 from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
-from secagg.plan import NoiseFrom
+from secagg.plan import NoiseFrom, PlannedNoise
 from secagg.privacy import Unit
 from secagg.privacy.claim import shown
 
+_COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
+"""What the entries of a block count."""
 LIKELY = 0.95
 """A class that everybody has should pass a class gate with this probability."""
 
@@ -156,11 +158,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
     first = claim.releases.first
-    noise = "; ".join(
-        f"{each.block}: σ {each.sigma:.6g} of {each.multiplier} × its unit"
-        + (f", {each.off_diagonal:.6g} off the diagonal" if each.off_diagonal else "")
-        for each in plan.noises
-    )
+    noise = "; ".join(f"{each.block}: {_deviation(each, setup)}" for each in plan.noises)
     saved = setup.bytes_saved_by_grid
     return [
         ("promise", claim.sentence()),
@@ -174,6 +172,16 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
             f"{plan.levels} steps in a record's length: {saved} bytes fewer than a plan without noise has",
         ),
     ]
+
+
+def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
+    """The standard deviation of a block's noise: of counts in what they count, of all else in the grid's steps."""
+    kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)
+    if kind in _COUNTED:
+        return f"σ {noise.sigma / noise.multiplier:.6g} {_COUNTED[kind]}"
+    steps = "grid steps" if kind is not Kind.SECOND_MOMENT else "grid steps squared"
+    beside = f", {noise.off_diagonal:.6g} off the diagonal" if noise.off_diagonal else ""
+    return f"σ {noise.sigma:.6g} {steps}{beside}"
 
 
 def _delta(setup: SessionSetup) -> list[tuple[str, str]]:

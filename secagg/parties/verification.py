@@ -89,7 +89,7 @@ class Verified:
             "verdict": self.verdict,
             "role": self.role,
             "records": len(self.records),
-            "head": self.records[-1].head.hex(),
+            "chain_head": self.records[-1].head.hex(),
             **({"round": f"{self.number} of {setup.rounds}"} if setup.rounds > 1 else {}),
             "plan_sha256": setup.plan.digest.hex(),
             "roster_sha256": setup.roster.digest.hex(),

@@ -87,8 +87,9 @@ class PrivacyClaim:
         """Return the promise in plain words: who is protected, how much, by whose noise, and what breaks it."""
         sums = sum(times for _, times in self.releases.parts)
         times = "" if sums == 1 else f", over all {sums} sums together"
+        tells = "hardly tells" if self.epsilon <= 1 else "tells to a limited degree"
         return (
-            f"What is opened hardly tells {NEIGHBOURS[self.unit, self.adjacency]}: this changes the chance of any "
+            f"What is opened {tells} {NEIGHBOURS[self.unit, self.adjacency]}: this changes the chance of any "
             f"outcome by a factor of at most e^{shown(self.epsilon)}{_power(self.epsilon)}, but for a chance of "
             f"{self.delta:g}{times} "
             f"(epsilon {shown(self.epsilon)}, {self.adjacency}, {self.unit} level). {self._noise()}"

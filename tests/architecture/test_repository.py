@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
@@ -76,6 +77,14 @@ def test_lock_meets_every_declared_requirement():
 def test_unmet_requirement_is_found(pins, missing):
     """A requirement that the lock leaves out or contradicts is named, also one of an extra in `all`."""
     assert lock.unmet(lock.declared(PYPROJECT), lock.locked(pins)) == missing
+
+
+def test_package_is_found_from_the_folder_that_holds_a_clone(tmp_path):
+    """Where a folder called secagg, a clone, lies in the working folder, `import secagg` still finds the package."""
+    (tmp_path / "secagg").symlink_to(ROOT)
+    program = "import secagg; print(secagg.__version__ and secagg.simulate.__name__)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "simulate\n", done.stderr
 
 
 def test_generated_code_is_what_the_protos_give():

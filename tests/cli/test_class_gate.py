@@ -17,6 +17,14 @@ def test_simulation_names_the_classes_left_out(secagg: Command) -> None:
     assert gated["accuracy"] < gated["accuracy_reference"] == plain["accuracy"]
 
 
+def test_a_gate_that_leaves_nothing_out_says_so(secagg: Command) -> None:
+    """Where every class passes the gate, the result says how many were kept."""
+    said = secagg("simulate", "--dataset", "digits", "--clients", 3, "--class-gate", 2, "--quiet")
+    assert [line.split() for line in said.out.splitlines() if "class gate" in line] == [
+        ["class", "gate", "2", "all", "10", "classes", "kept"]
+    ]
+
+
 def test_gate_above_the_clients_is_a_usage_error(secagg: Command) -> None:
     """A gate that nothing can pass ends with code 2 and one line that says what to lower."""
     said = secagg("simulate", "--quiet", *LONELY, "--class-gate", 7)

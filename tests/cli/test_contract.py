@@ -75,6 +75,19 @@ def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> 
     assert "note:" not in secagg(*arguments, "--out", federation / "b.json").err
 
 
+def test_plan_new_ends_with_what_members_compare(secagg: Command, federation: Path) -> None:
+    """The last line has the plan's digest, and says that it is not the file's; a missing folder is refused before."""
+    arguments = ["plan", "new", "--roster", federation / "coordinator" / "roster.json", "--shape", 3, "--classes",
+                 "no,yes", "--radius", 1]  # fmt: skip
+    said = secagg(*arguments, "--out", federation / "mine.json")
+    digest = read_plan(federation / "mine.json").digest.hex()
+    assert said.err.splitlines()[-1].startswith(f"compare the plan SHA-256 {digest} (of its canonical bytes; not")
+    missing = secagg(*arguments, "--out", federation / "nowhere" / "x.json")
+    assert missing.code == 2
+    assert "there is no folder" in missing.complaint
+    assert "make it first" in missing.complaint
+
+
 def test_plan_check(secagg: Command, federation: Path) -> None:
     """`plan check` accepts a plan with its policy and data, and refuses as the client does."""
     home = federation / "alice"
@@ -82,6 +95,7 @@ def test_plan_check(secagg: Command, federation: Path) -> None:
                  home / "policy.toml", "--data", home / "records.npz"]  # fmt: skip
     said = secagg(*arguments, "--json", "-")
     assert (said.code, said.json["accepted"]) == (0, True)
+    assert "the ledger was not asked: client --dry-run asks it" in secagg(*arguments).out
     policy = home / "policy.toml"
     policy.write_text(policy.read_text().replace("minimum_cohort = 3", "minimum_cohort = 9"))
     said = secagg(*arguments)

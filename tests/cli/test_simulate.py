@@ -65,7 +65,7 @@ def test_noise_is_in_the_contract(secagg: Command, arguments: list[object]) -> N
     content, again = (simulated(secagg, *promise, *arguments) for _ in range(2))
     assert set(content) >= KEYS
     assert (content["epsilon"], content["delta"], content["adjacency"]) == (8.0, 1e-5, "add-remove")
-    assert content["promise"].startswith("What is opened hardly tells")
+    assert content["promise"].startswith("What is opened tells to a limited degree")
     assert content["normalisation"] == "centred-unit"
     assert content["aggregate_sha256"] != again["aggregate_sha256"]
     assert content["accuracy_reference"] == again["accuracy_reference"] > 0.9

@@ -203,7 +203,7 @@ def test_every_baseline_reports_as_a_federation_does(method):
     assert sent == 0 if method == "local-only" else sent > 0
     assert {content[key] for key in FEDERATED_KEYS if key in content} == {None}
     assert (content["promise"], content["epsilon"]) == (None, "inf")
-    assert content["notes"] == [f"no protection; what leaves a client: {BASELINES[method].leaves}"]
+    assert content["notes"] == [f"no protection: with {method}, what leaves a client is: {BASELINES[method].leaves}"]
     assert (content["head_sha256"] is None) == (method in ("local-only", "ensemble"))
     assert content["accuracy"] > 0.9
     assert content["accuracy_interval"][0] <= content["accuracy"] <= content["accuracy_interval"][1]

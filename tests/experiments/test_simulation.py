@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,15 @@ def test_aggregate_is_the_exact_sum() -> None:
     moment = (q.T @ q)[np.triu_indices(5)]
     flat = np.concatenate([counts, sums.reshape(-1), moment]).astype("<i8")
     assert result.federated.result.aggregate_sha256 == hashlib.sha256(flat.tobytes()).digest()
+
+
+def test_python_shows_what_there_is() -> None:
+    """`dir(secagg)` has the public names, help lists every setting, and a result is one short line."""
+    assert set(secagg.__all__) <= set(dir(secagg))
+    told = str(secagg.simulate.__doc__)
+    assert all(f"{each.name}={each.default!r}" in told.replace("\n    ", " ") for each in fields(SimulationSettings))
+    line = repr(secagg.simulate(FEATURES, LABELS, test_features=FEATURES, test_labels=LABELS, clients=3))
+    assert re.fullmatch(r"<SimulationResult: fedcgs on .+, 3 clients, epsilon inf, accuracy [\d.]+ %>", line)
 
 
 def test_split_does_not_change_one_bit() -> None:

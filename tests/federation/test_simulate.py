@@ -28,8 +28,8 @@ HELD_OUT = {"test_features": FEATURES[::2], "test_labels": LABELS[::2]}
 
 
 def simulated(**settings: Any) -> Any:
-    """A simulation over the arrays of this module."""
-    return secagg.simulate(FEATURES, LABELS, **settings)
+    """A simulation over the arrays of this module, of one sum unless said otherwise."""
+    return secagg.simulate(FEATURES, LABELS, **{"refine": 0, **settings})
 
 
 def noise_in(run: Any) -> np.ndarray:

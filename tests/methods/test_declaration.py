@@ -13,11 +13,11 @@ import pytest
 
 import secagg
 from methods import METHODS, method_named
-from methods.declaration import check_declaration
+from methods.declaration import check_declaration, check_steps
 from methods.fedcgs import FedCGS
 from methods.method import SumSpec
 from methods.prototypes import Prototypes
-from methods.round import Contribution, Examples, Local
+from methods.round import Contribution, Examples, Local, Opened, Step
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
@@ -259,6 +259,44 @@ def test_a_cast_of_no_number_is_beyond_any_bound(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(globals(), "contributed", lambda b, _: {**b, "counts": np.where(b["counts"], LEAST, 0)})
     with pytest.raises(BadInput, match="adds 9223372036854775808 to an entry of counts, declared bound 1"):
         check_declaration(Faulty(), 64, 10, GRIDS[0])
+
+
+@pytest.mark.parametrize("is_noisy", [False, True])
+def test_a_broken_finalize_is_found(monkeypatch: pytest.MonkeyPatch, is_noisy: bool) -> None:
+    """A name that does not exist is found wherever `finalize` uses it, and so is a last round without an artifact."""
+    whole = Faulty.finalize
+
+    def broken(self: Faulty, opened: Opened) -> Step:
+        """Fails with noise, or without."""
+        return nowhere if (opened.noise is not None) is is_noisy else whole(self, opened)  # type: ignore[name-defined] # noqa: F821
+
+    check_steps(Faulty(), 8, 10, GRIDS[0])
+    monkeypatch.setattr(Faulty, "finalize", broken)
+    words = f"finalize of sum 1, {'with' if is_noisy else 'without'} noise, fails: NameError: name 'nowhere'"
+    with pytest.raises(BadInput, match=words):
+        check_steps(Faulty(), 8, 10, GRIDS[0])
+    monkeypatch.setattr(Faulty, "finalize", lambda self, opened: Step())
+    with pytest.raises(BadInput, match="its last round gives no artifact, without noise"):
+        check_steps(Faulty(), 8, 10, GRIDS[0])
+
+
+@pytest.mark.parametrize(
+    "shares", [{"counts": 0.1, "class_sums": 0.8}, {"counts": 1.0}, {"counts": 0.0, "class_sums": 1.0}]
+)
+def test_shares_add_up_to_one(monkeypatch: pytest.MonkeyPatch, shares: dict[str, float]) -> None:
+    """Shares of μ² that lose some of it, or leave a block out, are refused, and so are budgets."""
+    monkeypatch.setitem(globals(), "declared", lambda kind, _: replace(kind, shares=shares))
+    with pytest.raises(BadInput, match="add up to 1"):
+        check_steps(Faulty(), 8, 10, GRIDS[0])
+    monkeypatch.setitem(globals(), "declared", lambda kind, _: replace(kind, budget=0.5))
+    with pytest.raises(BadInput, match=r"the budgets of its sums are \[0.5\]"):
+        check_steps(Faulty(), 8, 10, GRIDS[0])
+
+
+@pytest.mark.parametrize("method", [*map(method_named, METHODS), FedCGS(refine=3), readme_method("averaging")()])
+def test_every_method_leads_to_an_artifact(method: Any) -> None:
+    """What is registered, with rounds too, and the README's own, walks through all its sums."""
+    check_steps(method, 8, 10, GRIDS[0])
 
 
 @dataclass(frozen=True)

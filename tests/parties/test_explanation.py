@@ -100,11 +100,13 @@ def test_delta_that_is_no_small_chance_is_said(choices, words):
 
 
 def test_noise_is_the_plans():
-    """Every block's σ stands in the plan's own units, the triangle's off-diagonal one too."""
+    """Every block's σ stands there: of counts in records, else in steps of the grid, off the diagonal too."""
     setup = make_setup(epsilon=4.0)
     said = dict(explain(setup))["noise of one party"]
-    for noise in setup.plan.noises:
-        assert f"{noise.block}: σ {noise.sigma:.6g} of {noise.multiplier} × its unit" in said
+    counts, sums, moment = setup.plan.noises
+    assert f"counts: σ {counts.sigma / counts.multiplier:.6g} records;" in said
+    assert f"class_sums: σ {sums.sigma:.6g} grid steps;" in said
+    assert f"second_moment: σ {moment.sigma:.6g} grid steps squared," in said
     assert said.count("off the diagonal") == 1
     assert f"{setup.plan.noises[2].off_diagonal:.6g} off the diagonal" in said
 

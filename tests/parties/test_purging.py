@@ -59,7 +59,7 @@ async def test_verdict_of_what_is_left(tmp_path: Path, protection: str) -> None:
     assert "purged: digests only" in found["verdict"]
     assert UNPROVEN in found["session"]
     assert found["head_recomputed_here"] == "no"
-    same = ("aggregate_sha256", "head_sha256", "members", "countersigned_by", "head", "plan_sha256")
+    same = ("aggregate_sha256", "head_sha256", "members", "countersigned_by", "chain_head", "plan_sha256")
     assert [found[name] for name in same] == [before[name] for name in same]
     for client in world.setup.context.clients:
         assert "vectors" not in verify_transcript(world.transcript(client))

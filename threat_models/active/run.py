@@ -65,7 +65,7 @@ def malicious_server(progress: Progress = lambda done, total: None) -> Finding:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Refusals are results here, not lines in a log."""
-    logs = [logging.getLogger(name) for name in ("secagg.server", "secagg.link")]
+    logs = [logging.getLogger(name) for name in ("secagg.server", "secagg.link", "secagg.aggregator")]
     were_disabled = [log.disabled for log in logs]
     for log in logs:
         log.disabled = True

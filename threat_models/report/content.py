@@ -271,6 +271,17 @@ class AuditReport:
             said.append(f"Without protection, for comparison, {_count_attacks(controls)}: {_count_verdicts(controls)}.")
         return " ".join(said)
 
+    def allowance(self) -> str:
+        """Why a gate passes although attacks are inconclusive; "" where it does not pass, or none is."""
+        judged = [one for one in self.examinations if one.adversary.name != CONTROL]
+        verdicts = [finding.verdict for one in judged for finding in one.findings]
+        if self.gate is None or self.gate.outcome is not Outcome.PASS or Verdict.INCONCLUSIVE not in verdicts:
+            return ""
+        return (
+            "The gate passes all the same: it asks that no measure surely lies beyond its limit, and inconclusive "
+            "attacks show none that does."
+        )
+
 
 def _count_attacks(examinations: Sequence[Examination]) -> str:
     return _count_in_words(sum(len(one.findings) for one in examinations), "attack")

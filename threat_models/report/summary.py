@@ -24,7 +24,7 @@ def as_text(report: AuditReport) -> str:
 def _lines(report: AuditReport) -> Iterator[str]:
     gate = report.gate
     yield f"{report.title}: {f'gate {gate.outcome.upper()}' if gate else 'no gate was applied'}"
-    yield report.headline()
+    yield f"{report.headline()} {report.allowance()}".strip()
     yield report.promise.sentence
     if (one_run := report.promise.one_run) is not None:
         yield f"{one_run.sentence} {one_run.power}"

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from secagg.cli.demo import _in_a_sentence
 from tests.threat_models.report import sample
 from threat_models.active.probe import PROBE
 from threat_models.attacks.reconstruction.inversion import REFERENCE, REIDENTIFIED
 from threat_models.attacks.reconstruction.unmixing import LEAST_COSINE
 from threat_models.findings import SHARE, Metric, Verdict
+from threat_models.report.content import GateLine, GateResult, Outcome
 from threat_models.report.gate import Gate
 from threat_models.report.gate_evaluation import judge
+from threat_models.report.html import as_html
 from threat_models.report.summary import as_text
 from threat_models.report.text import LONGEST, figure, good_of, summarise, to_line, with_interval
 
@@ -102,6 +105,32 @@ def test_terminal_gets_the_verdict_first():
     assert lines[3] == "FAIL unmixing by curious_server: The attack succeeds: All.\\u001b[2J PASS"
     assert len([line for line in lines if line.startswith("curious_server, ")]) == len(report.findings)
     assert lines[-1] == report.comparisons.sentence()
+
+
+def test_a_gate_that_passes_what_is_inconclusive_says_what_it_asks():
+    """Beside inconclusive attacks a passing gate is explained, on the terminal and on the page; otherwise it is not."""
+    only = replace(sample.report().examinations[0], findings=(sample.finding("membership_head", Verdict.INCONCLUSIVE),))
+    passed = GateResult((GateLine("protection", "", Outcome.PASS, "Fine."),), "00" * 32, "2026-03-01")
+    open_ = sample.report(examinations=(only,), gate=passed)
+    assert "it asks that no measure surely lies beyond its limit" in as_text(open_)
+    assert "it asks that no measure surely lies beyond its limit" in as_html(open_)
+    for other in (sample.report(examinations=(only,)), sample.report(examinations=(), gate=passed)):
+        assert other.allowance() == ""
+
+
+def test_demo_says_which_attacks_succeed_and_whether_the_promise_allows_them():
+    """One attack succeeds and two succeed, by their titles, within ε where the gate faults none of them."""
+    won, open_ = (sample.finding("membership_release", verdict) for verdict in (Verdict.SUCCEEDS, Verdict.INCONCLUSIVE))
+    one = replace(sample.report().examinations[0], findings=(won, replace(open_, attack="membership_head")))
+    report = sample.report(examinations=(one,))
+    title = report.note("membership_release").title
+    claimed = f"{report.promise.claimed:g}"
+    assert _in_a_sentence(report) == (
+        f"The sum promises epsilon {claimed}: of 2 attacks on it 1 succeeds ({title}, within what epsilon = {claimed} "
+        "allows) and 1 stays inconclusive."
+    )
+    beaten = GateResult((GateLine("membership_release", won.adversary, Outcome.FAIL, "Bad."),), "00" * 32, "2026-03-01")
+    assert f"1 succeeds ({title}) and 1 stays" in _in_a_sentence(replace(report, gate=beaten))
 
 
 def test_terminal_is_told_that_there_was_no_gate():

@@ -36,6 +36,11 @@ SHARES = Metric(
     "class_shares", "error of a class share", SHARE, "no less than {baseline}, by public records", leads=True
 )
 MEANS = Metric("class_means", "error of a class mean, relative", SHARE, "no less than {baseline}, by public records")
+_AS_MEANT = "any: that is what a sum is for; by public records {baseline}"
+OF_SUM = (
+    Metric("class_shares.sum", "error of a class share, of all together", SHARE, _AS_MEANT, leads=True),
+    Metric("class_means.sum", "error of a class mean, of all together, relative", SHARE, _AS_MEANT),
+)
 RESAMPLES = 200
 
 
@@ -71,7 +76,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
         why = unplaced if knowledge.is_member.any() else "No member's records are known"
         why += ", so that nothing can be compared."
         return Finding("property_inference", "", Verdict.INCONCLUSIVE, why, controls=controls)
-    found, gains = _measure(groups, records_of_adversary(knowledge))
+    found, gains = _measure(groups, records_of_adversary(knowledge), (SHARES, MEANS) if clients else OF_SUM)
     if clients:
         sentence = f"The vectors of {len(groups)} clients tell of each {_describe(gains)}."
         succeeded, withstood = any(gain.low > 0 for gain in gains), all(gain.high <= 0 for gain in gains)
@@ -93,12 +98,14 @@ def _describe(gains: Sequence[Interval]) -> str:
     return ", and ".join(f"{' and '.join(each)} {how} public records do" for how, each in names.items())
 
 
-def _measure(groups: Sequence[tuple[Blocks, Records]], known: Records) -> tuple[tuple[Measure, ...], list[Interval]]:
+def _measure(
+    groups: Sequence[tuple[Blocks, Records]], known: Records, metrics: tuple[Metric, Metric] = (SHARES, MEANS)
+) -> tuple[tuple[Measure, ...], list[Interval]]:
     """Measure the errors of class shares and class means, and by how much each is smaller than by public records."""
     errors = _errors(groups, known)
     resampled: Floats | None = None
     measures, gains = [], []
-    for place, metric in ((0, SHARES), (2, MEANS)):
+    for place, metric in zip((0, 2), metrics, strict=True):
         measure, gain = compare_errors(metric, errors[place], errors[place + 1])
         if gain is None:
             resampled = _resample_records(groups, known) if resampled is None else resampled
@@ -152,7 +159,7 @@ PROPERTY_INFERENCE = Attack(
     "Ateniese et al. 2015; PROLIN, arXiv:2303.03908",
     ("release", "class_sums"),
     _run,
-    (SHARES, MEANS),
+    (SHARES, MEANS, *OF_SUM),
     trusts_owners=True,
     limits=2,
 )

@@ -57,6 +57,16 @@ PSNR = Metric("psnr", "PSNR in dB", "dB", _NO_CLEARER, each="level")
 SSIM = Metric("ssim", "SSIM", "", _NO_CLEARER, each="level")
 NEAREST_IMAGE, MEAN_IMAGE = "nearest public image", "mean public image"
 REFERENCES = (*NOT_SEEN, NEAREST_IMAGE, MEAN_IMAGE)
+MARGIN = 0.1
+"""What surely comes nearer than by the class alone by no more than this share of strangers is no success."""
+GAIN = Metric(
+    "fewer_nearer",
+    "strangers of its class that are no longer nearer",
+    SHARE,
+    f"no more than {100 * MARGIN:g} %, beside the class alone",
+    leads=True,
+    each="level in the view",
+)
 ROWS = 16
 SHOWN = 8
 NEAREST = 0.1
@@ -64,8 +74,6 @@ NEAREST = 0.1
 SMALLEST = 11
 FEWEST = 8
 """Images from which on an interval of their ranks says something."""
-MARGIN = 0.1
-"""What surely comes nearer than by the class alone by no more than this share of strangers is no success."""
 
 
 def choose_inverter(
@@ -169,6 +177,8 @@ def _make_finding(plan: Plan, knowledge: Knowledge, rows: NDArray[np.intp], imag
     tried = [name for name in images if name not in NOT_SEEN]
     worked = [name for name in tried if scored[name].tells_more_than(alone)]
     withstood = bool(tried) and all(scored[name].surely_tells_no_more_than(alone) for name in tried)
+    gains = [scored[name].gain(alone).measure(GAIN, of=name) for name in tried]
+    measures = [*measures, *gains] if worked else [*gains, *measures]  # first what decided
     sentence = _describe(scored, tried, worked, withstood)
     if not controls[0].holds:
         sentence = _describe_failed_control(scored[RAW], alone, knowledge.candidates.features[rows])
@@ -222,13 +232,13 @@ class Scores:
         """
         if alone is None or self.rate.low <= self.chance:
             return self.rate.low > self.chance
-        return self._gain(alone).low > 0
+        return self.gain(alone).low > 0
 
     def surely_tells_no_more_than(self, alone: Scores | None) -> bool:
         """Whether images are surely nearer by no more than `MARGIN` than by their class alone, else than by chance."""
-        return len(self.nearer) >= FEWEST and self._gain(alone).high <= MARGIN
+        return len(self.nearer) >= FEWEST and self.gain(alone).high <= MARGIN
 
-    def _gain(self, alone: Scores | None) -> Interval:
+    def gain(self, alone: Scores | None) -> Interval:
         """How many fewer of its class's strangers are nearer to an image than by its class alone, on average."""
         gains = (np.array(alone.nearer) if alone else CHANCE) - np.array(self.nearer)
         return bootstrap(_means, [gains], np.random.default_rng(0))
@@ -318,7 +328,7 @@ INVERSION = Attack(
     paper="Guan et al., FedTC; MPFT, App. G; Mahendran & Vedaldi 2015; Ulyanov, Vedaldi & Lempitsky 2018",
     needs=(),
     run=_run,
-    metrics=(REIDENTIFIED, REFERENCE, NEARER, *RANKS, PSNR, SSIM),
+    metrics=(REIDENTIFIED, REFERENCE, NEARER, GAIN, *RANKS, PSNR, SSIM),
     trusts_owners=True,
     limits=4,
 )

@@ -15,7 +15,7 @@ from tests.threat_models.backbones import ResNet18, SqueezeNet
 from threat_models.attacks.reconstruction.decoder import learn_decoder
 from threat_models.attacks.reconstruction.granularity import CLASS, RANDOM, RAW, levels_with_references
 from threat_models.attacks.reconstruction.image_prior import deep_image_prior, descend
-from threat_models.attacks.reconstruction.inversion import INVERSION, NEAREST, choose_inverter, score
+from threat_models.attacks.reconstruction.inversion import INVERSION, MARGIN, NEAREST, choose_inverter, score
 from threat_models.findings import Verdict, covers
 from threat_models.session import Knowledge
 
@@ -68,6 +68,8 @@ def test_masked_sum_of_many_records_shows_no_image():
     assert finding.verdict is Verdict.FAILS
     rate = measured(finding, "reidentified", "class mean of sum of all")
     assert rate.low < max(NEAREST, rate.baseline)
+    assert finding.leading.metric.id == "fewer_nearer"  # what decided
+    assert finding.leading.high <= MARGIN
     assert measured(finding, "reidentified", f"{RAW}").value == 1
 
 
