@@ -104,10 +104,7 @@ class SimulationSettings:
                 raise BadInput(f"no such {name}: {value}", remedy=f"choose one of {', '.join(filter(None, allowed))}")
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
-        if self.refine is not None and self.refine < 0:
-            raise BadInput(f"refine cannot be {self.refine}", remedy="give a number of rounds, or None for the rule")
-        if not 0 <= self.at_least <= MOST_STATED:
-            raise BadInput(f"at_least cannot be {self.at_least}", remedy=f"give a number from 0 to {MOST_STATED}")
+        self._check_numbers()
         if not 0 <= self.validate < 1 or (self.validate and self.leave_out is not None):
             problem = f"validate cannot be {self.validate:g}" + (" with leave_out" if self.leave_out else "")
             raise BadInput(problem, remedy="give a fraction below 1 of the training records, and leave out no others")
@@ -126,10 +123,12 @@ class SimulationSettings:
             raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
         if self.delta is not None and not 0 <= self.delta < 1:
             raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
+        self._check_clients()
+
+    def _check_clients(self) -> None:
+        """Raise BadInput for numbers of clients, dropouts and colluders that no sum has."""
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or (self.colluders or 0) < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
-        if self.noise_seed is not None and not 0 <= self.noise_seed < SEEDS:
-            raise BadInput(f"the noise seed cannot be {self.noise_seed}", remedy="give 0 up to 2^63 - 1")
         most_dropouts = protection_named(self.protection).most_dropouts
         if self.clients is not None:
             self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders_of(self.clients)))
@@ -170,6 +169,15 @@ class SimulationSettings:
     def adaptation(self) -> Adaptation | None:
         """What `adapt` says, if anything. Raises BadInput when it cannot be read."""
         return Adaptation.read(self.adapt) if self.adapt else None
+
+    def _check_numbers(self) -> None:
+        """Raise BadInput for a number that is out of its range whatever else is asked for."""
+        if self.refine is not None and self.refine < 0:
+            raise BadInput(f"refine cannot be {self.refine}", remedy="give a number of rounds, or None for the rule")
+        if not 0 <= self.at_least <= MOST_STATED:
+            raise BadInput(f"at_least cannot be {self.at_least}", remedy=f"give a number from 0 to {MOST_STATED}")
+        if self.noise_seed is not None and not 0 <= self.noise_seed < SEEDS:
+            raise BadInput(f"the noise seed cannot be {self.noise_seed}", remedy="give 0 up to 2^63 - 1")
 
     def _check_adaptation(self, adaptation: Adaptation) -> None:
         """Raise BadInput for what could only be refused after the sum."""

@@ -14,6 +14,16 @@ from secagg.errors import BadInput
 SCHEMA = Schema((Numeric("x", 0.0, 1.0),), "y", (("0", "a"), ("1", "b")), ("a", "b"))
 
 
+def test_digits_are_those_of_the_library():
+    """Read from its file, the digits are what scikit-learn itself gives, record for record, divided by 16."""
+    from sklearn.datasets import load_digits
+
+    data, known = open_dataset("digits"), load_digits()
+    rows = {tuple(image.ravel()): label for image, label in zip(known.images / 16, known.target, strict=True)}
+    for part in (data.train, data.test):
+        assert [rows[tuple(image.ravel())] for image in part.inputs] == part.labels.tolist()
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "records", "shape", "classes"),
     [

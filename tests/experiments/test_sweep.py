@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -123,6 +124,23 @@ def test_refused_runs_do_not_end_the_sweep(swept: tuple[Path, SweepResult, Any])
 def test_progress_counts_every_run(swept: tuple[Path, SweepResult, list[tuple[int, int]]]) -> None:
     """Progress goes from none to all in single steps."""
     assert swept[2] == [(done, 6) for done in range(7)]
+
+
+def test_log_has_a_line_for_every_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a log file says: how many runs are there, then each that ends, with what it was and what came of it."""
+    caplog.set_level("INFO", "secagg.experiments")
+    grid = {"clients": [3, 0], "radius": [8.0]}
+    sweep(dataset(), grid, 1, tmp_path, 1)
+    first, *runs = [record.getMessage() for record in caplog.records]
+    refusal = "give at least one client, and no negative number of dropouts or colluders"
+    assert first == "0 of 2 runs are there"
+    assert [re.sub(r"[0-9.]+ (s|%)", "_", run) for run in runs] == [
+        "run 1 of 2, _, about _ left: fedcgs, epsilon inf, clients 3, seed 0: _",
+        f"run 2 of 2, _, about _ left: fedcgs, epsilon inf, clients 0, seed 0: refused: {refusal}",
+    ]
+    caplog.clear()
+    sweep(dataset(), grid, 1, tmp_path, 1)
+    assert caplog.records[0].getMessage() == "1 of 2 runs are there"
 
 
 def test_files(swept: tuple[Path, SweepResult, Any]) -> None:

@@ -9,8 +9,10 @@ import zipfile
 import numpy as np
 import pytest
 
+from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, backbone_digest, open_backbone
+from secagg.features.program import AT_ONCE
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
 
@@ -33,6 +35,18 @@ def test_program_runs_and_is_pinned_by_its_file(program):
     assert seen == [(index, 5) for index in range(1, 6)]
     assert torch.get_num_threads() == threads
     assert FeatureMap(backbone, Expansion(4)).bound(1.0) is None
+
+
+def test_processes_change_no_bit(program, tmp_path, monkeypatch):
+    """Extracted in two processes, features are those of one, progress reaches all, and nothing is left behind."""
+    monkeypatch.setenv("SECAGG_CACHE", "off")
+    images = np.random.default_rng(1).integers(0, 256, (2 * AT_ONCE + 7, 8, 8, 3), dtype=np.uint8)
+    path, seen = str(program("net.pt2")), []
+    alone = open_backbone(path, (8, 8, 3)).extract(images)
+    apart = open_backbone(path, (8, 8, 3), progress=lambda *done: seen.append(done), engine=LocalProcesses(2, tmp_path))
+    assert apart.extract(images).tobytes() == alone.tobytes()
+    assert seen[-1] == (len(images), len(images))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_row_depends_on_its_record_alone(program):

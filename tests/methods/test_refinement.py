@@ -27,7 +27,7 @@ from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import refinement as rule
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, quantise
-from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS
+from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, Whitening
 from secagg.wire import decode, encode
 from tests.methods.steps import contribute, next_of
 
@@ -413,3 +413,19 @@ def test_open_number_of_rounds_is_no_plan():
     """A method whose rounds are left open sums nothing: no plan can leave it open."""
     with pytest.raises(BadInput, match="left open"):
         method_named("fedcgs", {"refine": AUTO}).sums(DIMENSION, CLASSES, GRID.levels)
+
+
+def test_records_are_whitened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rounds over the same examples whiten them once, with the sums of rounds that whiten by themselves."""
+    whitened, apply = [], Whitening.apply
+    monkeypatch.setattr(Whitening, "apply", lambda self, records: whitened.append(1) or apply(self, records))
+    examples = Examples.of(*data())
+    stages = [first_round(), second_round()]
+    whitened.clear()
+    kept = [contribute(stage, examples, CLASSES, GRID.levels)["gradient"] for stage in stages]
+    assert len(whitened) == 1
+    fresh = [contribute(stage, Examples.of(*data()), CLASSES, GRID.levels)["gradient"] for stage in stages]
+    assert len(whitened) == 3
+    assert all((one == other).all() for one, other in zip(kept, fresh, strict=True))
+    moved = replace(first_round().place.whitening, centre=first_round().place.whitening.centre + 1)
+    assert (examples.once(moved.map).values == moved.map(examples.records).values).all()
