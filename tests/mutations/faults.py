@@ -142,7 +142,11 @@ def rounded_down(patch: pytest.MonkeyPatch) -> None:
     """ε rounded down to one decimal, and noise chosen accordingly."""
     epsilon = GaussianCost.epsilon
     patch.setattr(GaussianCost, "epsilon", lambda self, delta: math.floor(10 * epsilon(self, delta)) / 10)
-    patch.setattr("secagg.privacy.releases.mu_of", lambda epsilon, delta: mu_of(epsilon + 0.09, delta))
+
+    def rounded(most: float, delta: float) -> float:
+        return mu_of(math.floor(10 * most + 1) / 10 - 1e-6, delta)
+
+    patch.setattr("secagg.privacy.releases.mu_of", rounded)
 
 
 def clipped_together(patch: pytest.MonkeyPatch) -> None:
