@@ -10,7 +10,7 @@ from methods.method import domains_of
 from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom
-from secagg.privacy import Unit
+from secagg.privacy import PrivacyClaim, Unit
 from secagg.privacy.claim import shown
 
 LIKELY = 0.95
@@ -154,7 +154,6 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     claim, plan = setup.claim, setup.plan
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
-    first = claim.releases.first
     noise = "; ".join(
         f"{each.block}: σ {each.sigma:.6g} of {each.multiplier} × its unit"
         + (f", {each.off_diagonal:.6g} off the diagonal" if each.off_diagonal else "")
@@ -165,7 +164,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
         ("promise", claim.sentence()),
         *_delta(setup),
         ("against", _against(setup)),
-        ("noise of one party", f"{noise}. {first.parties} add theirs, {first.fewest} honest ones are enough"),
+        ("noise of one party", f"{noise}. {_enough(claim)}"),
         ("what breaks it", _breaks(setup)),
         ("a bad record", "counts as zero, by a rule that looks at it alone; the operator sees how many there are"),
         (
@@ -173,6 +172,14 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
             f"{plan.levels} steps in a record's length: {saved} bytes fewer than a plan without noise has",
         ),
     ]
+
+
+def _enough(claim: PrivacyClaim) -> str:
+    """Whose noise the promise needs."""
+    first = claim.releases.first
+    if claim.each_alone:
+        return "Each client's own is what hides it."
+    return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
 
 
 def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -189,7 +196,9 @@ def _breaks(setup: SessionSetup) -> str:
     """In plain words; the rest is in threat_models/README.md."""
     broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
     openers = setup.openers
-    if setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
+    if setup.claim is not None and setup.claim.each_alone:
+        broken = "a member that leaves its noise out or tells it to others, for its own records"
+    elif setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
         broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
     elif setup.plan.noise == NoiseFrom.AGGREGATOR:
         broken = "an aggregator that leaves its noise out or keeps the exact sum"
