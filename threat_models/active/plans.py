@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from methods.gate import KeptClasses
 from methods.refinement import RefinementBroadcast
 from secagg.crypto.signatures import SigningKey
@@ -17,6 +19,7 @@ from secagg.privacy import Adjacency
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX, Member, Roster, write_roster
+from secagg.statistics.softmax_gradient import WEIGHT_BITS
 from secagg.wire import decode, encode
 from threat_models.active.consortium import NOISY, Consortium, plan_for
 from threat_models.active.masked import change_message
@@ -98,7 +101,8 @@ async def replayed_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 def false_weights(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
     """Weights for the next round that do not follow from the released sum: they steer what is asked."""
     told = decode(RefinementBroadcast, honest.broadcast)
-    return replace(honest, broadcast=encode(replace(told, weights=told.weights[::-1])))
+    moved = np.frombuffer(told.weights, dtype="<i8") + (1 << WEIGHT_BITS)
+    return replace(honest, broadcast=encode(replace(told, weights=moved.tobytes())))
 
 
 def false_gate(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
