@@ -121,7 +121,10 @@ class _Release:
         if not 0 < epsilon < math.inf:
             raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number above 0")
         mu = largest(lambda mu: mu < LARGEST_MU and self.epsilon(self.lost / mu) <= epsilon)
-        return self.lost * noise_multiplier_of(mu)
+        multiplier = self.lost * noise_multiplier_of(mu)
+        while self.epsilon(multiplier) > epsilon:  # at the smallest ε rounding weighs more than one step of μ
+            multiplier *= 1 + 2.0**-30
+        return multiplier
 
 
 def _multiplier(release: _Release, given: float | None, target: float | None) -> float:

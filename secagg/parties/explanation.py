@@ -10,7 +10,7 @@ from methods.method import domains_of
 from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, PlannedNoise
-from secagg.privacy import Unit
+from secagg.privacy import PrivacyClaim, Unit
 from secagg.privacy.claim import shown
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
@@ -157,14 +157,13 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     claim, plan = setup.claim, setup.plan
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
-    first = claim.releases.first
     noise = "; ".join(f"{each.block}: {_deviation(each, setup)}" for each in plan.noises)
     saved = setup.bytes_saved_by_grid
     return [
         ("promise", claim.sentence()),
         *_delta(setup),
         ("against", _against(setup)),
-        ("noise of one party", f"{noise}. {first.parties} add theirs, {first.fewest} honest ones are enough"),
+        ("noise of one party", f"{noise}. {_enough(claim)}"),
         ("what breaks it", _breaks(setup)),
         ("a bad record", "counts as zero, by a rule that looks at it alone; the operator sees how many there are"),
         (
@@ -184,6 +183,14 @@ def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
     return f"σ {noise.sigma:.6g} {steps}{beside}"
 
 
+def _enough(claim: PrivacyClaim) -> str:
+    """Whose noise the promise needs."""
+    first = claim.releases.first
+    if claim.each_alone:
+        return "Each client's own is what hides it."
+    return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
+
+
 def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
     """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
     plan, clients = setup.plan, len(setup.context.clients)
@@ -198,7 +205,9 @@ def _breaks(setup: SessionSetup) -> str:
     """In plain words; the rest is in threat_models/README.md."""
     broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
     openers = setup.openers
-    if setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
+    if setup.claim is not None and setup.claim.each_alone:
+        broken = "a member that leaves its noise out or tells it to others, for its own records"
+    elif setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
         broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
     elif setup.plan.noise == NoiseFrom.AGGREGATOR:
         broken = "an aggregator that leaves its noise out or keeps the exact sum"

@@ -125,9 +125,14 @@ def releases_of(
 def claim_of(plan: Plan, sums: Sequence[SumSpec], noisers: NoiseParties) -> PrivacyClaim:
     """The plan's promise. Raises BadInput when its noise does not keep it."""
     releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
-    by_clients = noisers.mechanism is Mechanism.DISCRETE_SHARES and protection_named(plan.protection).hides_vectors
-    against = not by_clients or members_see(plan) or plan.colluders > 0
-    return PrivacyClaim(releases, plan.epsilon, plan.delta, holds_against_members=against)
+    by_clients, hidden = noisers.mechanism is Mechanism.DISCRETE_SHARES, protection_named(plan.protection).hides_vectors
+    return PrivacyClaim(
+        releases,
+        plan.epsilon,
+        plan.delta,
+        holds_against_members=not by_clients or not hidden or members_see(plan) or plan.colluders > 0,
+        each_alone=by_clients and not hidden,
+    )
 
 
 def layout_of(kind: SumSpec, calibration: Calibration | None) -> Layout:

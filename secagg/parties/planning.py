@@ -91,9 +91,15 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon)
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
-        SessionSetup.of(plan, roster)
+        claim = SessionSetup.of(plan, roster).claim
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}") from None
+    if claim is not None and not claim.holds_against_members and choices.colluders is None:
+        raise BadInput(
+            f"a head for the server from {len(roster.clients)} clients, none of which may collude, has noise that "
+            "would not hold against the members: each knows its own share",
+            remedy="ask for that with --colluders 0, or let the result go to members",
+        )
     method = method_named(plan.method, plan.method_parameters)
     check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
     return plan

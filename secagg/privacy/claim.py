@@ -28,13 +28,15 @@ class PrivacyClaim:
     """(ε, δ) of all that a plan releases, for its unit and adjacency.
 
     `holds_against_members`: whether a client, which knows its own share of the noise, is among those against whom it
-    holds. A claim below what the noise gives cannot be made, nor one with δ below `SMALLEST_DELTA`: it raises BadInput.
+    holds. `each_alone`: uploads are in clear, so that each client's own share must be enough for it. A claim below what
+    the noise gives cannot be made, nor one with δ below `SMALLEST_DELTA`: it raises BadInput.
     """
 
     releases: Releases
     epsilon: float
     delta: float
     holds_against_members: bool = True
+    each_alone: bool = False
 
     def __post_init__(self) -> None:
         if self.delta < SMALLEST_DELTA:
@@ -105,6 +107,8 @@ class PrivacyClaim:
         held = f"It holds while at least {fewest} of {parties} clients add their share of the noise and keep it secret"
         if parties == 1:
             return "It rests on the one client's own share of the noise."
+        if self.each_alone:
+            return "For each client it rests on its own share of the noise."
         if not self.holds_against_members:
             member = shown(self.against_member)
             return f"{held}; not against a client, which knows its own share: against one, epsilon is {member}."

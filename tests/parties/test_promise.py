@@ -12,6 +12,7 @@ from methods.refinement import RefinementRound
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, conclude, contribution_of
+from secagg.parties.explanation import explain
 from secagg.parties.noise_plan import NoiseParties
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Adjacency, Mechanism, Unit
@@ -231,6 +232,30 @@ def test_few_clients_have_a_share_each(clients):
     assert (setup.plan.colluders, setup.claim.releases.first.fewest) == (0, 1)
     assert setup.claim.releases.epsilon(DELTA, honest=1) <= 1.0
     assert setup.claim.sentence().endswith("It rests on the one client's own share of the noise.") == (clients == 1)
+
+
+@pytest.mark.parametrize("clients", [2, 5])
+def test_where_uploads_are_in_clear_everybody_rests_on_its_own_share(clients):
+    """Nobody else's noise hides a vector that the server sees: the promise names the client's own share, no number."""
+    setup = make_setup(clients=clients, protection="none")
+    assert setup.claim is not None
+    assert setup.claim.sentence().endswith("For each client it rests on its own share of the noise.")
+    rows = dict(explain(setup))
+    assert rows["noise of one party"].endswith("Each client's own is what hides it.")
+    assert rows["what breaks it"].startswith("a member that leaves its noise out or tells it to others, for its own")
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
+def test_a_promise_that_does_not_hold_against_members_is_asked_for(protection):
+    """Two clients tolerate no colluder: a head for the server alone wants that in so many words, and says so."""
+    choices = {"clients": 2, "protection": protection, "result": "server", "dropouts": 0}
+    with pytest.raises(BadInput, match="would not hold against the members") as refused:
+        make_setup(**choices)
+    assert "--colluders 0" in str(refused.value)
+    asked = make_setup(**choices, colluders=0)
+    assert asked.claim is not None
+    assert "not against a client" in asked.claim.sentence()
+    make_setup(**{**choices, "result": "members"})
 
 
 def test_every_share_counts_only_where_no_member_sees_anything():

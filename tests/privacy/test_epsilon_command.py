@@ -47,6 +47,13 @@ def test_target_epsilon_is_the_inverse(case, mechanism, lost):
     assert again["epsilon"] == found["epsilon"] <= float(case["epsilon"])
 
 
+def test_rounding_does_not_miss_a_tiny_target():
+    """At an ε where one step of rounding weighs more than one of μ, the multiplier still keeps the target."""
+    target = "0.0002579264100464482"
+    found = ask("--target-epsilon", target, "--sessions", "100", delta="5.479943973296488e-10")
+    assert found["epsilon"] <= float(target)
+
+
 def test_sessions_compose():
     """Two, four and ten sessions with the noise of ε = 1 give the tabled ε; asking for all at once undoes it."""
     table = {case["name"]: float(case["epsilon"]) for case in VECTORS["scaled"]}
