@@ -234,7 +234,7 @@ def test_incomplete_promise(secagg: Command, federation: Path, given: list[objec
 def test_bad_records_under_noise_are_not_refused(secagg: Command, federation: Path) -> None:
     """With a finite epsilon a refusal would tell of the record: the client goes on and tells its operator alone."""
     home = federation / "alice"
-    chosen = ["--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove", "--max-records", 100]
+    chosen = ["--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove", "--max-records", 100, "--refine", 0]
     (federation / "plan.json").unlink()
     assert secagg("plan", "new", "--quiet", "--roster", home / "roster.json", "--out", federation / "plan.json",
                   "--shape", 3, "--classes", "no,yes", "--refine", 0, *chosen).code == 0  # fmt: skip

@@ -127,7 +127,7 @@ def test_simulated_members_are_where_their_client_summed_them(method, parameters
 def test_records_that_a_gate_leaves_out_are_no_members():
     """Where too few clients have records of a class, the gate leaves them out of the sum and out of the audit."""
     data = open_dataset("digits")
-    settings = SimulationSettings(clients=4, partition="shards:7", class_gate=3)
+    settings = SimulationSettings(clients=4, colluders=0, partition="shards:7", class_gate=3)
     rehearsal = rehearse(data, settings)
     session, knowledge = rehearsal.sessions[0], rehearsal.knowledge
     empty = np.flatnonzero(session.release["counts"] == 0)
