@@ -4,8 +4,8 @@
 
 D holds the data sets of `TASKS` under their usual names; digits and breast-cancer come with scikit-learn. F receives a
 sweep's folder for each (what has ended is not repeated) and `accuracy.md`. All constants, of the rule for rounds and
-of DP-SGD alike, were chosen on records held out from the training records of the sets marked `chosen_on`; the others
-were first looked at afterwards.
+of DP-SGD alike, were chosen on the sets marked `chosen_on` (methods/RESULTS.md says on which part); the others were
+first looked at afterwards.
 """
 
 from __future__ import annotations
