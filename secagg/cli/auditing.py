@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from secagg.cli.console import Speaker, two_columns, warn_of_programs
-from secagg.cli.simulate import open_simulated, settings_of
+from secagg.cli.simulate import among_settings, open_simulated, settings_of
 from secagg.errors import BadInput
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
@@ -154,10 +154,7 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
     if math.isfinite(settings.epsilon):
         exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
-    chosen = {
-        "dataset": data.name,
-        **{each.name: options[each.name] for each in fields(settings) if each.name in options},
-    }
+    chosen = {"dataset": data.name, **among_settings(options)}
     shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
     return Evidence(
         found.sessions,

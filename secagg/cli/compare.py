@@ -28,7 +28,7 @@ from secagg.errors import BadInput
 from secagg.experiments import compare as experiments
 
 
-@with_lists(without=("method", "parameters", REFERENCE))
+@with_lists("method", "parameters")
 def compare(
     *,
     methods: Annotated[

@@ -125,9 +125,13 @@ def simulate(
 
 def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
     """The settings among a command's options, which have their names; others keep their defaults. Raises BadInput."""
-    chosen = {each.name: given[each.name] for each in fields(SimulationSettings) if each.name in given}
     read = {"epsilon": to_epsilon(given["epsilon"]), "refine": read_rounds(given["refine"])}
-    return SimulationSettings(**{**chosen, **read})
+    return SimulationSettings(**{**among_settings(given), **read})
+
+
+def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that are settings, as they were given."""
+    return {each.name: given[each.name] for each in fields(SimulationSettings) if each.name in given}
 
 
 def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int) -> SimulationResult:

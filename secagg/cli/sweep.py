@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -33,17 +33,18 @@ from secagg.experiments.settings import SimulationSettings, kind_of
 
 DEFAULT = "default"
 REFERENCE = "reference"
-"""A setting that is no list, but a flag."""
+"""A setting that is no list, but a flag of the command."""
 
 
-def with_lists(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_lists(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list."""
+    hidden = (REFERENCE, *without)
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command, eval_str=True).parameters.values()
         own = [each for each in parameters if each.kind != each.VAR_KEYWORD]
         simulated = inspect.signature(simulate, eval_str=True).parameters
-        offered = [each for each in simulated.values() if each.name in experiments.AXES and each.name not in without]
+        offered = [each for each in simulated.values() if each.name in experiments.AXES and each.name not in hidden]
         command.__signature__ = inspect.Signature([*own, *map(_list_of, offered)])  # type: ignore[attr-defined]
         return command
 
@@ -57,7 +58,7 @@ def _list_of(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[str | None, option], default=default, kind=parameter.KEYWORD_ONLY)
 
 
-@with_lists(without=(REFERENCE,))
+@with_lists()
 def sweep(
     *,
     out: ResultsOption,

@@ -20,10 +20,11 @@ from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, FEDERATED
 from secagg.experiments.comparison import Comparison
-from secagg.experiments.execution import Execution, Progress
+from secagg.experiments.execution import Execution
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
 from secagg.experiments.tables import csv_of
+from secagg.features import Progress
 from secagg.protection import UNPROTECTED, USUAL
 
 LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from secagg.engines import PROCESSES, Engine, engine_of
 from secagg.errors import BadInput
+from secagg.features import Progress
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]
-"""Called with (runs done, runs in all)."""
 
 
 @dataclass(frozen=True)

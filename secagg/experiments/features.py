@@ -15,9 +15,8 @@ from secagg.data.shift import LeftOut, leave_out
 from secagg.data.split import hold_out
 from secagg.engines import Engine
 from secagg.experiments.settings import SimulationSettings
-from secagg.features import Expansion, FeatureMap, open_backbone
+from secagg.features import Expansion, FeatureMap, Progress, open_backbone
 from secagg.head import Artifact, Evaluation
-from secagg.parties import Progress
 from secagg.statistics import Grid, inputs_of
 
 Measure = Callable[[NDArray[np.float64], NDArray[np.int64]], Evaluation]

@@ -15,6 +15,7 @@ from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.privacy import Unit
+from secagg.privacy.claim import weak_delta
 
 MOST_CLASSES = 10_000
 """Of a plan."""
@@ -57,10 +58,10 @@ def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:
     """A δ of 1/n or more lets one unit in n be published outright."""
     settings = run.settings
     units, name = (run.clients, "clients") if settings.unit == Unit.SILO else (records, "records")
-    if math.isinf(settings.epsilon) or settings.delta is None or settings.delta * units < 1:
+    if math.isinf(settings.epsilon) or settings.delta is None:
         return ()
-    weak = f"delta {settings.delta:g} is not below 1 in {units} {name}"
-    return (f"{weak}: whoever publishes one of them outright, chosen at random, keeps such a promise too",)
+    weak = weak_delta(settings.delta, units, name)
+    return (weak,) if weak else ()
 
 
 def _of_bad_records(train: int, held_out: int, dataset: Dataset) -> tuple[str, ...]:

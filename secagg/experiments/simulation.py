@@ -36,9 +36,9 @@ from secagg.experiments.remarks import refuse_records, remarked
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.features import lengths_of, radius_of, round_up
+from secagg.features import Progress, lengths_of, radius_of, round_up
 from secagg.head import Artifact, Evaluation, LinearHead
-from secagg.parties import LocalRecords, Prepared, Progress, Rounds, SessionSetup, SumResult, conclude, contribution_of
+from secagg.parties import LocalRecords, Prepared, Rounds, SessionSetup, SumResult, conclude, contribution_of
 from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.privacy import Unit

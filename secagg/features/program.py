@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("secagg.features")
 Progress = Callable[[int, int], None]
-"""Called with (records done, records in all)."""
+"""Called with (done, in all), of records say."""
 AT_ONCE = 128
 """Records that a process extracts before it is given others."""
 TRAINING = ("train", "training")

@@ -5,7 +5,7 @@ from secagg.parties.contribution import LocalRecords, Prepared, contribution_of,
 from secagg.parties.hearing import Connection
 from secagg.parties.member_session import Hooks, MemberSession
 from secagg.parties.outcome import SumResult, conclude, write_result
-from secagg.parties.pipeline import Pipeline, Progress
+from secagg.parties.pipeline import Pipeline
 from secagg.parties.rounds import Rounds
 from secagg.parties.server_session import ServerSession
 from secagg.parties.setup import SessionSetup
@@ -20,7 +20,6 @@ __all__ = [
     "MemberSession",
     "Pipeline",
     "Prepared",
-    "Progress",
     "Rounds",
     "ServerSession",
     "SessionSetup",

@@ -17,8 +17,8 @@ from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import BadInput
-from secagg.features import FeatureMap
-from secagg.parties.pipeline import Pipeline, Progress
+from secagg.features import FeatureMap, Progress
+from secagg.parties.pipeline import Pipeline
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import discrete_gaussian, rounded_gaussian

@@ -11,7 +11,7 @@ from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, PlannedNoise
 from secagg.privacy import PrivacyClaim, Unit
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
 """What the entries of a block count."""
@@ -103,10 +103,8 @@ def _doubts_of_delta(setup: SessionSetup) -> list[str]:
     """A δ of 1/n or more lets one unit in n be published outright."""
     plan, clients = setup.plan, len(setup.context.clients)
     units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least, "records")
-    if plan.delta * units < 1:
-        return []
-    weak = f"delta {plan.delta:g} is not below 1 in {units} {name}"
-    return [f"{weak}: whoever publishes one of them outright, chosen at random, keeps such a promise too"]
+    weak = weak_delta(plan.delta, units, name)
+    return [weak] if weak else []
 
 
 def _doubts_of_gate(setup: SessionSetup) -> list[str]:
@@ -198,7 +196,7 @@ def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
     if plan.delta * units < 1:
         return []
     said = f"with {math.ceil(1 / plan.delta)} {name} or more, {plan.delta:g} is not below 1 in n"
-    return [("delta", f"{said}: whoever publishes one of them outright, chosen at random, keeps such a promise too")]
+    return [("delta", f"{said}: {OUTRIGHT}")]
 
 
 def _breaks(setup: SessionSetup) -> str:

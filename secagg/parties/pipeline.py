@@ -6,7 +6,7 @@ Nothing here is up to the member but the path of the data and of the backbone's 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from secagg.data import Records, Schema, open_dataset
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, open_backbone
+from secagg.features import Expansion, FeatureMap, Progress, open_backbone
 from secagg.plan import Plan
 from secagg.printable import is_printable
 from secagg.statistics import Grid, Normalisation, inputs_of
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

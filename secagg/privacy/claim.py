@@ -12,6 +12,8 @@ from secagg.privacy.sensitivity import Adjacency, Unit
 
 SMALLEST_DELTA = 1e-15
 """Below it a chance that the noise's law does not have is not small beside δ."""
+OUTRIGHT = "whoever publishes one of them outright, chosen at random, keeps such a promise too"
+"""What a δ of 1/n allows, with n records or clients."""
 NEIGHBOURS = {
     (Unit.RECORD, Adjacency.ADD_REMOVE): "whether any one record was among the data or not",
     (Unit.RECORD, Adjacency.REPLACE_ONE): "whether any one record was as it is or any other in its place",
@@ -121,6 +123,13 @@ class PrivacyClaim:
 def _power(epsilon: float) -> str:
     """e^ε as a number, rounded up, where it is one that people can read."""
     return f" = {math.ceil(math.exp(epsilon) * 10) / 10:.1f}" if epsilon <= 10 else ""
+
+
+def weak_delta(delta: float, units: int, name: str) -> str:
+    """What to say of a δ that is not below 1/n for so many `units`, records or clients by `name`; else nothing."""
+    if delta * units < 1:
+        return ""
+    return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"
 
 
 def shown(epsilon: float) -> str:

@@ -8,6 +8,7 @@ threads; deadlines reach the server as a call of `close`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -244,7 +245,7 @@ class SumToOpen(Protocol):
         ...
 
 
-class CollectingStep:
+class CollectingStep(ABC):
     """A step of the server that takes one message of each that it expects; complete when all have answered."""
 
     is_joining: ClassVar[bool] = False
@@ -253,9 +254,9 @@ class CollectingStep:
         self.expected = frozenset(expected)
         self.messages: dict[int, Any] = {}
 
+    @abstractmethod
     def check(self, member: int, incoming: Any) -> None:
         """Raise ProtocolViolation for a message that does not belong here."""
-        raise NotImplementedError
 
     def accept(self, member: int, incoming: Any) -> None:
         """Take one message that `check` lets pass; an exact repetition changes nothing.

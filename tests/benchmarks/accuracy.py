@@ -28,7 +28,7 @@ from secagg.data.schema import load_schema
 from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run, student_interval
 from secagg.experiments.sweep import combinations, runs_of
-from secagg.experiments.tables import Table
+from secagg.experiments.tables import Table, shown_accuracy
 from tests.benchmarks.fashion_mnist import CLASSES, DATA, read
 
 DELTA = 1e-5
@@ -119,7 +119,7 @@ class Cell:
 
     def __str__(self) -> str:
         low, high = student_interval(self.values)
-        return f"{self.mean:.2f} ± {(high - low) / 2:.2f}"
+        return shown_accuracy(self.mean / 100, (low / 100, high / 100), len(self.values), refused=0)
 
     def is_below(self, other: Cell) -> bool:
         """Whether the mean is below another's by more than two standard errors of the difference."""

@@ -4,7 +4,9 @@ A `Rehearsal` is honest by itself: tests replace what a party says before it is 
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
@@ -103,3 +105,15 @@ class Rehearsal(InMemorySession):
     def expected(self, members: tuple[int, ...]) -> list[int]:
         """The sum of the members' vectors in Python integers."""
         return [sum(column) for column in zip(*(self.vectors[member].tolist() for member in members), strict=True)]
+
+
+def octets(value: Any) -> Iterator[bytes]:
+    """Every byte string inside a value."""
+    if isinstance(value, bytes):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from octets(item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from octets(getattr(value, field.name))

@@ -1,9 +1,7 @@
 """What a protected upload and the states around it give away: nothing."""
 
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.sharing import SharesInconsistent, combine
 from secagg.protection.masking import binding as bind
 from secagg.protection.masking.client_upload import Ready
-from tests.protection.rehearsal import Rehearsal, context_for, party
+from tests.protection.rehearsal import Rehearsal, context_for, octets, party
 from tests.vectors.independent import keystream
 
 FALSE_FAILURE = 1e-6  # were the seeds not fixed, one run in a million would fail
@@ -73,18 +71,6 @@ def test_one_secret_changes_the_whole_upload(changed: str) -> None:
     difference = np.bincount((one - other).view(np.uint8), minlength=256)
     expected = difference.sum() / 256
     assert ((difference - expected) ** 2 / expected).sum() < chi2.isf(FALSE_FAILURE, 255)
-
-
-def octets(value: Any) -> Iterator[bytes]:
-    """Every byte string inside a value."""
-    if isinstance(value, bytes):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from octets(item)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from octets(getattr(value, field.name))
 
 
 def secrets_of(session: Rehearsal) -> dict[int, tuple[bytes, bytes, bytes]]:

@@ -1,9 +1,6 @@
 """What an upload, the aggregators but one, and the states give away: nothing."""
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.stream import MaskStream
 from secagg.protection.sharing import binding as bind
 from secagg.protection.sharing.envelope import open_share
-from tests.protection.rehearsal import party
+from tests.protection.rehearsal import octets, party
 from tests.protection.sharing.rehearsal import STEPS, Shared, shared_context
 
 FALSE_FAILURE = 1e-6  # were the seeds not fixed, one run in a million would fail
@@ -89,18 +86,6 @@ def test_sizes_do_not_depend_on_the_data() -> None:
     """The sealed shares of different vectors have the same sizes."""
     sizes = {tuple(len(each) for each in upload_of(24, value).sealed(1)) for value in (0, 1, -1, 2**23 - 1)}
     assert len(sizes) == 1
-
-
-def octets(value: Any) -> Iterator[bytes]:
-    """Every byte string inside a value."""
-    if isinstance(value, bytes):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from octets(item)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from octets(getattr(value, field.name))
 
 
 def test_what_a_client_keeps_cannot_unmask_it() -> None:
