@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.method import Method, SumSpec, domain_count
-from methods.round import Contribution, Examples, Local, Noise, Opened, Round, Step
+from methods.round import Examples, Local, Opened, Round, Step
 from secagg.encoding.layout import Integers, Kind, Layout
 from secagg.errors import BadInput, SecaggError
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Sensitivity, Unit
@@ -69,7 +69,7 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
         _Trial(method.name, round_, kind, local).check()
         for _ in range(kind.times if place + 1 < len(kinds) else 0):
             if round_ is not None:
-                round_ = round_.finalize(_total(round_.contribute(local), local)).next_round
+                round_ = round_.finalize(Opened(round_.contribute(local).blocks, grid)).next_round
     if whole != (dimension, classes):
         _check_whole(method, *whole, grid)
 
@@ -119,7 +119,7 @@ def _walk(method: Method, kinds: Sequence[SumSpec], local: Local, *, is_noisy: b
         how = f"finalize of sum {number}, {'with' if is_noisy else 'without'} noise,"
         try:
             part = round_.contribute(local)
-            step = round_.finalize(_total(part, local, noise))
+            step = round_.finalize(Opened(part.blocks, local.grid, noise))
         except Exception as error:
             problem = error.problem if isinstance(error, BadInput) else f"{type(error).__name__}: {error}"
             raise _broken(method.name, f"{how} fails: {problem}") from error
@@ -291,11 +291,6 @@ class _Moved:
         if adjacency is Adjacency.ADD_REMOVE:
             return np.asarray((rows**2).sum(axis=1))
         return np.array([((rows - row) ** 2).sum(axis=1) for row in rows])
-
-
-def _total(part: Contribution, local: Local, noise: Noise | None = None) -> Opened:
-    """One client's part as if it were the total."""
-    return Opened(part.blocks, local.grid, local.examples.records.shape[1], local.classes, noise)
 
 
 def _broken(method: str, problem: str) -> BadInput:

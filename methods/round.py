@@ -89,15 +89,12 @@ class Contribution:
 class Opened:
     """An opened total, multipliers still in it, and all that is public about it.
 
-    Records are on the plan's `grid`, of `dimension` features, in one of `classes`. `noise` is None for an exact sum.
-    `clients` is how many contributed, `seed` (32 bytes) public randomness that the plan and everything opened so far
-    decide: whoever draws from it draws the same.
+    `noise` is None for an exact sum. `clients` is how many contributed, `seed` (32 bytes) public randomness that the
+    plan and everything opened so far decide: whoever draws from it draws the same.
     """
 
     blocks: Total = field(repr=False)
     grid: Grid
-    dimension: int
-    classes: int
     noise: Noise | None = None
     clients: int = 1
     seed: bytes = bytes(32)

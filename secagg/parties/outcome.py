@@ -83,9 +83,7 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, se
     if setup.known_round is None:
         return SumResult(members, vector, blocks, None, ())
     seed = seed or digest("public randomness", setup.context.plan, sum_digest(vector))
-    plan, noise, clients = setup.plan, setup.opened_noise(len(members)), len(members)
-    opened = Opened(blocks, plan.grid, plan.dimension, len(plan.classes), noise, clients, seed)
-    step = setup.round.finalize(opened)
+    step = setup.round.finalize(Opened(blocks, setup.plan.grid, setup.opened_noise(len(members)), len(members), seed))
     return SumResult(members, vector, blocks, step.artifact, _doubts(setup, blocks), step.next_round)
 
 

@@ -27,17 +27,12 @@ def contribute(round_: Round, examples: Examples, classes: int, levels: int) -> 
 
 def artifact_of(round_: Round, blocks: Mapping[str, Any], grid: Grid, noise: Noise | None) -> Any:
     """What a total gives, None where another round must come first."""
-    return round_.finalize(_total(blocks, grid, noise)).artifact
+    return round_.finalize(Opened(blocks, grid, noise)).artifact
 
 
 def next_of(round_: Round, blocks: Mapping[str, Any], grid: Grid, noise: Noise | None) -> Any:
     """The round that a total leads to, None after the last."""
-    return round_.finalize(_total(blocks, grid, noise)).next_round
-
-
-def _total(blocks: Mapping[str, Any], grid: Grid, noise: Noise | None) -> Opened:
-    """The methods looked at here read dimension and classes off their blocks."""
-    return Opened(blocks, grid, 0, 0, noise)
+    return round_.finalize(Opened(blocks, grid, noise)).next_round
 
 
 def failures_of(round_: Round, blocks: Mapping[str, Integers], grid: Grid) -> list[str]:

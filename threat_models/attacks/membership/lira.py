@@ -20,7 +20,7 @@ from methods import Method, method_named, sums_of
 from methods.fedcgs import FedCGS
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
-from methods.round import Examples, Local, Opened, Round, Total
+from methods.round import Examples, Local, Opened, Round
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.head.linear import ABSENT_BIAS
@@ -141,11 +141,7 @@ class Recipe:
         if noise is not None:
             extra = draw_noise(blocks, noise, [seed, turn])
             blocks = {name: block + extra[name] for name, block in blocks.items()}
-        return self.opened(blocks, noise)
-
-    def opened(self, blocks: Total, noise: Noise | None = None) -> Opened:
-        """A total of the plan."""
-        return Opened(blocks, self.plan.grid, self.plan.dimension, len(self.plan.classes), noise)
+        return Opened(blocks, plan.grid, noise)
 
     def make(self, opened: Opened, round_: Round) -> LinearHead:
         """Make the head of a round's sum. Raises BadInput for a sum that gives none."""
@@ -221,13 +217,13 @@ def _remake_margins(
     grid, classes, method = recipe.plan.grid, len(recipe.plan.classes), recipe.method
     blocks = total(everything.take(rows), classes, recipe.names)
     there = np.isin(np.arange(len(candidates)), rows)
-    as_is = margins(head_scores(recipe.make(recipe.opened(blocks), method), candidates, grid), candidates.labels)
+    as_is = margins(head_scores(recipe.make(Opened(blocks, grid), method), candidates, grid), candidates.labels)
     other = np.empty_like(as_is)
     for row in range(len(candidates)):
         one = candidates.take([row])
         own = total(one, classes, frozenset(blocks))
         changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
-        other[row] = margins(head_scores(recipe.make(recipe.opened(changed), method), one, grid), one.labels)[0]
+        other[row] = margins(head_scores(recipe.make(Opened(changed, grid), method), one, grid), one.labels)[0]
     return np.where(there, as_is, other), np.where(there, other, as_is)
 
 
