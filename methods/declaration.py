@@ -48,19 +48,21 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
     its block's `bound`; a unit that moves a block, or all of them together, further than a sensitivity that is stated
     says, for records and for clients; a census that is none; blocks of several records that are not the sum of each
     one's, in any order, where they are said to be. The bounds' unit is a record, or in a sum per client its whole
-    contribution. Of each kind of sum the first is tried, on the
-    round that the records' own sum leads to; of the plan's first sum some records of every class, long in one place or
-    in all, are tried with all its dimensions and classes, too. A method that reads raw inputs is not tried: there are
-    none to try.
+    contribution. Of each kind of sum the first is tried, on the round that the records' own sum leads to; of the plan's
+    first sum some records of every class, long in one place or in all, are tried with all its dimensions and classes,
+    too, and nothing else of a method that trains. A method that reads raw inputs is not tried: there are none to try.
     """
     if method.reads_inputs:
+        return
+    if method.trains:  # a program for pictures takes no fewer features
+        _check_whole(method, dimension, classes, grid)
         return
     whole = dimension, classes
     dimension, classes = min(dimension, MOST_DIMENSIONS), min(classes, MOST_CLASSES)
     domains = domain_count(method.parameters)
     local = Local(_extremes(dimension, classes, domains, grid.levels), classes, grid)
     kinds = method.sums(dimension, classes, grid.levels)
-    round_: Round | None = method
+    round_: Round | None = method.begin(dimension, classes, grid.levels)
     for place, kind in enumerate(kinds):
         if round_ is None:
             raise _broken(
@@ -109,7 +111,8 @@ def _check_shares(method: str, kinds: Sequence[SumSpec]) -> None:
 
 def _walk(method: Method, kinds: Sequence[SumSpec], local: Local, *, is_noisy: bool) -> None:
     """Run every round's `finalize` on the records' own sum. Raises BadInput where one fails or leads nowhere."""
-    round_: Round | None = method
+    dimension = local.examples.records.shape[1]
+    round_: Round | None = method.begin(dimension, local.classes, local.grid.levels)
     step = Step()
     every = [kind for kind in kinds for _ in range(kind.times)]
     for number, each in enumerate(every, start=1):
@@ -143,7 +146,7 @@ def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> No
     labels = numbers * classes // count if count < classes else numbers % classes
     domains = numbers % domain_count(method.parameters)
     local = Local(Examples(records, labels, domains), classes, grid)
-    _Trial(method.name, method, kind, local).check(in_pairs=False)
+    _Trial(method.name, method.begin(dimension, classes, grid.levels), kind, local).check(in_pairs=False)
 
 
 def _extremes(dimension: int, classes: int, domains: int, levels: int) -> Examples:

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Fixed, Method, Parameters, SimpleMethod, SumSpec, domain_count
+from methods.method import Fixed, Method, OwnRound, Parameters, SimpleMethod, SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -58,7 +58,7 @@ class Gated(SimpleMethod):
     single sum; it is ε that hides a client. A client that lies in the census moves the gate: nothing checks a vector.
     """
 
-    method: Method
+    method: OwnRound
     threshold: int
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Gated(SimpleMethod):
 
     def settle(self, fixed: Fixed) -> Method:
         """The same gate before the settled method."""
-        return replace(self, method=self.method.settle(fixed))
+        return put_gate(self.method.settle(fixed), self.threshold)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """The gated method's."""
@@ -171,8 +171,15 @@ class Gated(SimpleMethod):
 
 
 def put_gate(method: Method, threshold: int) -> Method:
-    """Return the method behind a class gate of so many clients; as it is for 0. Raises BadInput below."""
-    return Gated(method, threshold) if threshold else method
+    """Return the method behind a class gate of so many clients; as it is for 0.
+
+    Raises BadInput below, and for a method that trains one model of all classes.
+    """
+    if not threshold:
+        return method
+    if method.trains:
+        raise BadInput(f"no class can be left out of the model that {method.name} trains", remedy="use no class gate")
+    return Gated(method, threshold)  # type: ignore[arg-type]  # what does not train is its own first round
 
 
 @dataclass(frozen=True)

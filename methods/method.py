@@ -100,8 +100,8 @@ def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Se
     return tuple(BlockwiseSensitivity(Unit.SILO, each, parts) for each in Adjacency)
 
 
-class Method(Round, Protocol):
-    """A method is its own first round; a one-shot method has no other. The plan holds its name and parameters."""
+class Method(Protocol):
+    """What is summed, and the round that it begins with. The plan holds its name and parameters."""
 
     @property
     def name(self) -> str:
@@ -129,6 +129,11 @@ class Method(Round, Protocol):
         ...
 
     @property
+    def trains(self) -> bool:
+        """Whether its sums move one model of all classes, so that no class can be left out of them."""
+        ...
+
+    @property
     def class_threshold(self) -> int:
         """Below how many clients that hold a class it is left out of the sums; 0: none is."""
         ...
@@ -146,12 +151,20 @@ class Method(Round, Protocol):
         """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
         ...
 
+    def begin(self, dimension: int, classes: int, levels: int) -> Round:
+        """Return the first round over such records."""
+        ...
+
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """Return the artifact that a file's bytes hold, and the file's texts. Raises BadInput for another kind."""
         ...
 
 
-class SimpleMethod(SimpleRound):
+class OwnRound(Method, Round, Protocol):
+    """A method that is its own first round."""
+
+
+class UsualMethod:
     """What most methods say of themselves: examples of any length, and a linear head without class means."""
 
     @property
@@ -167,6 +180,11 @@ class SimpleMethod(SimpleRound):
     @property
     def shows_last_sum(self) -> bool:
         """No: the artifact is all that members are told of it."""
+        return False
+
+    @property
+    def trains(self) -> bool:
+        """No."""
         return False
 
     @property
@@ -189,3 +207,11 @@ class SimpleMethod(SimpleRound):
         if head.means is not None:
             raise BadInput("the head carries class means, which this method does not release")
         return head, texts
+
+
+class SimpleMethod(UsualMethod, SimpleRound):
+    """What most methods are: their own first round (`OwnRound`); a one-shot method has no other."""
+
+    def begin(self, dimension: int, classes: int, levels: int) -> Round:
+        """Itself."""
+        return self  # type: ignore[return-value]  # whoever inherits is a Round

@@ -89,7 +89,8 @@ class SessionSetup:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
         capacity, context = fits[0]
         first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
-        return cls(plan, roster, method, method, None, *first)
+        begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
+        return cls(plan, roster, method, begun, None, *first)
 
     def following(self, opening: RoundOpening) -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.

@@ -211,7 +211,7 @@ def tables(measured: Mapping[str, Mapping[str, Mapping[float, Cell]]]) -> str:
             f"{task.title}{expanded} ({chosen}): accuracy in per cent, mean of {task.seeds} seeds ± half the 95 % "
             f"interval; {members}, masked, δ = {DELTA:g}, add/remove of a record, c = 1, D = 0 where not said."
         )
-        parts.append(Table(caption, header, body).markdown())
+        parts.append(f"### {task.title}\n\n{Table(caption, header, body).markdown()}")
     return "\n".join([*parts, "", *verdicts(measured)])
 
 

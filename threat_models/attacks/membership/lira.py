@@ -120,13 +120,18 @@ class Recipe:
             each.name for each in self.method.sums(plan.dimension, len(plan.classes), plan.levels)[0].blocks
         )
 
+    @property
+    def first(self) -> Round:
+        """The first round."""
+        return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
+
     def head_of(self, records: Records, seed: int = 0) -> LinearHead:
         """Make the head over these records, with noise of the given strength from `seed`.
 
         Raises BadInput as the method does, for too few records say.
         """
         plan, examples = self.plan, records.examples
-        round_: Round = self.method
+        round_ = self.first
         for turn in range(1, self.sums):
             following = round_.finalize(self._sum(round_, examples, turn, seed)).next_round
             if following is None:
@@ -214,16 +219,16 @@ def _remake_margins(
     recipe: Recipe, candidates: Records, everything: Records, rows: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Compute margins with and without each candidate, by making the head of the changed sums anew."""
-    grid, classes, method = recipe.plan.grid, len(recipe.plan.classes), recipe.method
+    grid, classes, first = recipe.plan.grid, len(recipe.plan.classes), recipe.first
     blocks = total(everything.take(rows), classes, recipe.names)
     there = np.isin(np.arange(len(candidates)), rows)
-    as_is = margins(head_scores(recipe.make(Opened(blocks, grid), method), candidates, grid), candidates.labels)
+    as_is = margins(head_scores(recipe.make(Opened(blocks, grid), first), candidates, grid), candidates.labels)
     other = np.empty_like(as_is)
     for row in range(len(candidates)):
         one = candidates.take([row])
         own = total(one, classes, frozenset(blocks))
         changed = {name: block + (-1 if there[row] else 1) * own[name] for name, block in blocks.items()}
-        other[row] = margins(head_scores(recipe.make(Opened(changed, grid), method), one, grid), one.labels)[0]
+        other[row] = margins(head_scores(recipe.make(Opened(changed, grid), first), one, grid), one.labels)[0]
     return np.where(there, as_is, other), np.where(there, other, as_is)
 
 
