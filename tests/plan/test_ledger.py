@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -483,6 +484,31 @@ def test_older_ledger_is_carried_over(older: Path, create: bool) -> None:
     unlocked(older, "DELETE FROM uploads WHERE number = 2")
     with pytest.raises(BadInput, match="row 2 of the uploads"):
         Ledger(older).uploads()
+
+
+OPENER = """
+import sys
+from pathlib import Path
+from secagg.ledger import Ledger
+print("opening", flush=True)
+print(len(Ledger(Path(sys.argv[1]), create=sys.argv[2] == "create").entries()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("second", ["create", "read"])
+def test_older_ledger_is_carried_over_once_by_all(older: Path, second: str) -> None:
+    """Of processes that open an older ledger at once, to read it alone too, each has every row, whoever is first."""
+    writer = sqlite3.connect(older / FILE_NAME, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    commands = [[sys.executable, "-c", OPENER, str(older), how] for how in ("read", second, "read")]
+    running = [subprocess.Popen(each, cwd=ROOT, stdout=subprocess.PIPE, text=True) for each in commands]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "opening\n"
+    time.sleep(0.5)  # who is not to wait for the writer has been refused by then
+    writer.execute("COMMIT")
+    writer.close()
+    assert [process.communicate()[0] for process in running] == ["3\n"] * 3
 
 
 @pytest.mark.parametrize(
