@@ -578,6 +578,17 @@ def test_gaps_are_bounded_in_advance(tmp_path: Path) -> None:
         ledger.record(second, allowed(10.0))
 
 
+def test_costs_beyond_all_numbers_are_refused_as_infinite(tmp_path: Path) -> None:
+    """Where Σμ² is so large that no ε is computed, alone or with earlier rows, the plan is refused in numbers."""
+    ledger, huge = Ledger(tmp_path), finite(2, spent=(Spent(*PROMISE, GaussianCost(0.9e12)),), epsilon=1e12)
+    with pytest.raises(PlanRefused, match=r"has spent epsilon 0 in 0 .*, together inf, more than 5"):
+        ledger.record(finite(1, spent=(Spent(*PROMISE, GaussianCost(1e13)),), delta=1e-4, epsilon=1e13), allowed(5.0))
+    ledger.record(huge, allowed(2e12))
+    before = r"mine has spent epsilon 4\d{11}\.?\d* in 1 other session\(s\), this plan adds 4\d{11}"
+    with pytest.raises(PlanRefused, match=rf"{before}.*, together inf, more than 2000000000000"):
+        ledger.record(replace(huge, session=bytes([3]) * 32), allowed(2e12))
+
+
 def test_gaussian_rows_are_filtered_at_the_budgets_own_mu(tmp_path: Path) -> None:
     """As many plans fit as Σμ² ≤ μ_B² says, in whatever sizes they come; a curve's accounting would fit fewer."""
     ledger, budget = Ledger(tmp_path), 1.0
