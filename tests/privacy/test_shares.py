@@ -209,7 +209,8 @@ def test_opacus_agrees():
 @pytest.mark.parametrize("call", [
     lambda: variance_of(1.0, 3), lambda: variance_of(math.nan, 3), lambda: variance_of(math.inf, 3),
     lambda: gap_of([(0.49, 1)], 2), lambda: gap_of([(math.nan, 1)], 2), lambda: gap_of([(3, 1)], 0),
-    lambda: GaussianCost(0.0), lambda: GaussianCost(math.nan), lambda: GaussianCost(math.inf), lambda: GaussianCost(1, -1),
+    lambda: GaussianCost(0.0), lambda: GaussianCost(math.nan), lambda: GaussianCost(math.inf),
+    lambda: GaussianCost(1, -1),
     lambda: GaussianCost(1, math.inf), lambda: GaussianCost(1, math.nan), lambda: GaussianCost(1).times(0),
     lambda: GaussianCost(1).epsilon(0), lambda: GaussianCost(1).delta(-1), lambda: GaussianCost(1).delta(math.nan),
 ])  # fmt: skip
