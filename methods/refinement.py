@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.method import Fixed, SumSpec
 from methods.round import Contribution, Local, Noise, Opened, Round, SimpleRound, Step
@@ -17,7 +18,14 @@ from secagg.head import refinement as rule
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, OpenedNoise, Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
-from secagg.statistics.softmax_gradient import RESIDUAL_LEVELS, WEIGHT_BITS, Whitening, softmax_gradient
+from secagg.statistics.softmax_gradient import EXACT as LARGEST_SCORE
+from secagg.statistics.softmax_gradient import (
+    RESIDUAL_LEVELS,
+    WEIGHT_BITS,
+    Whitening,
+    largest_score,
+    softmax_gradient,
+)
 from secagg.wire import Length, Range, decode, encode, message
 
 AUTO = -1
@@ -113,7 +121,7 @@ class RefinementRound(SimpleRound):
             place = rule.begin_exact(opened.blocks, opened.grid)
         else:
             place = rule.begin(opened.blocks, opened.grid, release_noise(opened.noise))
-        start = rule.integer_weights(place.start)
+        start = _exact_weights(place.start)
         return cls(1, rounds, place, start, start)
 
     def contribute(self, local: Local) -> Contribution:
@@ -131,7 +139,7 @@ class RefinementRound(SimpleRound):
         head = rule.refined_head(stepped, self.place, opened.grid)
         if self.number == self.rounds:
             return Step(head)
-        following = rule.integer_weights(stepped)
+        following = _exact_weights(stepped)
         return Step(head, replace(self, number=self.number + 1, weights=following, before=self.weights))
 
     def broadcast(self) -> bytes:
@@ -185,6 +193,18 @@ class RefinementRound(SimpleRound):
         _require_close(its.whitening.matrix, own.whitening.matrix, "whitening")
         _require_close(its.whitening.centre, own.whitening.centre, "whitening's centre")
         _require_close(told.weights, self.weights, "weights")
+
+
+def _exact_weights(weights: NDArray[np.float64]) -> Integers:
+    """Weights (C, d + 1) as they are broadcast. Raises BadInput for larger ones than exact scores of records allow."""
+    integers = rule.integer_weights(weights)
+    if largest_score(integers, GRADIENT_LEVELS) >= LARGEST_SCORE:
+        raise BadInput(
+            "the rounds of refinement have no weights: the records of the first sum do not fill their features, as "
+            "where there are fewer records than features",
+            remedy="use refine 0, which is as good without noise, or more records, or fewer features",
+        )
+    return integers
 
 
 def _bytes(integers: Integers) -> bytes:

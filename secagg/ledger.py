@@ -104,8 +104,10 @@ class Ledger:
             raise BadInput(f"there is no ledger in {folder}", remedy="give the --state folder of a client")
         if create:
             self._create()
-        with self._connection("BEGIN IMMEDIATE" if create else "BEGIN", "rwc" if create else "rw") as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
+        # Two that begin to read cannot both go on to write: who may have to, says so first.
+        writes = create or self._version() in CARRIED_OVER
+        with self._connection("BEGIN IMMEDIATE" if writes else "BEGIN", "rwc" if create else "rw") as connection:
+            version = _version(connection)
             if create and not version and not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
                 for statement in _SCHEMA:
                     connection.execute(statement)
@@ -116,6 +118,10 @@ class Ledger:
                     f"the ledger {self._path} has schema version {version}, this program reads {SCHEMA_VERSION}",
                     remedy="use the program that wrote it; moving the file away forgets what was released",
                 )
+
+    def _version(self) -> int:
+        with self._connection("BEGIN") as connection:
+            return _version(connection)
 
     def _carry_over(self, connection: sqlite3.Connection, version: int) -> None:
         """Give every curve its kind, and chain the uploads of version 3, which had them unchained; heads stay."""
@@ -268,6 +274,11 @@ def head_after(head: bytes, number: int, release: Release) -> bytes:
 
 def _upload_head(previous: bytes, number: int, context: bytes) -> bytes:
     return digest("ledger upload", previous, number.to_bytes(8, "big"), context)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """The version of the schema; 0: there is none yet."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _written(connection: sqlite3.Connection, table: str) -> int:

@@ -11,12 +11,16 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, GaussianCost, Mechanism
-from secagg.privacy.claim import shown
+from secagg.privacy.claim import refuse_small_delta, shown
 from secagg.privacy.gaussian import LARGEST_MU, largest, noise_multiplier_of
+from secagg.privacy.sampler import LARGEST_SIGMA
 from secagg.privacy.shares import gap_of, variance_of
 
 USUAL_SIGMA = 100.0
 """Class sums and second moments have far more."""
+MOST_SHARES = 1 << 20
+MOST_TIMES = 1 << 40
+"""Coordinates, and sessions: more than any plan has."""
 
 
 def epsilon(
@@ -31,14 +35,17 @@ def epsilon(
     mechanism: Annotated[
         Mechanism, typer.Option(help="gaussian: one party's noise, exact. discrete-shares: one share per client.")
     ] = Mechanism.GAUSSIAN,
-    shares: Annotated[int, typer.Option(min=1, help="Noise shares in the whole sum.")] = 1,
+    shares: Annotated[int, typer.Option(min=1, max=MOST_SHARES, help="Noise shares in the whole sum.")] = 1,
     grid_sigma: Annotated[
-        float, typer.Option(help="σ of one share in grid units, at least; the sum's variance counts as 3 less.")
+        float,
+        typer.Option(
+            max=LARGEST_SIGMA, help="σ of one share in grid units, at least; the sum's variance counts as 3 less."
+        ),
     ] = USUAL_SIGMA,
-    coordinates: Annotated[int, typer.Option(min=1, help="Length of the summed vector.")] = 1,
+    coordinates: Annotated[int, typer.Option(min=1, max=MOST_TIMES, help="Length of the summed vector.")] = 1,
     dropped: Annotated[int, typer.Option(min=0, help="What if so many shares never arrive?")] = 0,
     colluding: Annotated[int, typer.Option(min=0, help="What if so many shares are known to the adversary?")] = 0,
-    sessions: Annotated[int, typer.Option(min=1, help="Releases about the same data.")] = 1,
+    sessions: Annotated[int, typer.Option(min=1, max=MOST_TIMES, help="Releases about the same data.")] = 1,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -47,6 +54,11 @@ def epsilon(
     release = _Release(mechanism, delta, shares, dropped, colluding, grid_sigma, coordinates, sessions)
     multiplier = _multiplier(release, noise_multiplier, target_epsilon)
     reached = release.epsilon(multiplier)
+    if math.isinf(reached):
+        raise BadInput(
+            f"sessions·(Δ/σ)² is above {LARGEST_MU**2:g}: that promises nothing",
+            remedy="give a larger --noise-multiplier or fewer --sessions",
+        )
     content: dict[str, Any] = {
         "epsilon": reached,
         "delta": delta,
@@ -90,6 +102,11 @@ class _Release:
                 f"none of {self.shares} noise shares is honest and arrives: there is no promise",
                 remedy="give fewer --dropped or --colluding",
             )
+        if self.mechanism is Mechanism.DISCRETE_SHARES:
+            # Of one party's noise every δ is exact: it is added where the sum has left the ring.
+            refuse_small_delta(self.delta)
+            if math.isinf(GaussianCost(1.0, self.gap * self.sessions).epsilon(self.delta)):
+                raise self._too_coarse("any epsilon")
 
     @property
     def honest(self) -> int:
@@ -112,19 +129,31 @@ class _Release:
         return gap_of([(self.grid_sigma, self.coordinates)], self.shares)
 
     def epsilon(self, multiplier: float) -> float:
-        """Return ε of all sessions, rounded up."""
-        squared_mu = (self.lost / multiplier) ** 2 * (1 + 2.0**-48)
+        """Return ε of all sessions, rounded up; math.inf where it is too large to be computed."""
+        mu = self.lost / multiplier
+        if mu > LARGEST_MU:  # its square may have no float
+            return math.inf
+        squared_mu = max(mu**2 * (1 + 2.0**-48), math.ulp(0.0))
         return GaussianCost(squared_mu, self.gap).times(self.sessions).epsilon(self.delta)
 
     def multiplier(self, epsilon: float) -> float:
         """Return the least σ/Δ with this ε, rounded up."""
         if not 0 < epsilon < math.inf:
             raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number above 0")
+        if 2 * self.gap * self.sessions >= epsilon:
+            raise self._too_coarse(f"epsilon {epsilon:g}")
         mu = largest(lambda mu: mu < LARGEST_MU and self.epsilon(self.lost / mu) <= epsilon)
         multiplier = self.lost * noise_multiplier_of(mu)
         while self.epsilon(multiplier) > epsilon:  # at the smallest ε rounding weighs more than one step of μ
             multiplier *= 1 + 2.0**-30
         return multiplier
+
+    def _too_coarse(self, promise: str) -> BadInput:
+        return BadInput(
+            f"shares of sigma {self.grid_sigma:g} grid units are too far from Gaussian to keep {promise} over "
+            f"{self.coordinates} coordinates in {self.sessions} session(s)",
+            remedy="give a larger --grid-sigma, or fewer --coordinates or --sessions",
+        )
 
 
 def _multiplier(release: _Release, given: float | None, target: float | None) -> float:

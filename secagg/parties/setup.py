@@ -58,6 +58,7 @@ class SessionSetup:
                 f"the plan is for the roster {plan.roster.hex()[:16]}…, this member has {roster.digest.hex()[:16]}…",
                 remedy="have the authority hand out the roster again, or write a plan for the new one",
             )
+        _require_room(plan, len(roster.clients))
         plan.table_schema()
         plan.grid.unit(plan.dimension)
         method = method_named(plan.method, plan.method_parameters)
@@ -248,6 +249,17 @@ class SessionSetup:
     def fewest(self) -> int:
         """The smallest number of clients whose sum can be opened."""
         return self.protection.fewest(self.context)
+
+
+def _require_room(plan: Plan, clients: int) -> None:
+    """Raise BadInput for a plan that states more records than it takes."""
+    most = clients * plan.max_records
+    if plan.at_least > most:
+        raise BadInput(
+            f"the plan states at least {plan.at_least} records, but takes at most {plan.max_records} of each of "
+            f"{clients} clients, {most} in all",
+            remedy=f"state at most {most}, or raise max_records",
+        )
 
 
 def _require_cohorts(plan: Plan, method: Method) -> None:

@@ -41,12 +41,7 @@ class PrivacyClaim:
     each_alone: bool = False
 
     def __post_init__(self) -> None:
-        if self.delta < SMALLEST_DELTA:
-            raise BadInput(
-                f"delta {self.delta:g} is claimed, but with a chance of up to {SMALLEST_DELTA:g} (2⁻⁷⁰ an entry) noise "
-                "does not fit into the ring, which ends the session",
-                remedy=f"choose a delta of at least {SMALLEST_DELTA:g}",
-            )
+        refuse_small_delta(self.delta)
         least = self.releases.epsilon(self.delta)
         if not least <= self.epsilon < math.inf:
             raise BadInput(
@@ -118,6 +113,16 @@ class PrivacyClaim:
             return f"{held}."
         fewer = shown(self.releases.epsilon(self.delta, honest=fewest - 1))
         return f"{held}; with one fewer, epsilon would be {fewer}."
+
+
+def refuse_small_delta(delta: float) -> None:
+    """Raise BadInput for a δ that no sum with noise keeps."""
+    if delta < SMALLEST_DELTA:
+        raise BadInput(
+            f"delta {delta:g} is claimed, but with a chance of up to {SMALLEST_DELTA:g} (2⁻⁷⁰ an entry) noise "
+            "does not fit into the ring, which ends the session",
+            remedy=f"choose a delta of at least {SMALLEST_DELTA:g}",
+        )
 
 
 def _power(epsilon: float) -> str:

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secagg.errors import BadInput
-from secagg.privacy.gaussian import LARGEST_MU, check_delta, delta_of, epsilon_of
+from secagg.privacy.gaussian import LARGEST_MU, SMALLEST_DELTA, check_delta, delta_of, epsilon_of
 from secagg.privacy.rdp import ALPHA, UP, RdpCurve
 
 ROUNDING = 3.0
@@ -101,7 +101,7 @@ class GaussianCost:
     gap: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.squared_mu <= LARGEST_MU**2 and 0 <= self.gap < math.inf):
+        if not (0 < self.squared_mu < math.inf and 0 <= self.gap < math.inf):
             raise BadInput(f"no Gaussian release has a squared mu of {self.squared_mu} and a gap of {self.gap}")
 
     def __add__(self, other: GaussianCost) -> GaussianCost:
@@ -120,16 +120,24 @@ class GaussianCost:
         return math.sqrt(self.squared_mu) * (1 + 2.0**-50)
 
     def epsilon(self, delta: float) -> float:
-        """Return ε at δ, rounded up. Raises BadInput for a δ out of range."""
+        """Return ε at δ, rounded up. Raises BadInput for a δ out of range.
+
+        math.inf beyond what `epsilon_of` computes: for μ above `LARGEST_MU`, and δ·e^−T below `SMALLEST_DELTA`.
+        """
         check_delta(delta)
+        inner = delta * math.exp(-self.gap) * (1 - 2.0**-50) if self.gap else delta
+        if self.mu > LARGEST_MU or inner < SMALLEST_DELTA:
+            return math.inf
         if not self.gap:
             return epsilon_of(self.mu, delta)
-        inner = delta * math.exp(-self.gap) * (1 - 2.0**-50)
         return (epsilon_of(self.mu, inner) + 2 * self.gap) * (1 + 2.0**-50)
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0, rounded up, at most 1; 1 below 2T. Raises BadInput for an ε out of range."""
-        if 0 <= epsilon < 2 * self.gap:
+        """Return δ at ε ≥ 0, rounded up, at most 1; 1 below 2T, and for μ above `LARGEST_MU`.
+
+        Raises BadInput for an ε out of range.
+        """
+        if epsilon >= 0 and (epsilon < 2 * self.gap or self.mu > LARGEST_MU):
             return 1.0
         inner = (epsilon - 2 * self.gap) * (1 - 2.0**-50)
         return min(1.0, math.exp(self.gap) * delta_of(self.mu, inner) * UP)

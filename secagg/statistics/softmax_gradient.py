@@ -129,6 +129,12 @@ def softmax_gradient(records: Mapped, labels: Integers, weights: Integers, clip:
     return gradient
 
 
+def largest_score(weights: Integers, levels: int) -> int:
+    """Return what no record's score at integer weights (C, D) exceeds; scores are exact where it is below 2⁵³."""
+    longest = math.sqrt(float((weights.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)))
+    return math.ceil(levels * longest * (1 + 1e-9))
+
+
 def _residuals(scores: Floats, labels: Integers, levels: int, clip: float) -> Integers:
     """Return clipped residuals (n, C) with ‖r‖₂ ≤ 2¹², from exact integer scores in units of 2⁻¹⁶/R_x."""
     behind = scores.max(axis=1, keepdims=True) - scores
@@ -159,8 +165,7 @@ def _check_arguments(records: Mapped, labels: Integers, weights: Integers, clip:
         raise BadInput(f"weights {weights.shape} and clip {clip} for records of {dimension} numbers")
     if len(labels) != count or (count and not (labels.min() >= 0 and labels.max() < len(weights))):
         raise BadInput(f"{count} records need {count} labels from 0 to {len(weights) - 1}")
-    longest = math.sqrt(float((weights.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)))
-    largest = math.ceil(max(levels * longest * (1 + 1e-9), RESIDUAL_LEVELS * levels))
+    largest = max(largest_score(weights, levels), RESIDUAL_LEVELS * levels)
     if levels > MAX_LEVELS or largest >= EXACT:
         raise CapacityExceeded("an exact score of one record", largest, EXACT - 1, remedy="use smaller weights")
     if count * RESIDUAL_LEVELS * levels >= 1 << 63:

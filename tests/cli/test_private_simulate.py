@@ -293,14 +293,14 @@ def test_plan_without_rounds_to_decide_does_not_ask(secagg: Command, federation:
 
 def test_stated_records_are_in_the_plan(secagg: Command, federation: Path) -> None:
     """`--at-least` stands in the plan, `plan show` says who says so, and a δ that is too large for them is doubted."""
-    plan = new_plan(secagg, federation, *PROMISE, *ONE_SUM, "--at-least", 5000).plan
-    assert plan.at_least == 5000
+    plan = new_plan(secagg, federation, *PROMISE, *ONE_SUM, "--at-least", 300).plan
+    assert plan.at_least == 300
     shown = secagg("plan", "show", "--plan", federation / "plan.json", "--roster", federation / SERVER / "roster.json")
-    assert "5000 of all members at the least, as whoever wrote the plan states" in shown.out
+    assert "300 of all members at the least, as whoever wrote the plan states" in shown.out
     (federation / "plan.json").unlink()
     roster = federation / SERVER / "roster.json"
     chosen = ["--roster", roster, "--out", federation / "plan.json", "--shape", "3", "--classes", "no,yes"]
-    said = secagg("plan", "new", *chosen, *PROMISE, *ONE_SUM, "--at-least", 10**6)
+    said = secagg("plan", "new", *chosen, *PROMISE, *ONE_SUM, "--at-least", 10**6, "--max-records", 10**6)
     assert "is not below 1 in 1000000 records" in said.err
 
 

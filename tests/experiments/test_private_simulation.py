@@ -247,7 +247,7 @@ def test_refinement_is_within_the_same_promise(noise):
         ({}, 16),
         ({"protection": "none"}, 16),
         ({"noise": "aggregator"}, 16),
-        ({"at_least": 10**6}, 16),
+        ({"at_least": 100}, 16),
         ({"protection": "shared"}, 0),
         ({"protection": "encrypted"}, 0),
         ({"unit": "silo"}, 0),

@@ -360,6 +360,17 @@ def test_noise_of_the_counts_keeps_its_multiplier():
     assert (noise.counts, noise.count_multiplier) == (6.0, 3)
 
 
+@pytest.mark.parametrize("records", [20, 40, 60])
+def test_records_that_do_not_fill_their_features_are_refused(records: int) -> None:
+    """Exact sums of fewer records than features, from which no weights follow, are refused with what to do instead."""
+    labels = np.arange(records) % CLASSES
+    features = np.random.default_rng(1).normal(size=(records, 64)) + 2 * np.eye(64)[labels]
+    grid = replace(GRID, levels=1 << 16)
+    sums = contribute(METHOD, Examples.of(quantise(features, grid), labels), CLASSES, grid.levels)
+    with pytest.raises(BadInput, match=r"do not fill their features.*use refine 0.*or more records, or fewer features"):
+        next_of(METHOD, sums, grid, None)
+
+
 @pytest.mark.parametrize("noise", [None, OPENED])
 def test_step_lowers_the_loss(noise):
     """From weights of zero, a round's step fits the records better, with and without noise known."""

@@ -281,6 +281,25 @@ def test_delta_that_the_ring_does_not_keep_is_refused():
         make_setup(delta=0.9e-15)
 
 
+def test_plan_of_any_finite_promise_has_a_cost():
+    """A promise so weak that its noise promises other neighbours nothing that is computed costs them infinity."""
+    setup = make_setup(epsilon=4e11, levels=1 << 24)
+    costs = {each.adjacency: each.cost.epsilon(DELTA) for each in setup.spent()}
+    assert costs[ADD] <= 4e11
+    assert costs[REPLACE] == math.inf
+
+
+@pytest.mark.parametrize("epsilon", [1.0, math.inf])
+def test_more_records_than_fit_are_not_stated(epsilon):
+    """A plan that states more records than all its clients may have together is refused with the most that they may."""
+    promise = {} if epsilon < math.inf else {"delta": None, "adjacency": None, "normalisation": Normalisation.UNIT}
+    setup = make_setup(epsilon=epsilon, at_least=5 * 64, **promise)
+    with pytest.raises(BadInput, match=r"at least 321 records, but takes at most 64 of each of 5 .*state at most 320,"):
+        make_setup(epsilon=epsilon, at_least=5 * 64 + 1, **promise)
+    with pytest.raises(BadInput, match="state at most 320"):
+        SessionSetup.of(replace(setup.plan, at_least=321), setup.roster)
+
+
 def test_vector_that_the_server_sees_is_protected_by_its_own_share():
     """Without masks every client's share must keep the promise alone: √n times the σ, and no credit for the others."""
     setup = make_setup(protection="none", colluders=0, dropouts=0)

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -485,6 +486,31 @@ def test_older_ledger_is_carried_over(older: Path, create: bool) -> None:
         Ledger(older).uploads()
 
 
+OPENER = """
+import sys
+from pathlib import Path
+from secagg.ledger import Ledger
+print("opening", flush=True)
+print(len(Ledger(Path(sys.argv[1]), create=sys.argv[2] == "create").entries()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("second", ["create", "read"])
+def test_older_ledger_is_carried_over_once_by_all(older: Path, second: str) -> None:
+    """Of processes that open an older ledger at once, to read it alone too, each has every row, whoever is first."""
+    writer = sqlite3.connect(older / FILE_NAME, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    commands = [[sys.executable, "-c", OPENER, str(older), how] for how in ("read", second, "read")]
+    running = [subprocess.Popen(each, cwd=ROOT, stdout=subprocess.PIPE, text=True) for each in commands]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "opening\n"
+    time.sleep(0.5)  # who is not to wait for the writer has been refused by then
+    writer.execute("COMMIT")
+    writer.close()
+    assert [process.communicate()[0] for process in running] == ["3\n"] * 3
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -550,6 +576,17 @@ def test_gaps_are_bounded_in_advance(tmp_path: Path) -> None:
     ledger.record(first, allowed(10.0))
     with pytest.raises(PlanRefused, match="together inf"):
         ledger.record(second, allowed(10.0))
+
+
+def test_costs_beyond_all_numbers_are_refused_as_infinite(tmp_path: Path) -> None:
+    """Where Σμ² is so large that no ε is computed, alone or with earlier rows, the plan is refused in numbers."""
+    ledger, huge = Ledger(tmp_path), finite(2, spent=(Spent(*PROMISE, GaussianCost(0.9e12)),), epsilon=1e12)
+    with pytest.raises(PlanRefused, match=r"has spent epsilon 0 in 0 .*, together inf, more than 5"):
+        ledger.record(finite(1, spent=(Spent(*PROMISE, GaussianCost(1e13)),), delta=1e-4, epsilon=1e13), allowed(5.0))
+    ledger.record(huge, allowed(2e12))
+    before = r"mine has spent epsilon 4\d{11}\.?\d* in 1 other session\(s\), this plan adds 4\d{11}"
+    with pytest.raises(PlanRefused, match=rf"{before}.*, together inf, more than 2000000000000"):
+        ledger.record(replace(huge, session=bytes([3]) * 32), allowed(2e12))
 
 
 def test_gaussian_rows_are_filtered_at_the_budgets_own_mu(tmp_path: Path) -> None:

@@ -107,6 +107,46 @@ def test_questions_without_an_answer_are_refused(arguments):
     assert isinstance(result.exception, BadInput)
 
 
+FEWER = "give a larger --noise-multiplier or fewer --sessions"
+FINER = "give a larger --grid-sigma, or fewer --coordinates or --sessions"
+COARSE = ("--grid-sigma", "0.6", "--coordinates", "10000")
+
+
+@pytest.mark.parametrize(("arguments", "remedy"), [
+    ([NOISE, "1e-7"], FEWER), ([NOISE, "1e-300"], FEWER), ([NOISE, "1e-300", *SHARES], FEWER),
+    ([NOISE, "1", "--sessions", str(1 << 40)], FEWER), ([NOISE, "1", *SHARES, "--sessions", str(1 << 40)], FEWER),
+    ([NOISE, "1", *SHARES, *COARSE], FINER), ([TARGET, "1", *SHARES, *COARSE], FINER),
+    ([TARGET, "0.01", *SHARES, "--grid-sigma", "1.0", "--coordinates", "100"], FINER),
+])  # fmt: skip
+def test_answers_beyond_all_numbers_are_refused(arguments, remedy):
+    """Where noise is so little, or sessions so many, that no ε is computed, one line says what to change."""
+    result = CliRunner().invoke(app, [*arguments, "--delta", "1e-5"])
+    assert isinstance(result.exception, BadInput)
+    assert result.exception.remedy == remedy
+
+
+@pytest.mark.parametrize("option", ["--sessions", "--coordinates", "--shares"])
+def test_numbers_that_no_float_holds_are_refused(option):
+    """A number of sessions, coordinates or shares beyond every plan's is refused by its option's name."""
+    result = CliRunner().invoke(app, [NOISE, "1", *SHARES, option, "1" + 400 * "0", "--delta", "1e-5"])
+    assert result.exit_code == 2
+    assert option in result.output
+
+
+def test_noise_beyond_all_numbers_gives_zero():
+    """So much noise that μ² has no float is still answered, rounded up."""
+    assert ask(NOISE, "1e300")["epsilon"] == 0.0
+
+
+def test_delta_that_no_sum_keeps_is_refused_for_shares_alone():
+    """Shares of noise may not fit into the ring, so that δ < 10⁻¹⁵ is refused as in a plan; one party's are exact."""
+    refused = CliRunner().invoke(app, [NOISE, "4", *SHARES, "--delta", "0.9e-15"])
+    assert isinstance(refused.exception, BadInput)
+    assert "noise does not fit into the ring" in refused.exception.problem
+    shares = ask(NOISE, "4", "--mechanism", "discrete-shares", delta="1e-15")
+    assert ask(NOISE, "4", delta="1e-16")["epsilon"] > shares["epsilon"] > ask(NOISE, "4", delta="1e-15")["epsilon"]
+
+
 @pytest.mark.parametrize("delta", ["0", "1", "nan", "-1"])
 def test_delta_out_of_range_is_refused(delta):
     """δ lies strictly between 0 and 1."""

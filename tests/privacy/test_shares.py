@@ -136,6 +136,14 @@ def test_epsilon_is_that_of_the_theorem(mu, delta, gap):
     assert epsilon <= epsilon_of(mu, delta * math.exp(-gap)) * (1 + 1e-12) + 2.1 * gap
 
 
+@pytest.mark.parametrize("cost", [GaussianCost(1.1e12), GaussianCost(1e40, 1e-20), GaussianCost(1, 600.0)])
+def test_costs_beyond_what_is_computed_are_infinite(cost):
+    """Where no ε is computed any more it is infinite, and δ 1, which refuses a plan in numbers and promises nothing."""
+    assert cost.epsilon(1e-5) == math.inf
+    assert cost.delta(1000.0) == 1.0
+    assert GaussianCost(0.99e12).epsilon(1e-5) < 1e12
+
+
 @given(st.lists(mus, min_size=1, max_size=5), st.integers(1, 50))
 def test_costs_add_in_squares(parts, sessions):
     """Costs add and repeat as Σμ² and ΣT, rounded up."""
@@ -201,7 +209,8 @@ def test_opacus_agrees():
 @pytest.mark.parametrize("call", [
     lambda: variance_of(1.0, 3), lambda: variance_of(math.nan, 3), lambda: variance_of(math.inf, 3),
     lambda: gap_of([(0.49, 1)], 2), lambda: gap_of([(math.nan, 1)], 2), lambda: gap_of([(3, 1)], 0),
-    lambda: GaussianCost(0.0), lambda: GaussianCost(math.nan), lambda: GaussianCost(1e13), lambda: GaussianCost(1, -1),
+    lambda: GaussianCost(0.0), lambda: GaussianCost(math.nan), lambda: GaussianCost(math.inf),
+    lambda: GaussianCost(1, -1),
     lambda: GaussianCost(1, math.inf), lambda: GaussianCost(1, math.nan), lambda: GaussianCost(1).times(0),
     lambda: GaussianCost(1).epsilon(0), lambda: GaussianCost(1).delta(-1), lambda: GaussianCost(1).delta(math.nan),
 ])  # fmt: skip
