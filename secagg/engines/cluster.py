@@ -6,10 +6,12 @@ The machines of a cluster have the same packages installed as this one; whoever 
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO, cast
 
 from numpy.typing import NDArray
 
@@ -39,15 +41,30 @@ class RayCluster:
             where |= {"num_cpus": self.workers, "include_dashboard": False}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster started here reports to nobody
         one_thread = {"env_vars": dict.fromkeys(VARIABLES, "1")}
-        try:
-            ray.init(**where, runtime_env=one_thread, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            problem = f"no Ray cluster could be had at {where['address']} ({type(error).__name__})"
-            raise BadInput(problem, remedy="give --ray the address that `ray start --head` shows") from error
-        try:
-            yield _Shelf()
-        finally:
-            ray.shutdown()
+        with redirect_stdout(cast(TextIO, _WithoutRay(sys.stdout))):
+            try:
+                ray.init(**where, runtime_env=one_thread, log_to_driver=False, logging_level="error")
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                problem = f"no Ray cluster could be had at {where['address']} ({type(error).__name__})"
+                raise BadInput(problem, remedy="give --ray the address that `ray start --head` shows") from error
+            try:
+                yield _Shelf()
+            finally:
+                ray.shutdown()
+
+
+@dataclass(frozen=True)
+class _WithoutRay:
+    """Standard output, but for Ray's own threads, which get standard error.
+
+    They print there that a process has died, whatever its settings are, and would spoil a result.
+    """
+
+    stream: TextIO
+
+    def __getattr__(self, name: str) -> Any:
+        is_ray = threading.current_thread().name.startswith("ray_")
+        return getattr(sys.stderr if is_ray else self.stream, name)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,6 +54,22 @@ def test_process_that_dies_is_said(engine: Engine) -> None:
     """A process that dies ends the work with one line that says what to do."""
     with engine.open() as shelf, pytest.raises(BadInput, match=r"died.*; the same command goes on"):
         list(shelf.run(work.die, None, [0, 1]))
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+def test_what_ray_says_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That a process died is told on standard error: standard output is for results, and has what we print alone."""
+    out, err, patience = "", "", 100
+    with engine_of(RAY, 2, tmp_path).open() as shelf:
+        with pytest.raises(BadInput, match="died"):
+            list(shelf.run(work.die, None, [0, 1]))
+        print("a result")
+        while "died" not in err + out and patience:  # Ray says it when it likes
+            time.sleep(0.1)
+            found = capsys.readouterr()
+            out, err, patience = out + found.out, err + found.err, patience - 1
+    assert out + capsys.readouterr().out == "a result\n"
+    assert "died" in err
 
 
 @pytest.mark.parametrize(
