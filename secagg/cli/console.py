@@ -178,9 +178,14 @@ def percent(evaluation: Evaluation) -> str:
 
 def read_head(path: Path) -> tuple[LinearHead, dict[str, str]]:
     """A session's head, and what it belongs to. Raises BadInput, for its copy for PyTorch as well."""
+    refuse_torch_file(path)
+    return load_safetensors(path)
+
+
+def refuse_torch_file(path: Path) -> None:
+    """Raise BadInput for a head's copy for PyTorch."""
     if path.suffix == ".pt":
         raise BadInput(f"{path} does not say what it belongs to", remedy="give head.safetensors, which is beside it")
-    return load_safetensors(path)
 
 
 def refuse_existing(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`secagg predict`: what a head says of labelled records."""
+"""`secagg predict`: what a head, or a trained model, says of labelled records."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, read_head, refuse_unwritable, two_columns
+from secagg.cli.console import (
+    JsonOption,
+    QuietOption,
+    Speaker,
+    percent,
+    refuse_torch_file,
+    refuse_unwritable,
+    two_columns,
+)
 from secagg.cli.options import BackboneFileOption
+from secagg.head import LinearHead, load_as
 from secagg.head import predict as classes_of
+from secagg.models import parse_artifact
 from secagg.parties import Pipeline
 
 
 def predict(
-    head: Annotated[Path, typer.Option(help="head.safetensors of a session.")],
+    head: Annotated[Path, typer.Option(help="head.safetensors of a session; a trained model too.")],
     data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
     backbone: BackboneFileOption = None,
     out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
@@ -25,14 +35,16 @@ def predict(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     if out is not None:
         refuse_unwritable(out)
-    linear, metadata = read_head(head)
+    refuse_torch_file(head)
+    model, metadata = load_as(head, parse_artifact)
     pipeline = Pipeline.of_metadata(metadata)
     with speaker.progress(f"predicting {data}") as progress:
         records = pipeline.records(data)
         features = pipeline.head_inputs(records.inputs, backbone, progress)
-        assessed = linear.evaluate(features, records.labels)
+        assessed = model.evaluate(features, records.labels)
     if out is not None:
-        names = [pipeline.classes[label] for label in classes_of(linear, features)]
+        found = classes_of(model, features) if isinstance(model, LinearHead) else model.predict(features)
+        names = [pipeline.classes[label] for label in found]
         out.write_text("\n".join(names) + "\n", encoding="utf-8")
         speaker.say(f"wrote {out}")
     content: dict[str, Any] = {

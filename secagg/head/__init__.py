@@ -6,8 +6,10 @@ from secagg.head.artifact import Artifact
 from secagg.head.discriminant import discriminant
 from secagg.head.evaluation import Evaluation
 from secagg.head.export import (
+    load_as,
     load_safetensors,
     parse_safetensors,
+    parse_tensors,
     save_safetensors,
     save_state_dict,
     to_linear,
@@ -29,9 +31,11 @@ __all__ = [
     "class_means",
     "discriminant",
     "head_digest",
+    "load_as",
     "load_safetensors",
     "noise_aware_discriminant",
     "parse_safetensors",
+    "parse_tensors",
     "predict",
     "save_safetensors",
     "save_state_dict",

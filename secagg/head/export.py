@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from secagg.reading import parse_json, read_limited
 
 if TYPE_CHECKING:
     import torch
+
+Parsed = TypeVar("Parsed")
 
 
 def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
@@ -38,8 +40,13 @@ def save_safetensors(artifact: Artifact, path: Path, metadata: Mapping[str, str]
 
 def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
     """Read what `save_safetensors` wrote. Raises BadInput for other tensors, types, shapes or values."""
+    return load_as(path, parse_safetensors)
+
+
+def load_as(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
+    """What `parse` makes of a file's bytes. Raises BadInput with the file's name, also where `parse` does."""
     try:
-        return parse_safetensors(read_limited(path))
+        return parse(read_limited(path))
     except OSError as error:
         raise BadInput(f"cannot read the head {path} ({error.strerror})") from error
     except BadInput as error:
@@ -48,6 +55,16 @@ def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
 
 def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
     """The head and its metadata from a file's bytes. Raises BadInput as `load_safetensors` does."""
+    tensors, metadata = parse_tensors(content)
+    if not {"weight", "bias"} <= set(tensors):
+        raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
+    weight, bias = tensors.pop("weight"), tensors.pop("bias")
+    means = tensors.pop(MEANS, None)
+    return LinearHead(weight, bias, _before(tensors), means), metadata
+
+
+def parse_tensors(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Every tensor by name, and the metadata, from a file's bytes. Raises BadInput for no safetensors file."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -56,11 +73,7 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
         header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except (SafetensorError, ValueError, KeyError) as error:
         raise BadInput(f"not a safetensors file ({error})") from error
-    if not {"weight", "bias"} <= set(tensors):
-        raise BadInput(f"it holds the tensors {sorted(tensors)}, a head has `weight` and `bias`")
-    weight, bias = tensors.pop("weight"), tensors.pop("bias")
-    means = tensors.pop(MEANS, None)
-    return LinearHead(weight, bias, _before(tensors), means), dict(header.get("__metadata__") or {})  # null: none
+    return tensors, dict(header.get("__metadata__") or {})  # null: none
 
 
 def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | Adapter | None:

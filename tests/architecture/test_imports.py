@@ -34,6 +34,7 @@ ORDER = (
     "secagg.transport",
     "secagg.transcript",
     "secagg.head",
+    "secagg.models",
     "methods",
     "secagg.parties",
     "secagg.federation",

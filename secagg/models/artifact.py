@@ -1,0 +1,137 @@
+"""A trained network as a plan's artifact: its digest, its predictions, and the file that holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.head import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors, to_safetensors
+from secagg.head.linear import CLOSE
+from secagg.models.programs import Program, program_named
+from secagg.threads import one_thread
+
+KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
+"""Texts of a file: what it holds, which program, for how many numbers and classes."""
+MODEL = "model"
+COUNT = re.compile(r"[1-9][0-9]{0,8}")
+ROWS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A program with its `parameters` by name, finite float32 of the program's shapes. Raises BadInput for others."""
+
+    program: Program
+    parameters: Mapping[str, NDArray[np.float32]]
+
+    def __post_init__(self) -> None:
+        found = {name: array.shape for name, array in self.parameters.items()}
+        if found != dict(self.program.shapes):
+            raise BadInput(f"{self.program.name} has the tensors {dict(self.program.shapes)}, got {found}")
+        if any(array.dtype != np.float32 for array in self.parameters.values()):
+            raise BadInput("a model's tensors are float32")
+        if not all(np.isfinite(array).all() for array in self.parameters.values()):
+            raise BadInput("the model has NaN or infinite entries", remedy="train at a lower rate")
+
+    @classmethod
+    def of(cls, program: Program, flat: NDArray[np.float64]) -> TrainedModel:
+        """The model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        if flat.shape != (program.size,):
+            raise BadInput(f"{program.name} has {program.size} parameters, got {flat.shape}")
+        with np.errstate(over="ignore"):  # refused as infinite
+            rounded = flat.astype(np.float32)
+        ends = np.cumsum([math.prod(shape) for shape in program.shapes.values()])
+        parts = zip(program.shapes.items(), np.split(rounded, ends[:-1]), strict=True)
+        return cls(program, {name: part.reshape(shape) for (name, shape), part in parts})
+
+    @property
+    def tensors(self) -> Mapping[str, NDArray[Any]]:
+        """The parameters by name, in the program's order."""
+        return {name: self.parameters[name] for name in self.program.shapes}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of one line of JSON, [name, d, C, [[tensor, [sizes]], …]], then the tensors in that order.
+
+        The line is ASCII without spaces and ends with a newline; tensors are little-endian float32, row by row.
+        """
+        program = self.program
+        shapes = [[name, list(shape)] for name, shape in program.shapes.items()]
+        line = json.dumps([program.name, program.dimension, program.classes, shapes], separators=(",", ":")) + "\n"
+        return hashlib.sha256(line.encode() + self._flat.astype("<f4").tobytes()).hexdigest()
+
+    def require_fit(self, classes: int, dimension: int) -> None:
+        """Raise BadInput unless it tells so many classes apart by so many features."""
+        if (self.program.classes, self.program.dimension) != (classes, dimension):
+            raise BadInput(f"the model is for {self.program.classes} classes and {self.program.dimension} features")
+
+    def is_close_to(self, other: Artifact) -> bool:
+        """Whether the other is of the same program, and no tensor differs by more than heads may: `CLOSE`."""
+        return (
+            isinstance(other, TrainedModel)
+            and (other.program.name, other.program.shapes) == (self.program.name, self.program.shapes)
+            and all(
+                np.allclose(other.parameters[name], own, rtol=CLOSE, atol=CLOSE * float(np.abs(own).max()))
+                for name, own in self.parameters.items()
+            )
+        )
+
+    def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
+        """Accuracy of `predict`."""
+        return Evaluation.of(self.predict(features), labels)
+
+    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the class (n,) with the largest score for features (n, d). Raises BadInput for another d."""
+        predicted: NDArray[np.int64] = np.argmax(self.scores(features), axis=1).astype(np.int64)
+        return predicted
+
+    def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the classes' scores (n, C) for features (n, d), computed in float32. Raises BadInput for another d."""
+        if features.ndim != 2 or features.shape[1] != self.program.dimension:
+            raise BadInput(f"the model takes {self.program.dimension} features, got records {features.shape[1:]}")
+        empty = np.zeros((0, self.program.classes))
+        return np.concatenate([empty, *self._blocks(features)])
+
+    def _blocks(self, features: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+        """Scores of some rows after the others."""
+        import torch
+
+        with one_thread(), torch.inference_mode():
+            parameters = {name: torch.tensor(array) for name, array in self.parameters.items()}
+            for start in range(0, len(features), ROWS):
+                rows = torch.tensor(features[start : start + ROWS], dtype=torch.float32)
+                yield self.program.logits(parameters, rows).numpy().astype(np.float64)
+
+    @property
+    def _flat(self) -> NDArray[np.float32]:
+        return np.concatenate([array.reshape(-1) for array in self.tensors.values()])
+
+
+def write_model(model: TrainedModel, metadata: Mapping[str, str]) -> bytes:
+    """Return a safetensors file's bytes: the tensors, what they are, and a mapping of texts to texts."""
+    program = model.program
+    own = {KIND: MODEL, NAME: program.name, INPUTS: str(program.dimension), OUTPUTS: str(program.classes)}
+    return to_safetensors(model, {**metadata, **own})
+
+
+def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
+    """The model and all texts of a file that `write_model` made. Raises BadInput for any other."""
+    tensors, texts = parse_tensors(content)
+    if texts.get(KIND) != MODEL or not all(COUNT.fullmatch(texts.get(name, "")) for name in (INPUTS, OUTPUTS)):
+        raise BadInput("the file does not say which program its tensors are of")
+    program = program_named(texts.get(NAME, ""), int(texts[INPUTS]), int(texts[OUTPUTS]))
+    return TrainedModel(program, tensors), texts
+
+
+def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel, dict[str, str]]:
+    """The model or the head of a file, as its texts say, and these texts. Raises BadInput for neither."""
+    return read_model(content) if parse_tensors(content)[1].get(KIND) == MODEL else parse_safetensors(content)

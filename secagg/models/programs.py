@@ -1,0 +1,279 @@
+"""Networks that members train, as pure functions of named parameters: a layer on top, a perceptron, a small CNN.
+
+Records are independent of each other: no batch statistics, no dropout. So a record's gradient is its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SEED_BYTES = 32
+NUMBER = re.compile(r"[1-9][0-9]{0,5}")
+"""In a program's name: 1 to 999,999, written in one way only."""
+
+
+class Program(Protocol):
+    """A network from a record (d,) to scores of C classes, without any state of its own."""
+
+    @property
+    def name(self) -> str:
+        """The text that makes it again, with d and C: `program_named`."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of one record, d."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Classes, C."""
+        ...
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Its parameters' shapes by name, in the order in which a flat vector holds them, each row by row."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Numbers of all parameters together."""
+        ...
+
+    def start(self, seed: bytes) -> NDArray[np.float64]:
+        """Return parameters to begin with (size,): public, the same bits everywhere. Raises BadInput for no seed."""
+        ...
+
+    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Return the classes' scores (n, C) of records (n, d).
+
+        Row i is a function of record i, but for rounding: torch's products round by how many rows they have.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _BuiltIn(ABC):
+    """What the programs below have in common: d ≥ 1 numbers of a record, C ≥ 2 classes."""
+
+    dimension: int
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1 or self.classes < 2:
+            raise BadInput(f"a program for {self.dimension} features and {self.classes} classes")
+
+    @property
+    @abstractmethod
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Its parameters' shapes by name, in order."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> Mapping[str, float]:
+        """By name how far from 0 a parameter starts at most; those that are not named start at 0."""
+
+    @property
+    def size(self) -> int:
+        """Numbers of all parameters together."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def start(self, seed: bytes) -> NDArray[np.float64]:
+        """Return parameters (size,): uniform within `bounds`, from SHAKE-256 of the seed of 32 bytes.
+
+        Each number that does not start at 0 takes the next 8 bytes of the stream, a little-endian word w: it is
+        (2·⌊w/2¹¹⌋/2⁵³ − 1) times its bound, in float64, so the same bits everywhere. Raises BadInput for another seed.
+        """
+        if len(seed) != SEED_BYTES:
+            raise BadInput(f"a start takes a seed of {SEED_BYTES} bytes, got {len(seed)}")
+        counts = {name: math.prod(self.shapes[name]) for name in self.bounds}
+        words = np.frombuffer(hashlib.shake_256(seed).digest(8 * sum(counts.values())), dtype="<u8")
+        drawn = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+        parts, used = [], 0
+        for name, shape in self.shapes.items():
+            if name in self.bounds:
+                parts.append(drawn[used : used + counts[name]] * self.bounds[name])
+                used += counts[name]
+            else:
+                parts.append(np.zeros(math.prod(shape)))
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Softmax(_BuiltIn):
+    """Softmax regression with a bias, from zeros."""
+
+    name = "softmax"
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """`weight` (C, d), `bias` (C,)."""
+        return {"weight": (self.classes, self.dimension), "bias": (self.classes,)}
+
+    @property
+    def bounds(self) -> Mapping[str, float]:
+        """None: the loss is convex."""
+        return {}
+
+    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Scores (n, C) of records (n, d)."""
+        return _linear(parameters, "", x)
+
+
+@dataclass(frozen=True)
+class Perceptron(_BuiltIn):
+    """One hidden layer of `hidden` ReLU units."""
+
+    hidden: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden < 1:
+            raise BadInput(f"a hidden layer of {self.hidden} units")
+
+    @property
+    def name(self) -> str:
+        """Such as mlp:128."""
+        return f"mlp:{self.hidden}"
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Weights and biases of the hidden layer and of the output."""
+        return _linear_shapes("hidden", self.dimension, self.hidden) | _linear_shapes(
+            "output", self.hidden, self.classes
+        )
+
+    @property
+    def bounds(self) -> Mapping[str, float]:
+        """He's before a ReLU, Glorot's at the output."""
+        return {"hidden.weight": _he(self.dimension), "output.weight": _glorot(self.hidden, self.classes)}
+
+    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Scores (n, C) of records (n, d)."""
+        return _linear(parameters, "output.", _linear(parameters, "hidden.", x).relu())
+
+
+@dataclass(frozen=True)
+class Convolutional(_BuiltIn):
+    """Two 3×3 convolutions, each with max-pooling and ReLU, and a hidden layer: for square images of side 8 or more.
+
+    A record is an image row by row, the 1 or 3 channels of a pixel beside each other, as `pixels` gives it. The second
+    pooling leaves 4×4 places whatever the side, so there are at most 100,000 parameters for up to 226 classes.
+    """
+
+    name = "cnn"
+    CHANNELS = (1, 3)
+    LEAST_SIDE = 8
+    KERNEL = 3
+    FIRST, SECOND, HIDDEN = 16, 32, 128
+    """Channels of the convolutions, units of the hidden layer."""
+    PLACES = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.image  # noqa: B018 (refuses other records)
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """Channels and side: d = channels·side² has one solution at most. Raises BadInput for none."""
+        for channels in self.CHANNELS:
+            side = math.isqrt(self.dimension // channels)
+            if side >= self.LEAST_SIDE and channels * side * side == self.dimension:
+                return channels, side
+        problem = f"the program cnn takes square images, and {self.dimension} numbers are none"
+        raise BadInput(problem, remedy=f"give images of 1 or 3 channels, {self.LEAST_SIDE} pixels or more a side")
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Weights and biases of both convolutions (out, in, 3, 3), of the hidden layer and of the output."""
+        kernel = (self.KERNEL, self.KERNEL)
+        return {
+            "first.weight": (self.FIRST, self.image[0], *kernel),
+            "first.bias": (self.FIRST,),
+            "second.weight": (self.SECOND, self.FIRST, *kernel),
+            "second.bias": (self.SECOND,),
+            **_linear_shapes("hidden", self.SECOND * self.PLACES**2, self.HIDDEN),
+            **_linear_shapes("output", self.HIDDEN, self.classes),
+        }
+
+    @property
+    def bounds(self) -> Mapping[str, float]:
+        """He's before a ReLU, Glorot's at the output."""
+        before_relu = ("first.weight", "second.weight", "hidden.weight")
+        return {
+            **{name: _he(math.prod(self.shapes[name][1:])) for name in before_relu},
+            "output.weight": _glorot(self.HIDDEN, self.classes),
+        }
+
+    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Scores (n, C) of images (n, d)."""
+        from torch.nn import functional
+
+        channels, side = self.image
+        maps = x.reshape(-1, side, side, channels).permute(0, 3, 1, 2)
+        maps = functional.conv2d(maps, parameters["first.weight"], parameters["first.bias"], padding="same")
+        maps = functional.max_pool2d(maps, 2).relu()
+        maps = functional.conv2d(maps, parameters["second.weight"], parameters["second.bias"], padding="same")
+        maps = functional.adaptive_max_pool2d(maps, self.PLACES).relu()
+        return _linear(parameters, "output.", _linear(parameters, "hidden.", maps.flatten(1)).relu())
+
+
+PROGRAMS: Mapping[str, Callable[..., Program]] = {
+    "softmax": Softmax,
+    "mlp:H": Perceptron,
+    "cnn": Convolutional,
+}
+"""Every program by the form of its name; a capital letter stands for a number, which follows d and C."""
+
+
+def program_named(name: str, dimension: int, classes: int) -> Program:
+    """The program of that name for records of `dimension` numbers and so many classes. Raises BadInput for none."""
+    kind, *numbers = name.split(":")
+    for form, make in PROGRAMS.items():
+        known, *letters = form.split(":")
+        if kind == known and len(numbers) == len(letters) and all(map(NUMBER.fullmatch, numbers)):
+            return make(dimension, classes, *map(int, numbers))
+    remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128"
+    raise BadInput(f"there is no program {name!r}", remedy=remedy)
+
+
+def named_parameters(program: Program, flat: Tensor) -> dict[str, Tensor]:
+    """The parameters by name, as views of a flat tensor (size,)."""
+    import torch
+
+    parts = torch.split(flat, list(map(math.prod, program.shapes.values())))
+    return {name: part.view(shape) for (name, shape), part in zip(program.shapes.items(), parts, strict=True)}
+
+
+def _linear(parameters: Mapping[str, Tensor], prefix: str, x: Tensor) -> Tensor:
+    from torch.nn import functional
+
+    return functional.linear(x, parameters[f"{prefix}weight"], parameters[f"{prefix}bias"])
+
+
+def _linear_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def _he(inputs: int) -> float:
+    """√(6/inputs): a uniform weight's bound before a ReLU (He et al. 2015)."""
+    return math.sqrt(6 / inputs)
+
+
+def _glorot(inputs: int, outputs: int) -> float:
+    """√(6/(inputs + outputs)): a uniform weight's bound before scores (Glorot & Bengio 2010)."""
+    return math.sqrt(6 / (inputs + outputs))
