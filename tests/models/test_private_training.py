@@ -58,6 +58,15 @@ def test_no_record_moves_the_sum_by_more_than_the_levels(gradients, clip, levels
         assert sum(int(each) ** 2 for each in moved) <= levels**2
 
 
+@pytest.mark.parametrize("size", [1, 13, 650, 30_001])
+def test_integers_of_a_record_do_not_depend_on_the_others(size):
+    """The sum of many records is that of their own integers, each made alone: their lengths round alike."""
+    gradients = np.random.default_rng(size).normal(size=(41, size)).astype(np.float32)
+    alone = np.array([sum_of_records(gradients[row : row + 1], 0.9, 1 << 26) for row in range(41)])
+    for kept in (slice(0, 41), slice(5, 41), slice(0, 41, 3)):
+        assert sum_of_records(gradients[kept], 0.9, 1 << 26).tolist() == alone[kept].sum(axis=0).tolist()
+
+
 @given(arrays(np.float32, 5, elements=st.integers(-1000, 1000).map(lambda number: number / 8)))
 def test_short_record_is_cut_towards_zero(gradient):
     """A gradient within the clip becomes its multiple by levels/clip, each entry without its fraction."""
