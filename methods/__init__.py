@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from methods.fedavg import FedAvg
 from methods.fedcgs import FedCGS
 from methods.fedtc import FedTC
 from methods.gate import GATE, put_gate
@@ -14,6 +15,7 @@ from secagg.errors import BadInput
 from secagg.plan import Plan
 
 METHODS: Mapping[str, Callable[..., Method]] = {
+    FedAvg.name: FedAvg,
     FedCGS.name: FedCGS,
     FedTC.name: FedTC,
     MPFT.name: MPFT,

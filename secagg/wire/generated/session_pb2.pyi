@@ -182,6 +182,14 @@ class RefinementBroadcast(_message.Message):
     centre: bytes
     def __init__(self, number: _Optional[int] = ..., scale: _Optional[float] = ..., weights: _Optional[bytes] = ..., matrix: _Optional[bytes] = ..., centre: _Optional[bytes] = ...) -> None: ...
 
+class ModelState(_message.Message):
+    __slots__ = ("number", "state")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    state: bytes
+    def __init__(self, number: _Optional[int] = ..., state: _Optional[bytes] = ...) -> None: ...
+
 class Centres(_message.Message):
     __slots__ = ("number", "rows")
     NUMBER_FIELD_NUMBER: _ClassVar[int]

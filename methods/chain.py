@@ -1,0 +1,122 @@
+"""A chain of secure sums that moves a public state: what the rounds of every training method have in common.
+
+A member's part of a round is its `Work` at the public state. Everybody who is shown the opened sum makes the next state
+of it by the same float64 additions, multiplications, divisions and roots, so that all have the same bits; who was away
+gets the state whole, with what opens the round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.method import SumSpec
+from methods.round import Contribution, Local, Opened, Round, SimpleRound, Step
+from secagg.crypto.labels import digest
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.models import Program, TrainedModel
+from secagg.roster import SERVER_INDEX
+from secagg.statistics import Grid
+from secagg.updates import ServerStep, State
+from secagg.wire import Length, Range, decode, encode, message
+
+MAX_ROUNDS = 10_000
+MAX_STATE_BYTES = 60 << 20
+MODEL = "model"
+"""The state's group: the program's parameters in one row, in its own order."""
+Floats = NDArray[np.float64]
+
+
+class Work(Protocol):
+    """What members compute from a public state, and which way the opened total of it says that the state should move.
+
+    Vectors are the program's parameters in one row, (size,).
+    """
+
+    def spec(self, rounds: int) -> SumSpec:
+        """Return what is summed in each of so many rounds."""
+        ...
+
+    def contribute(self, state: Floats, local: Local) -> Contribution:
+        """Return one member's part; a member without records has one too."""
+        ...
+
+    def mean(self, opened: Opened) -> Floats:
+        """Return the move, by public arithmetic."""
+        ...
+
+
+@message("ModelState")
+@dataclass(frozen=True)
+class ModelState:
+    """What opens a later round: its number and the state that it begins at (`State.to_bytes`)."""
+
+    number: Annotated[int, Range(2, MAX_ROUNDS)]
+    state: Annotated[bytes, Length(8, MAX_STATE_BYTES)]
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRound(SimpleRound):
+    """Round `number` of `rounds`: `work` at `state`, the step `server`, and after the last the `program` as it is then.
+
+    `scale` is what records on the plan's grid are multiplied by before the program sees them.
+    """
+
+    program: Program
+    work: Work
+    server: ServerStep
+    rounds: int
+    scale: float
+    state: State = field(repr=False)
+    number: int = 1
+
+    @classmethod
+    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int, scale: float) -> ChainRound:
+        """The round that begins at the program's public start."""
+        start = program.start(digest("public start", program.name.encode()))
+        return cls(program, work, server, rounds, scale, State({MODEL: start}, {}, 0))
+
+    def contribute(self, local: Local) -> Contribution:
+        """The work at the state."""
+        return self.work.contribute(self.state.groups[MODEL], local)
+
+    def finalize(self, opened: Opened) -> Step:
+        """The next state, and the next round or the model. Raises BadInput where the step leaves the finite numbers."""
+        state = self.server.apply(self.state, self.work.mean(opened))
+        if self.number < self.rounds:
+            return Step(next_round=replace(self, number=self.number + 1, state=state))
+        return Step(TrainedModel.of(self.program, scale_inputs(self.program, state.groups[MODEL], self.scale)))
+
+    def broadcast(self) -> bytes:
+        """The state."""
+        return encode(ModelState(self.number, self.state.to_bytes()))
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round. Raises MalformedMessage or ProtocolViolation."""
+        told = decode(ModelState, broadcast)
+        if told.number != self.number + 1 or told.number > self.rounds:
+            raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
+        try:
+            state = State.from_bytes(told.state, {MODEL: (self.program.size,)})
+        except BadInput as error:
+            raise MalformedMessage("ModelState", error.problem) from None
+        return replace(self, number=told.number, state=state)
+
+    def require_equal(self, told: Round) -> None:
+        """The same bits: the arithmetic is the same everywhere."""
+        if not isinstance(told, ChainRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
+            raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
+
+
+def scale_inputs(program: Program, parameters: Floats, scale: float) -> Floats:
+    """Return parameters (size,) that make of x what the given ones make of scale·x.
+
+    The first tensor is what every program multiplies its inputs by.
+    """
+    scaled = parameters.copy()
+    scaled[: math.prod(next(iter(program.shapes.values())))] *= scale
+    return scaled

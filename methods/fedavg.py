@@ -1,0 +1,109 @@
+"""Federated averaging (McMahan et al. 2017) as a chain of secure sums, with server optimisers and FedProx's term."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from methods.chain import MAX_ROUNDS, ChainRound, Work
+from methods.local_work import MemberUpdate, RecordGradients
+from methods.method import Parameters, SumSpec, UsualMethod
+from methods.round import Round
+from secagg.crypto.labels import digest
+from secagg.errors import BadInput
+from secagg.head import Artifact
+from secagg.models import TrainingSettings, program_named, read_model
+from secagg.updates import SERVER_STEPS, UpdateEncoding, blocks_of
+
+MOST = 1_000_000
+FEWEST_UNITS = 16
+"""In a typical entry of a longest update, so that rounding moves it by a few per cent, at random."""
+
+
+@dataclass(frozen=True)
+class FedAvg(UsualMethod):
+    """`rounds` sums that move the program `model` ("softmax", "mlp:128", "cnn") from one public start.
+
+    A member trains `epochs` in batches of `batch` at `rate`, held back by `proximal`/2·‖w − start‖² (FedProx, Li et al.
+    2020), and sends what that moved, no longer than `clip`: the promise is about members. All count alike, or, where
+    `cap` is above 0, by min(records, cap). With `gradients` 1 it sends the sum of its records' gradients instead, each
+    no longer than `clip`, and the state moves by `rate` against their mean: the promise is about records, and `epochs`,
+    `batch`, `proximal` and `cap` have nothing to say. The server's optimiser is `server` ("average", "momentum",
+    "adam") at `server_rate` (Reddi et al. 2021).
+    """
+
+    name: ClassVar[str] = "fedavg"
+    model: str = "softmax"
+    rounds: int = 20
+    epochs: int = 1
+    rate: float = 0.1
+    batch: int = 32
+    proximal: float = 0.0
+    clip: float = 1.0
+    cap: int = 0
+    gradients: int = 0
+    server: str = "average"
+    server_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rounds <= MAX_ROUNDS:
+            raise BadInput(f"{self.rounds} rounds", remedy=f"give 1 to {MAX_ROUNDS}")
+        for name in ("clip", "server_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{name} is {getattr(self, name)}", remedy="give a finite number above 0")
+        if self.gradients not in (0, 1) or not 0 <= self.cap <= MOST:
+            problem = f"gradients is {self.gradients}, cap {self.cap}"
+            raise BadInput(problem, remedy=f"gradients is 0 or 1, cap from 0 to {MOST}")
+        if self.server not in SERVER_STEPS:
+            raise BadInput(f"no server optimiser {self.server!r}", remedy=f"choose one of {', '.join(SERVER_STEPS)}")
+        self.training  # noqa: B018  # refuses settings that cannot be
+
+    @property
+    def parameters(self) -> Parameters:
+        """All fields."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def training(self) -> TrainingSettings:
+        """What a member does in a round."""
+        return TrainingSettings(self.epochs, self.rate, self.batch, proximal=self.proximal)
+
+    @property
+    def needs_unit_length(self) -> bool:
+        """Yes: rates and clips are for such records."""
+        return True
+
+    @property
+    def trains(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def shows_last_sum(self) -> bool:
+        """Yes: members step along."""
+        return True
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
+        """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit the records."""
+        return (self._first(dimension, classes, levels).work.spec(self.rounds),)
+
+    def begin(self, dimension: int, classes: int, levels: int) -> Round:
+        """The round at the program's public start."""
+        return self._first(dimension, classes, levels)
+
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """A trained program. Raises BadInput for anything else."""
+        return read_model(content)
+
+    def _first(self, dimension: int, classes: int, levels: int) -> ChainRound:
+        """Records are made √d times as long as a unit, so that their entries are about 1."""
+        program, scale = program_named(self.model, dimension, classes), math.sqrt(dimension)
+        padded = sum(blocks_of(program.size))
+        units = max(levels, 1 << math.ceil(math.log2(FEWEST_UNITS * math.sqrt(padded))))
+        work: Work = RecordGradients(program, self.rate, self.clip, units, scale)
+        if not self.gradients:
+            entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
+            encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
+            work = MemberUpdate(program, self.training, encoding, scale, self.cap)
+        return ChainRound.first(program, work, SERVER_STEPS[self.server](self.server_rate), self.rounds, scale)

@@ -1,0 +1,127 @@
+"""What members do in a round of training: train and send the update, or send the sum of their records' gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.chain import Floats
+from methods.method import SumSpec, clipped
+from methods.round import Contribution, Local, Opened
+from secagg.encoding import Block, Integers, Kind
+from secagg.models import Program, TrainingSettings, record_gradients, train
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
+from secagg.updates import UpdateEncoding, sum_of_records
+
+UPDATE, WEIGHT, GRADIENT, COUNT = "update", "weight", "gradient", "count"
+WEIGHT_LEVELS = 1 << 10
+"""A full weight in integers."""
+COUNT_SHARE = 0.01
+"""Of μ²: what the number of records takes."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Records on a grid (n, d) as a program takes them: in units of a record's length, times `scale`; float32."""
+
+    unit: float
+    scale: float
+
+    def __call__(self, records: Integers) -> NDArray[np.float32]:
+        return (records * (self.scale / self.unit)).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class MemberUpdate:
+    """Train as `settings` say, and send what that moved, no longer than the clip of `encoding`, whatever a member has.
+
+    The promise is about a member: all that it sends is inside the blocks' lengths, which are checked on the integers
+    (McMahan et al. 2018; `secagg.updates`). What the training gives that is no number sends zeros. Where `cap` is above
+    0, an update counts min(records, cap)/cap, which is sent in a block of its own; else all count alike.
+    """
+
+    program: Program
+    settings: TrainingSettings
+    encoding: UpdateEncoding
+    scale: float
+    cap: int
+
+    def spec(self, rounds: int) -> SumSpec:
+        """An update of padded length, and the weight."""
+        blocks = [Block(UPDATE, (self.encoding.padded,), bound=self.encoding.entry, kind=Kind.UPDATE)]
+        lengths, shares = {UPDATE: self.encoding.length}, {UPDATE: 1.0}
+        if self.cap:
+            blocks.append(Block(WEIGHT, (1,), bound=WEIGHT_LEVELS, kind=Kind.OTHER))
+            lengths[WEIGHT], shares = float(WEIGHT_LEVELS), {UPDATE: 1 - COUNT_SHARE, WEIGHT: COUNT_SHARE}
+        moved = clipped(tuple(blocks), lengths)
+        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False)
+
+    def contribute(self, state: Floats, local: Local) -> Contribution:
+        """w·(trained − state), rotated and rounded at random."""
+        examples = local.examples
+        inputs = examples.once(Scaled(local.grid.unit(examples.records.shape[1]), self.scale))
+        start = state.astype(np.float32).astype(np.float64)  # as training takes it
+        update = train(self.program, start, inputs, examples.labels, self.settings, local.randomness) - start
+        weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(examples), self.cap) // self.cap
+        encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
+        blocks = {UPDATE: encoded.integers}
+        return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}))
+
+    def _shortened(self, update: Floats) -> Floats:
+        """No longer than the clip: the weight comes after."""
+        length = math.sqrt(float(update @ update))
+        return update * (self.encoding.clip / length) if length > self.encoding.clip else update
+
+    def mean(self, opened: Opened) -> Floats:
+        """The weighted mean of the updates; all members' full weight where no weights are sent."""
+        total = self.encoding.decode(opened.blocks[UPDATE]) / _multiplier(opened, UPDATE)
+        if not self.cap:
+            return total / opened.clients
+        weights = float(opened.blocks[WEIGHT][0]) / _multiplier(opened, WEIGHT) / WEIGHT_LEVELS
+        return total / max(weights, 1 / WEIGHT_LEVELS)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordGradients:
+    """Send the sum of the records' gradients: each clipped, truncated to integers and checked by itself, then added.
+
+    The promise is about a record: it adds one gradient no longer than `units`, computed from the record and the public
+    state alone, and 1 to the count, whatever the other records are. Gradients are added exactly, so that nothing of the
+    order or of the other records changes what it adds (rounding a *sum* at random would).
+    """
+
+    program: Program
+    rate: float
+    clip: float
+    units: int
+    scale: float
+
+    def spec(self, rounds: int) -> SumSpec:
+        """A gradient and the number of records."""
+        size = self.program.size
+        blocks = (Block(GRADIENT, (size,), bound=self.units, kind=Kind.UPDATE), Block(COUNT, (1,), 1, Kind.OTHER))
+        moved = (BlockSensitivity(GRADIENT, float(self.units), size), BlockSensitivity(COUNT, 1.0, 1, scalable=True))
+        of_record = tuple(BlockwiseSensitivity(Unit.RECORD, each, moved) for each in Adjacency)
+        return SumSpec(blocks, of_record, {GRADIENT: 1 - COUNT_SHARE, COUNT: COUNT_SHARE}, times=rounds)
+
+    def contribute(self, state: Floats, local: Local) -> Contribution:
+        """Σ trunc(clip(∇)), in integers."""
+        examples = local.examples
+        inputs = examples.once(Scaled(local.grid.unit(examples.records.shape[1]), self.scale))
+        total = np.zeros(self.program.size, dtype=np.int64)
+        for gradients in record_gradients(self.program, state, inputs, examples.labels):
+            total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)
+        return Contribution({GRADIENT: total, COUNT: np.array([len(examples)])})
+
+    def mean(self, opened: Opened) -> Floats:
+        """−rate times the mean gradient."""
+        total = opened.blocks[GRADIENT] * (self.clip / self.units) / _multiplier(opened, GRADIENT)
+        count = float(opened.blocks[COUNT][0]) / _multiplier(opened, COUNT)
+        return total * (-self.rate / max(count, 1.0))
+
+
+def _multiplier(opened: Opened, block: str) -> int:
+    return opened.noise[block].multiplier if opened.noise else 1
