@@ -24,6 +24,7 @@ ORDER = (
     "secagg.features",
     "secagg.encoding",
     "secagg.statistics",
+    "secagg.updates",
     "secagg.privacy",
     "secagg.roster",
     "secagg.plan",
