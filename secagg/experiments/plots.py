@@ -27,7 +27,7 @@ STYLE: Any = {
     "svg.hashsalt": "secagg",
 }
 NO_NOISE = "no noise (ε = ∞)"
-NO_ROUNDS = "no noise (ε = ∞): by refine auto one sum, no rounds"
+NO_ROUNDS = "no noise (ε = ∞; auto: one sum)"
 CM = 1 / 2.54
 
 

@@ -170,7 +170,7 @@ def test_rounds_that_only_noise_has_are_said(runs: list[Run], says: bool, tmp_pa
     notes = [note for note in accuracy_table("data", runs).notes if note.startswith("By refine auto there are 16")]
     assert len(notes) == says
     plot_accuracy(summarise(runs), [tmp_path / "plot.svg"])
-    assert ("by refine auto one sum, no rounds" in (tmp_path / "plot.svg").read_text()) == says
+    assert ("(ε = ∞; auto: one sum)" in (tmp_path / "plot.svg").read_text()) == says
 
 
 def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> None:
