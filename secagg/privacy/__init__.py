@@ -23,6 +23,7 @@ from secagg.privacy.sensitivity import (
     Unit,
 )
 from secagg.privacy.shares import GaussianCost
+from secagg.privacy.subsampled import SampledSteps, TrainingCost, multiplier_for
 
 __all__ = [
     "SHARE_RULES",
@@ -40,11 +41,14 @@ __all__ = [
     "PrivacyClaim",
     "RdpCurve",
     "Releases",
+    "SampledSteps",
     "Sensitivity",
+    "TrainingCost",
     "Unit",
     "calibrate_mu",
     "calibrate_releases",
     "discrete_gaussian",
+    "multiplier_for",
     "of_record",
     "of_silo",
     "read_shares",
