@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan import Plan
+from secagg.plan import NoiseFrom, Plan
 from secagg.printable import first_unprintable, is_printable
 from secagg.reading import parse_toml, read_document, resembling
 
@@ -160,7 +160,10 @@ class Policy:
             <= self.max_epsilon_total,
             f"max_delta: the plan spends {plan.delta}, more than {self.max_delta}": plan.delta <= self.max_delta,
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
-            f"noise_from: the noise would come from the {plan.noise}": exact or plan.noise in self.noise_from,
+            f"noise_from: the noise would come from the {plan.noise}": exact
+            or plan.noise in (*self.noise_from, NoiseFrom.MEMBER),
+            "training: the plan trains on the records, with noise of the member's own": plan.noise != NoiseFrom.MEMBER
+            or self.training,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
             f"refinement_without_noise: {further} more exact sums about the same records would be opened": further < 1
             or self.refinement_without_noise,

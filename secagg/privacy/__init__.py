@@ -9,7 +9,7 @@ from secagg.privacy.calibration import (
     calibrate_mu,
     read_shares,
 )
-from secagg.privacy.claim import PrivacyClaim
+from secagg.privacy.claim import Claim, PrivacyClaim, TrainingClaim
 from secagg.privacy.rdp import RdpCurve
 from secagg.privacy.releases import Part, Releases, calibrate_releases, of_record, of_silo
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
@@ -33,6 +33,7 @@ __all__ = [
     "BlockwiseSensitivity",
     "Calibration",
     "CensusSensitivity",
+    "Claim",
     "GaussianCost",
     "Mechanism",
     "MomentSensitivity",
@@ -43,6 +44,7 @@ __all__ = [
     "Releases",
     "SampledSteps",
     "Sensitivity",
+    "TrainingClaim",
     "TrainingCost",
     "Unit",
     "calibrate_mu",
