@@ -29,7 +29,7 @@ def trained(**choices: Any) -> SessionSetup:
 
 
 def test_the_promise_is_of_all_steps_of_all_rounds() -> None:
-    """Twelve steps, a record in each with probability 0.2, are claimed at the plan's ε, and the ledger pays for them."""
+    """Twelve steps, a record in each with probability 0.2, are claimed at the plan's ε, and the ledger pays."""
     setup = trained()
     assert isinstance(setup.claim, TrainingClaim)
     steps = setup.claim.cost.steps
