@@ -11,16 +11,16 @@ budget must hold as a *filter*: a test, fixed in advance, that stops before the 
   with the budget: a valid filter too (Feldman & Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS
   2021). It fits fewer Gaussian plans. Rows of ledgers before schema version 5 have curves, and are composed so too.
 
-Which test applies must be known before any plan is. "Gaussian until the first training" would let what was opened choose
-it: one test holds on the paths that stay Gaussian, the other on those that do not, and together they promise 2δ alone
-(either kind of path is one of an interaction that its own test stops, so that P(E, kind) ≤ e^ε·Q(E, kind) + δ; sum). What
-seems natural need not be a filter: that of composed trade-off curves is none ("f-differential privacy filters: validity
-and approximate solutions", arXiv 2602.06756). So the policy says which: `Budget.training`. Without it no plan may train
-and the test is Gaussian's; with it all plans, Gaussian ones and those before the first training too, are tested by Rényi:
-one filter on every path. Who changes it after sums were opened has the 2δ.
+Which test applies must be known before any plan is. "Gaussian until the first training" would let what was opened
+choose it: one test holds on the paths that stay Gaussian, the other on those that do not, and together they promise
+2δ alone (either kind of path belongs to an interaction that its own test stops: P(E, kind) ≤ e^ε·Q(E, kind) + δ; add).
+What seems natural need not be a filter: that of composed trade-off curves is none ("f-differential privacy filters:
+validity and approximate solutions", arXiv 2602.06756). So the policy says which: `Budget.training`. Without it no plan
+may train, and the test is Gaussian's; with it all plans, Gaussian ones and those before the first training too, are
+tested by Rényi: one filter on every path. Who changes it after sums were opened has the 2δ.
 
-The first plan of a data set is chosen before anything is seen, and fits also by its own claim: if it costs more than the
-budget by the filter, no other is accepted after it.
+The first plan of a data set is chosen before anything is seen, and fits also by its own claim: if by the filter it
+costs more than the budget, no other is accepted after it.
 """
 
 from __future__ import annotations

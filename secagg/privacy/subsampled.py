@@ -30,7 +30,7 @@ from secagg.privacy.shares import GaussianCost
 SMALLEST_RATE = 1e-9
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 0.01, 1e6
 MOST_STEPS = 10**7
-_TOLERANCE = 2.0**-14
+_TOLERANCE = 2.0**-12
 """How much larger than need be a multiplier may be that was searched for."""
 
 
@@ -67,7 +67,8 @@ class SampledSteps:
 class TrainingCost:
     """What a member's training costs, with everything else that reads the same records: further Gaussian releases.
 
-    Those have μ² = `squared_mu`, 0 where there are none. `gap` is T of all, steps and releases, in nats. Raises BadInput.
+    Those have μ² = `squared_mu`, 0 where there are none. `gap` is T of steps and releases, in nats.
+    Raises BadInput.
     """
 
     steps: SampledSteps
@@ -119,7 +120,7 @@ class TrainingCost:
 def multiplier_for(
     rate: float, steps: int, *, epsilon: float, delta: float, squared_mu: float = 0.0, gap: float = 0.0
 ) -> float:
-    """Return the least noise multiplier with which training keeps (ε, δ), to 2⁻¹⁴ of it.
+    """Return the least noise multiplier with which training keeps (ε, δ), to 2⁻¹² of it.
 
     `squared_mu` is what further releases about the same records cost, a share of `mu_of(epsilon, delta)`² perhaps; the
     multiplier leaves the rest to the steps. `TrainingCost(SampledSteps(rate, result, steps), squared_mu, gap)` keeps ε
