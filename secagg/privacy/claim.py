@@ -64,6 +64,10 @@ class PrivacyClaim:
         """Which two data sets are neighbours."""
         return self.releases.first.adjacency
 
+    def after(self, sums: int) -> float:
+        """Return ε, rounded up, of the first so many sums alone: what is spent once these are opened."""
+        return self.releases.until(sums).epsilon(self.delta)
+
     def what_if(self, *, dropped: int = 0, colluding: int = 0) -> float:
         """Return ε, rounded up, if that many noise shares never arrive or are known to the adversary.
 
