@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ COLUMNS = (
     *("series", "round", "accuracy", "accuracy_low", "accuracy_high", "seeds"),
     *("epsilon_spent", "upload_bytes", "not_private"),
 )
+
+SHORT = 32
+"""Letters of a legend's entry of which two fit beside each other."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def curves_of(runs: Sequence[Run]) -> tuple[Curve, ...]:
         if run.result and run.result["rounds"]:
             groups.setdefault(repr(_shared(run)), []).append(run)
     shared = [_shared(group[0]) for group in groups.values()]
-    names = [name for name in varying(shared) if name != "method"] if shared else []
+    names = varying(shared) if shared else ()
     return tuple(_curve(group, names) for group in groups.values())
 
 
@@ -88,7 +92,8 @@ def plot_curves(curves: Sequence[Curve], paths: Sequence[Path]) -> None:
 
     drawn = [curve for curve in curves if curve.measured]
     has_noise = any(point.epsilon_spent is not None for curve in drawn for point in curve.points)
-    height = 6.5 + (0.45 * -(-len(drawn) // 2) if len(drawn) > 1 else 0)
+    columns = 2 if all(len(_shown(curve)) <= SHORT for curve in drawn) else 1
+    height = 6.5 + (0.45 * -(-len(drawn) // columns) if len(drawn) > 1 else 0)
     with rc_context(STYLE):
         figure = Figure(figsize=(12 * CM, height * CM), layout="constrained")
         panels = figure.subplots(1, 2 if has_noise else 1, sharey=True, squeeze=False)[0]
@@ -104,7 +109,7 @@ def plot_curves(curves: Sequence[Curve], paths: Sequence[Path]) -> None:
             panels[1].set_xlim(left=0)
         if len(drawn) > 1:
             handles, labels = panels[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=2)
+            figure.legend(handles, labels, loc="outside lower center", ncols=columns)
         save(figure, paths)
 
 
@@ -112,8 +117,11 @@ def _draw(axes: Any, curve: Curve, places: Sequence[float], look: Mapping[str, A
     accuracies = [100 * (point.accuracy or 0.0) for point in curve.measured]
     low, high = ([100 * (point.interval or (0.0, 0.0))[end] for point in curve.measured] for end in (0, 1))
     axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
-    label = f"{curve.label} (no protection)" if curve.unprotected else curve.label
-    axes.plot(places, accuracies, label=label, linewidth=1.2, **{**look, "markersize": 2.5})
+    axes.plot(places, accuracies, label=_shown(curve), linewidth=1.2, **{**look, "markersize": 2.5})
+
+
+def _shown(curve: Curve) -> str:
+    return f"{curve.label} (no protection)" if curve.unprotected else curve.label
 
 
 def _curve(runs: Sequence[Run], names: Sequence[str]) -> Curve:
@@ -121,7 +129,7 @@ def _curve(runs: Sequence[Run], names: Sequence[str]) -> Curve:
     found = [{each["round"]: each for each in result["rounds"]} for result in results]
     common = [number for number in found[0] if all(number in each for each in found)]
     return Curve(
-        described(runs[0].settings, names),
+        _label(runs[0].settings, names),
         tuple(_point([each[number] for each in found]) for number in common),
         results[0]["protection"] == UNPROTECTED,
         any("rounds" in result["not_private"] for result in results),
@@ -146,6 +154,16 @@ def _point(told: Sequence[Mapping[str, Any]]) -> Point:
         max((each["epsilon_spent"] for each in told if each["epsilon_spent"] is not None), default=None),
         max(each["upload_bytes"] for each in told),
     )
+
+
+def _label(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The method with those of its settings that differ among the curves: fedavg[rate=0.5], ε = 2."""
+    others = [name for name in names if name not in ("parameters", "epsilon")]
+    parts = [described({**settings, "method": ""}, others).removeprefix(", ")]
+    if "epsilon" in names:
+        parts.append("no noise" if math.isinf(settings["epsilon"]) else f"ε = {settings['epsilon']:g}")
+    given = f"[{settings['parameters']}]" if "parameters" in names and settings["parameters"] else ""
+    return ", ".join(filter(None, [settings["method"] + given, *parts]))
 
 
 def _shared(run: Run) -> dict[str, Any]:
