@@ -13,7 +13,7 @@ from methods.round import Round
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.head import Artifact
-from secagg.models import TrainingSettings, program_named, read_model
+from secagg.models import Program, TrainingSettings, program_named, read_model
 from secagg.updates import SERVER_STEPS, UpdateEncoding, blocks_of
 
 MOST = 1_000_000
@@ -86,24 +86,31 @@ class FedAvg(UsualMethod):
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit the records."""
-        return (self._first(dimension, classes, levels).work.spec(self.rounds),)
+        return (self._work(self._program(dimension, classes), levels).spec(self.rounds),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the program's public start."""
-        return self._first(dimension, classes, levels)
+        program = self._program(dimension, classes)
+        step = SERVER_STEPS[self.server](self.server_rate)
+        return ChainRound.first(program, self._work(program, levels), step, self.rounds, _scale(program))
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A trained program. Raises BadInput for anything else."""
         return read_model(content)
 
-    def _first(self, dimension: int, classes: int, levels: int) -> ChainRound:
-        """Records are made √d times as long as a unit, so that their entries are about 1."""
-        program, scale = program_named(self.model, dimension, classes), math.sqrt(dimension)
+    def _program(self, dimension: int, classes: int) -> Program:
+        return program_named(self.model, dimension, classes)
+
+    def _work(self, program: Program, levels: int) -> Work:
         padded = sum(blocks_of(program.size))
         units = max(levels, 1 << math.ceil(math.log2(FEWEST_UNITS * math.sqrt(padded))))
-        work: Work = RecordGradients(program, self.rate, self.clip, units, scale)
-        if not self.gradients:
-            entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
-            encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
-            work = MemberUpdate(program, self.training, encoding, scale, self.cap)
-        return ChainRound.first(program, work, SERVER_STEPS[self.server](self.server_rate), self.rounds, scale)
+        if self.gradients:
+            return RecordGradients(program, self.rate, self.clip, units, _scale(program))
+        entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
+        encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
+        return MemberUpdate(program, self.training, encoding, _scale(program), self.cap)
+
+
+def _scale(program: Program) -> float:
+    """Records are made √d times as long as a unit, so that their entries are about 1."""
+    return math.sqrt(program.dimension)
