@@ -69,7 +69,7 @@ class RoundLog:
             setup.number,
             setup.rounds,
             self._measure(model.evaluate) if model is not None else None,
-            setup.claim.after(setup.number) if setup.claim is not None else None,
+            setup.claim.after(setup.number, setup.rounds) if setup.claim is not None else None,
             max(sent[member] for member in result.members),
         )
         if is_point:
