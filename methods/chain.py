@@ -85,6 +85,11 @@ class ChainRound(SimpleRound):
         start = program.start(digest("public start", program.name.encode()))
         return cls(program, work, server, rounds, scale, State({MODEL: start}, {}, 0))
 
+    @property
+    def model(self) -> TrainedModel:
+        """The program as it is when this round begins. Raises BadInput where float32 cannot hold it."""
+        return TrainedModel.of(self.program, scale_inputs(self.program, self.state.groups[MODEL], self.scale))
+
     def contribute(self, local: Local) -> Contribution:
         """The work at the state."""
         return self.work.contribute(self.state.groups[MODEL], local)
@@ -93,9 +98,8 @@ class ChainRound(SimpleRound):
         """The next state, and the next round or the model. Raises BadInput where the step leaves float32's numbers."""
         state = self.server.apply(self.state, self.work.mean(opened))
         _require_float32(state)
-        if self.number < self.rounds:
-            return Step(next_round=replace(self, number=self.number + 1, state=state))
-        return Step(TrainedModel.of(self.program, scale_inputs(self.program, state.groups[MODEL], self.scale)))
+        following = replace(self, number=self.number + 1, state=state)
+        return Step(next_round=following) if self.number < self.rounds else Step(following.model)
 
     def broadcast(self) -> bytes:
         """The state."""
