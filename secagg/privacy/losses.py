@@ -100,7 +100,7 @@ class _Law:
         return min(1.0, float(self.masses[start:] @ over) * (1 + 2.0**-30) + self.infinite)
 
     def epsilon(self, delta: float) -> float:
-        """ε(δ), by the chord between two points of the grid, as δ(ε) is convex; infinite where no ε is enough."""
+        """ε(δ), rounded up; infinite where no ε is enough. Between two points of the grid δ is linear in e^ε."""
         if self.infinite > delta:
             return math.inf
         last = self.first + len(self.masses)
@@ -109,7 +109,10 @@ class _Law:
         if place == max(0, self.first):
             return place * self.step
         above, below = self.delta((place - 1) * self.step), self.delta(place * self.step)
-        return (place - 1 + (above - delta) / (above - below)) * self.step * (1 + 2.0**-40)
+        if self.step > 1:
+            return place * self.step
+        beyond = math.log1p(math.expm1(self.step) * (above - delta) / (above - below))
+        return ((place - 1) * self.step + beyond) * (1 + 2.0**-40)
 
 
 def delta_of_steps(parts: Sequence[Steps], epsilon: float) -> float:

@@ -214,6 +214,16 @@ def test_convolution_is_covered_by_its_error(tilt):
     assert np.allclose(found[likely], exact[likely], rtol=1e-5)
 
 
+@pytest.mark.parametrize("step", [2.0**-10, 0.25, 2.0])
+def test_epsilon_of_a_law_is_enough(step):
+    """At the ε that a law gives for δ its δ is that, or less where points are far apart, also between two points."""
+    law = accounting._Law(-5, step, np.random.default_rng(3).dirichlet(np.ones(40)), 1e-9)
+    for delta in np.linspace(0.001, 0.5, 100):
+        epsilon = law.epsilon(float(delta))
+        assert law.delta(epsilon) <= delta * (1 + 1e-9)
+        assert step > 1 or epsilon == 0 or law.delta(epsilon) >= delta * (1 - 1e-6)
+
+
 def test_normal_distribution_is_as_exact_as_allowed_for():
     """Its relative error, down to where floats end, is below what every tail is raised by."""
     for point in np.linspace(-37, 37, 371):
