@@ -142,7 +142,7 @@ def test_composition_lies_between_crude_bounds(rate, sigma, steps, mu, removed):
         assert high < 1.2 * low
 
 
-@pytest.mark.parametrize(("mu", "times"), [(0.01, 1), (0.3, 1), (0.1, 100), (1.0, 9), (0.005, 10**5)])
+@pytest.mark.parametrize(("mu", "times"), [(0.01, 1), (0.3, 1), (0.1, 100), (1.0, 9), (0.01, 10**4)])
 def test_grid_gives_the_gaussian_back(mu, times):
     """Steps that take every record, composed on the grid all the same, have their Gaussian's ε, or 0.1 % more."""
     for delta in (1e-3, 1e-15, 1e-100):
