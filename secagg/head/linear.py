@@ -119,6 +119,11 @@ class LinearHead:
         names += [MEANS] if self.means is not None else []
         return dict(zip(names, self.arrays, strict=True))
 
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """None: its tensors say what it is."""
+        return {}
+
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""
         if (len(self.bias), self.inputs) != (classes, dimension):

@@ -188,6 +188,6 @@ def _told_artifact(setup: SessionSetup, outcome: Outcome) -> Artifact | None:
         raise ProtocolViolation(SERVER_INDEX, f"the head is not the plan's: {error.problem}") from None
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the head is not the one that the outcome names")
-    if metadata != _metadata(setup.plan):
+    if metadata != {**_metadata(setup.plan), **artifact.texts}:
         raise ProtocolViolation(SERVER_INDEX, "the head says that it belongs to something else than the plan")
     return artifact
