@@ -142,4 +142,4 @@ def test_baseline_has_no_rounds(wine: Dataset) -> None:
 def test_model_beyond_float32_is_refused_when_it_is_met(wine: Dataset) -> None:
     """A rate that leaves float32 is refused by what to do about it, not by a number that means nothing."""
     with pytest.raises(BadInput, match="lower rate"):
-        descent(wine, 3, every=1, parameters="gradients=1 rate=1e300")
+        descent(wine, 3, every=1, parameters="gradients=1 rate=1e30 server_rate=1e30")
