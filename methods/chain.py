@@ -106,6 +106,15 @@ class ChainRound(SimpleRound):
             raise MalformedMessage("ModelState", error.problem) from None
         return replace(self, number=told.number, state=state)
 
+    @property
+    def stands_alone(self) -> bool:
+        """Yes: the state is all of it."""
+        return True
+
+    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+        """The round at the state in the broadcast. Raises MalformedMessage or ProtocolViolation."""
+        return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
+
     def require_equal(self, told: Round) -> None:
         """The same bits: the arithmetic is the same everywhere."""
         if not isinstance(told, ChainRound) or (told.number, told.state.digest) != (self.number, self.state.digest):

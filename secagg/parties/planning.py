@@ -79,6 +79,7 @@ class PlanChoices:
     minimum_cohort: int = 1
     join_seconds: int = 600
     step_seconds: int = 60
+    round_seconds: int | None = None
     result: str = "members"
 
 
@@ -145,6 +146,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         noise="",
         noises=(),
         security=choices.security,
+        round_seconds=choices.round_seconds or choices.step_seconds,
     )
 
 
