@@ -139,15 +139,23 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         adjacency="",
         unit=choices.unit.value,
         roster=roster.digest,
-        join_seconds=choices.join_seconds,
-        step_seconds=choices.step_seconds,
         result=choices.result,
         normalisation=normalised.value,
         noise="",
         noises=(),
         security=choices.security,
-        round_seconds=choices.round_seconds or choices.step_seconds,
+        **_waits(choices),
     )
+
+
+def _waits(choices: PlanChoices) -> dict[str, int]:
+    """How long the server waits: for members to come at first, at a step, and for them to join a later round."""
+    step = choices.step_seconds
+    return {
+        "join_seconds": choices.join_seconds,
+        "step_seconds": step,
+        "round_seconds": choices.round_seconds or step,
+    }
 
 
 def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:

@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +19,7 @@ from methods.method import Parameters, SimpleMethod, SumSpec
 from methods.round import Contribution, Local, Opened, Round, Step
 from secagg.encoding import Block, Kind
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, TranscriptInvalid
-from secagg.federation import returning, session_folder
+from secagg.federation import FederationServer, returning, session_folder
 from secagg.head import LinearHead
 from secagg.parties import SessionSetup
 from secagg.parties.links import verify_together, verify_transcript
@@ -29,11 +31,14 @@ from secagg.privacy import Unit
 from secagg.protection.messages import Acknowledgement, Return, RoundOpening
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
-from secagg.transcript import NOT_SEEN, Journal, make_body, read_transcript, sign_frame
+from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame
+from secagg.transport import Link, client, serve
 from secagg.wire import decode, encode
-from tests.worlds.federation import Ending, FederationRun, SimulatedFederation, opened
+from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, opened
 from tests.worlds.hosts import Left
 from tests.worlds.setups import make_setup
+from threat_models.active.consortium import NOISY, Consortium
+from threat_models.active.stage import ignore, take_plan
 
 EVERYONE = (1, 2, 3, 4)
 AWAY = 2
@@ -162,11 +167,22 @@ GAP = (
 RETURNED = [EVERYONE, OTHERS, OTHERS, EVERYONE, EVERYONE]
 
 
-@pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
-def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(tmp_path: Path, protection: str) -> None:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A masked plan in which one client was away for rounds 2 and 3."""
+    world = world_of(tmp_path_factory.mktemp("finished"))
+    return world, asyncio.run(Absence(world).run())
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared", pytest.param("encrypted", marks=pytest.mark.long)])
+def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(
+    tmp_path: Path, finished: Finished, protection: str
+) -> None:
     """Away for rounds 2 and 3, back in 4: its vector is in sums 4 and 5, its private state began anew, all is said."""
-    world = world_of(tmp_path, protection=protection)
-    ended = asyncio.run(Absence(world).run())
+    world, ended = finished
+    if protection != world.setup.plan.protection:
+        world = world_of(tmp_path, protection=protection)
+        ended = asyncio.run(Absence(world).run())
     assert members_of(world, ended) == RETURNED
     pages = [0, 0, 0, 0, 10]  # what the one that returned in round 4 has of its own before each
     expected = [sum(members) + 10 * turn * len(OTHERS) + pages[turn] for turn, members in enumerate(RETURNED)]
@@ -252,16 +268,19 @@ class Crashing(FederationRun):
     """One client dies whenever it is about to upload, and is started again each time."""
 
     async def pause(self, member: int, plan: bytes, step: str) -> None:
-        """It never uploads while there is a server."""
-        if member == AWAY and step == "UploadHeader" and not self.hosts[SERVER_INDEX].is_over:
+        """It never uploads in time."""
+        stage = self.hosts[SERVER_INDEX].session.stages[self.number_of(plan) - 1]
+        if member == AWAY and step == stage.session._protocol.awaits == "UploadHeader":
             raise Left
+        if member in OTHERS and step == "KeyAdvertisement":
+            await asyncio.sleep(0.2)  # so that it has the time to come back
 
     async def _client(self, member: int) -> Any:
         while True:
             try:
                 return await super()._client(member)
             except Left:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.01)
 
 
 def test_who_crashes_in_every_round_stops_nobody(tmp_path: Path) -> None:
@@ -271,7 +290,7 @@ def test_who_crashes_in_every_round_stops_nobody(tmp_path: Path) -> None:
     assert members_of(world, ended) == [OTHERS] * 5
     assert isinstance(ended.clients.pop(AWAY), SessionAborted)
     assert {outcome.members for _, outcome in ended.clients.values()} == {OTHERS}
-    joined = [path for path in world.state(AWAY).rglob("transcript.log") if "return" in kinds_of(path)]
+    joined = [path for path in world.state(AWAY).rglob(FILE_NAME) if "return" in kinds_of(path)]
     assert len(joined) >= 2
 
 
@@ -283,7 +302,7 @@ def other_total(shown: Return) -> Return:
 
 def test_who_is_shown_another_state_stays_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that shows a client that was away a state which the others have not signed does not get its vector."""
-    world = world_of(tmp_path)
+    world = world_of(tmp_path, round_seconds=1)
     lies = 0
 
     def tamper(member: int, step: str, frame: bytes) -> bytes:
@@ -309,7 +328,7 @@ def test_who_is_shown_another_state_stays_out(tmp_path: Path, monkeypatch: pytes
     assert "answered too late" in end.reason
     assert "no later round for this client, with 3 other signatures" in end.reason
     assert members_of(world, ended) == [EVERYONE, *[OTHERS] * 4]
-    assert all("return" not in kinds_of(path) for path in world.state(AWAY).rglob("transcript.log"))
+    assert all("return" not in kinds_of(path) for path in world.state(AWAY).rglob(FILE_NAME))
 
 
 def signed(world: SimulatedFederation, opening: RoundOpening, sender: int, **fields: Any) -> bytes:
@@ -430,11 +449,9 @@ def test_the_server_shows_no_more_than_it_has(world: SimulatedFederation) -> Non
     assert follow_return(world.setup, shown, AWAY, 1).context == setup.context
 
 
-@pytest.mark.parametrize("protection", ["masked"])
-def test_a_transcript_with_fewer_signatures_does_not_verify(tmp_path: Path, protection: str) -> None:
+def test_a_transcript_with_fewer_signatures_does_not_verify(finished: Finished) -> None:
     """In the transcript of who returned, the signatures are checked again: of others, enough, and on this opening."""
-    world = world_of(tmp_path, protection=protection, step_seconds=1)
-    ended = asyncio.run(Absence(world).run())
+    world, ended = finished
     (path,) = world.transcripts(AWAY, (ended.stages[3],))
     whole, records = path.read_bytes(), read_transcript(path)
     (place,) = [record.index for record in records if record.kind == "return"]
@@ -465,3 +482,55 @@ def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) ->
     following: SessionSetup = setup.following(RoundOpening(5, OPENING.context, b"c" * 32, bytes([5, 9])))
     assert setup.shown is not None
     assert following.shown is None
+
+
+async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over gRPC and mutual TLS, federated averaging: away for rounds 2 and 3 of 5, in the sums of rounds 4 and 5."""
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.02)
+    averaging: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 5),), "unit": Unit.SILO, **NOISY}
+    consortium = Consortium.enrol(tmp_path, "masked", **averaging, join_seconds=10, step_seconds=10, round_seconds=3)
+    is_due, is_back = asyncio.Event(), asyncio.Event()
+
+    async def others_wait(rounds: Iterator[int]) -> None:
+        if next(rounds) == 4:
+            is_due.set()
+            await is_back.wait()
+
+    async def leave(rounds: Iterator[int]) -> None:
+        if next(rounds) == 2:
+            raise Left
+
+    async def come(rounds: Iterator[int]) -> None:
+        if next(rounds) == 2:  # the first is the one that it has missed
+            is_back.set()
+
+    async def take_part(member: int, meet: Callable[[Iterator[int]], Any]) -> list[SessionSetup]:
+        meeting = partial(meet, count(1))
+        async with Link(consortium.credentials(member), address, 10.0) as link:
+            return [setup for setup, _ in await replace(take_plan(consortium, member), greet=meeting).run(link)]
+
+    async def be_away() -> list[SessionSetup]:
+        with pytest.raises(Left):
+            await take_part(AWAY, leave)
+        await is_due.wait()
+        return await take_part(AWAY, come)
+
+    identity = consortium.credentials(SERVER_INDEX).identity
+    server = FederationServer(consortium.setup, identity, consortium.state(SERVER_INDEX), ignore)
+    endpoint, address = await serve(consortium.credentials(SERVER_INDEX), server, "127.0.0.1:0")
+    try:
+        async with asyncio.timeout(60):
+            parts = [take_part(member, others_wait) for member in OTHERS]
+            _, followed, *_ = await asyncio.gather(server.run(), be_away(), *parts)
+        outcomes = [stage.session.outcome for stage in server.stages]
+        assert [outcome.members if outcome else () for outcome in outcomes] == RETURNED
+    finally:
+        server.close()
+        await endpoint.stop(None)
+    paths = [session_folder(consortium.state(AWAY), setup) / FILE_NAME for setup in followed]
+    found = verify_together(paths, NOTHING_BROUGHT)
+    assert [each.verdict for each in found if isinstance(each, Verified)] == [
+        "verifies",
+        f"consistent, but {GAP}",
+        "verifies",
+    ]

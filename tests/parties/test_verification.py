@@ -198,7 +198,7 @@ def test_acknowledgement_of_another_sum(over: SimulatedSession) -> None:
 
     def forge(entries: list[Entry]) -> list[Entry]:
         body = peek(entries[at][1])
-        other = replace(body, payload=encode(Acknowledgement(bytes(32))))
+        other = replace(body, payload=encode(Acknowledgement(bytes(32), bytes(32))))
         return [*entries[:at], ("received", sign_frame(over.keys[body.sender], other))]
 
     rewrite(over, forge)
