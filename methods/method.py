@@ -28,6 +28,19 @@ def domain_count(parameters: Mapping[str, str | float]) -> int:
 
 
 @dataclass(frozen=True)
+class SampledTraining:
+    """DP-SGD inside a member, before each sum: `steps` on batches that every record is in with probability `rate`.
+
+    A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
+    """
+
+    rate: float
+    steps: int
+    levels: int
+    size: int
+
+
+@dataclass(frozen=True)
 class SumSpec:
     """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.
 
@@ -36,7 +49,8 @@ class SumSpec:
     `shares` says how μ² is divided among the blocks (a rule of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how
     many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
-    sum of their blocks.
+    sum of their blocks. `training` is what members do to their records with noise of their own, if that is all that a
+    contribution depends on: what is summed is then no further release.
     """
 
     blocks: tuple[Block, ...]
@@ -47,6 +61,7 @@ class SumSpec:
     budget: float = 1.0
     is_additive: bool = True
     refusal: str = ""
+    training: SampledTraining | None = None
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.

@@ -12,6 +12,7 @@ from methods.gate import GatedRound
 from methods.method import domains_of
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
+from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation
@@ -46,7 +47,7 @@ class SimulationResult:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
     handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
     or the training of which `adapted` tells. `bad_records` of the training records count as zero, `bad_held_out` of the
-    held-out ones are not scored.
+    held-out ones are not scored. `rounds` reports of every K-th and of the last, where a plan has several.
     """
 
     settings: SimulationSettings
@@ -66,6 +67,7 @@ class SimulationResult:
     baseline_bytes: int | None = None
     adapted: AdaptedClients | None = None
     bad_held_out: int = 0
+    rounds: tuple[RoundReport, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         """What ran and what came of it, on one line; the rest is in `to_json`."""
@@ -91,7 +93,7 @@ class SimulationResult:
             "adjacency": s.adjacency,
             "unit": s.unit,
             "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
-            "refine": self._rounds,
+            "refine": self._refinements,
             "at_least": s.at_least,
             "class_gate": s.class_gate,
             "covariance": s.covariance,
@@ -103,6 +105,7 @@ class SimulationResult:
             "accuracy_reference": reference.accuracy if reference else None,
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
+            "rounds": [each.to_json() for each in self.rounds],
             "promise": self.promise,
             "head_sha256": self.head.digest if self.head is not None else None,
             "bad_records": self.bad_records,
@@ -117,7 +120,7 @@ class SimulationResult:
         return {**content, "not_private": self._not_private(content)}
 
     @property
-    def _rounds(self) -> int:
+    def _refinements(self) -> int:
         """The rounds of refinement that the plan had."""
         return int(self.federated.setup.method.parameters.get("refine", 0)) if self.federated else 0
 
@@ -129,13 +132,13 @@ class SimulationResult:
         Vectors are as long in bytes as the largest client is large, unless `max_records` says how large one may be.
         """
         if math.isinf(self.settings.epsilon):
-            return [name for name in MEASURED if self.settings.validate and content[name] is not None]
+            return [name for name in MEASURED if self.settings.validate and content[name] not in (None, [])]
         read_off = SIZES if self.settings.max_records is None else ()
         known = RELEASES if self.settings.has_known_noise else ()
         return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
-MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation")
+MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "rounds")
 """What is measured on held-out records."""
 WITHOUT_NOISE = (
     *MEASURED,
