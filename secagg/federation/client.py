@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
@@ -31,6 +30,7 @@ from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.spending import Release
+from secagg.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal
 
 
@@ -38,7 +38,8 @@ from secagg.transcript import FILE_NAME, Journal
 class FederationClient:
     """One member's part in a plan. Start again after a crash: what was sent is not computed again.
 
-    A round's vector is computed before the round is joined, so that no later step waits for the data. `greet` is
+    A round's vector is computed before the round is joined, so that no later step waits for the data, and beside the
+    event loop: an interrupt ends it. `greet` is
     awaited before a session that still needs the server, and raises when that is not there, or runs another plan.
     Where a session goes on without it, it returns in a later one, if the plan lets it (`SessionSetup.may_return`); what
     rounds left to it privately before then counts for nothing (`parties.private_state`).
@@ -143,6 +144,6 @@ class FederationClient:
             session = MemberSession(setup, self.me, folder, journal, hooks, stays)
             if session.outcome is None:
                 if not session.is_protected:
-                    await asyncio.to_thread(prepare)
+                    await compute_aside(prepare)
                 await self.greet()
             return await session.run(server, others)

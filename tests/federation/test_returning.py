@@ -488,7 +488,8 @@ async def test_who_was_away_returns_over_the_network(tmp_path: Path, monkeypatch
     """Over gRPC and mutual TLS, federated averaging: away for rounds 2 and 3 of 5, in the sums of rounds 4 and 5."""
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.02)
     averaging: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 5),), "unit": Unit.SILO, **NOISY}
-    consortium = Consortium.enrol(tmp_path, "masked", **averaging, join_seconds=10, step_seconds=10, round_seconds=3)
+    averaging |= {"result": "server", "join_seconds": 10, "step_seconds": 10, "round_seconds": 3}
+    consortium = Consortium.enrol(tmp_path, "masked", **averaging)
     is_due, is_back = asyncio.Event(), asyncio.Event()
 
     async def others_wait(rounds: Iterator[int]) -> None:
