@@ -145,7 +145,7 @@ class Round(Protocol):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether `broadcast` tells all of a round: then, and only then, may who was away return in one (`later`)."""
+        """Whether `broadcast` tells all of a round: only then may who was away return (`later`)."""
         ...
 
     def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:

@@ -41,7 +41,7 @@ class FederationClient:
     A round's vector is computed before the round is joined, so that no later step waits for the data, and beside the
     event loop: an interrupt ends it. `greet` is
     awaited before a session that still needs the server, and raises when that is not there, or runs another plan.
-    Where a session goes on without it, it returns in a later one, if the plan lets it (`SessionSetup.may_return`); what
+    Where a session goes on without it, it returns in a later one, if the plan lets it (`parties.returning`); what
     rounds left to it privately before then counts for nothing (`parties.private_state`).
     `stays`: wait for every outcome even where a client may speak once in each session and be gone. Raises BadInput on a
     machine that lacks what the plan's protection needs.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.parties import Connection, SessionSetup
-from secagg.parties.returning import follow_return
+from secagg.parties.returning import follow_return, may_return, witnesses_of
 from secagg.parties.transcripts import next_return
 from secagg.protection.messages import Return
 from secagg.wire import decode
@@ -32,7 +32,7 @@ async def way_back(
     `others` the aggregators, which wait for who knocks, too. Raises SessionAborted where nobody shows a valid one for
     as long as a round may take, LeftBehind where there can be none.
     """
-    if not first.may_return or left.is_last:
+    if not may_return(first) or left.is_last:
         raise LeftBehind("no round follows in which it may return")
     kept = next_return(state, first.plan, left.number)
     if kept is not None:
@@ -51,7 +51,9 @@ async def way_back(
             problem = error.problem
             break
         await asyncio.sleep(KNOCK_SECONDS)
-    raise SessionAborted(f"there is no later round for this client, with {first.witnesses} other signatures: {problem}")
+    raise SessionAborted(
+        f"no later round was shown to it, with {witnesses_of(first)} other clients' signatures: {problem}"
+    )
 
 
 async def _knock(first: SessionSetup, server: Connection, others: Iterable[Connection]) -> bytes:

@@ -20,6 +20,7 @@ from secagg.parties import (
     begin_transcript,
     note_plan,
 )
+from secagg.parties.returning import may_return
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
@@ -78,7 +79,7 @@ class FederationSecond:
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
-        if step == Return.__name__ and self.setup.may_return and member in self.setup.context.clients:
+        if step == Return.__name__ and may_return(self.setup) and member in self.setup.context.clients:
             self._rounds.knock(member)
             return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

@@ -11,6 +11,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
 from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
+from secagg.parties.returning import may_return
 from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.wire import encode
@@ -105,7 +106,7 @@ class FederationServer:
         first = self.stages[0].setup
         if plan != first.context.plan:
             raise OtherPlan(first.plan.digest, plan)
-        if not first.may_return or member not in first.context.clients:
+        if not may_return(first) or member not in first.context.clients:
             raise ProtocolViolation(member, "asks for a way back into a plan that has none")
         self._rounds.knock(member)
         if len(self._stages) < 2:

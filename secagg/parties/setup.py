@@ -153,22 +153,6 @@ class SessionSetup:
         return self.round.later(opening.number, opening.broadcast, self.plan.grid)
 
     @property
-    def witnesses(self) -> int:
-        """How many other clients must have signed what opened a round for one that was away: t, with 2t > n + c.
-
-        Any two sets of so many have an honest client in common, which has signed one opening of each round.
-        """
-        return (len(self.context.clients) + self.plan.colluders) // 2 + 1
-
-    @property
-    def may_return(self) -> bool:
-        """Whether clients that were away may return in a later round: here alone it is decided for all parties.
-
-        Each broadcast must tell all of its round, and enough others must be there to sign.
-        """
-        return self.rounds > 1 and self.round.stands_alone and self.witnesses < len(self.context.clients)
-
-    @property
     def round(self) -> Round:
         """What this session sums. Raises BadInput where that is not known."""
         if self.known_round is None:

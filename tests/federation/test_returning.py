@@ -24,7 +24,7 @@ from secagg.head import LinearHead
 from secagg.parties import SessionSetup
 from secagg.parties.links import verify_together, verify_transcript
 from secagg.parties.private_state import recall_state
-from secagg.parties.returning import follow_return, show_return
+from secagg.parties.returning import follow_return, may_return, show_return, witnesses_of
 from secagg.parties.transcripts import next_return
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.privacy import Unit
@@ -221,7 +221,7 @@ class InTheMiddle(Absence):
 
 def test_who_knocks_in_the_middle_of_a_round_is_waited_for_in_the_next(tmp_path: Path) -> None:
     """The server does not begin the next round's sum without a client that has knocked, however fast the others are."""
-    world = world_of(tmp_path)
+    world = world_of(tmp_path, round_seconds=1)
     ended = asyncio.run(InTheMiddle(world).run())
     assert members_of(world, ended) == RETURNED
 
@@ -326,7 +326,7 @@ def test_who_is_shown_another_state_stays_out(tmp_path: Path, monkeypatch: pytes
     end = ended.clients.pop(AWAY)
     assert isinstance(end, SessionAborted)
     assert "answered too late" in end.reason
-    assert "no later round for this client, with 3 other signatures" in end.reason
+    assert "no later round was shown to it, with 3 other clients' signatures: server: shows what" in end.reason
     assert members_of(world, ended) == [EVERYONE, *[OTHERS] * 4]
     assert all("return" not in kinds_of(path) for path in world.state(AWAY).rglob(FILE_NAME))
 
@@ -433,10 +433,10 @@ def test_where_rounds_do_not_stand_alone_nobody_returns() -> None:
     with pytest.raises(ProtocolViolation, match="a way back into a plan that has none"):
         follow_return(refined, Return(OPENING, frames), AWAY, 1)
     few = make_setup(3, method="logbook", parameters=(), radius=100.0, **EXACT)
-    assert (few.witnesses, few.may_return) == (3, False)
-    assert [make_setup(n, method="logbook", parameters=(), radius=100.0, **EXACT).witnesses for n in (4, 5, 6, 7)] == [
-        3, 4, 4, 5,
-    ]  # fmt: skip
+    assert (witnesses_of(few), may_return(few)) == (3, False)
+    several = [make_setup(n, method="logbook", parameters=(), radius=100.0, **EXACT) for n in (4, 5, 6, 7)]
+    assert [witnesses_of(setup) for setup in several] == [3, 4, 4, 5]
+    assert all(may_return(setup) for setup in several)
 
 
 def test_the_server_shows_no_more_than_it_has(world: SimulatedFederation) -> None:
