@@ -199,6 +199,22 @@ def test_gate_that_is_a_toss_is_doubted(clients, epsilon, doubted):
     assert bool(doubts_of(setup)) == doubted == (passes < 0.95)
 
 
+def test_rounds_say_who_may_return_and_what_exact_sums_tell():
+    """Who was away returns where others can sign for it; exact sums over changing members are said to tell of one."""
+    averaging = {"method": "fedavg", "parameters": (("rounds", 3),), "unit": Unit.SILO, "round_seconds": 90}
+    said = explained(clients=4, **averaging)
+    assert said["who was away"] == (
+        "may return in a later round, shown what opened it by the signatures of 3 other clients"
+    )
+    assert "several exact sums" not in said
+    assert said["waiting"].endswith("90 s for them to compute for a later round and join it")
+    few = explained(clients=3, **averaging)["who was away"]
+    assert few == "is in no later round: 3 other clients would have to sign what opened it, and there are 2"
+    assert explained(refine=2)["who was away"] == "is in no later round"
+    assert "nearly that client's part" in explained(clients=4, **averaging, **EXACT)["several exact sums"]
+    assert not {"who was away", "several exact sums"} & set(explained())
+
+
 def test_no_gate_is_no_doubt():
     """Without a gate, or without noise on its census, nothing is doubted."""
     exact = make_setup(4, class_gate=1, normalisation=Normalisation.CENTRED_UNIT, **EXACT)
