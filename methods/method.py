@@ -36,7 +36,8 @@ class SumSpec:
     `shares` says how μ² is divided among the blocks (a rule of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how
     many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
-    sum of their blocks.
+    sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
+    records in one place would be another method's.
     """
 
     blocks: tuple[Block, ...]
@@ -46,6 +47,7 @@ class SumSpec:
     times: int = 1
     budget: float = 1.0
     is_additive: bool = True
+    keeps_state: bool = False
     refusal: str = ""
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:

@@ -133,6 +133,14 @@ class Round(Protocol):
         """
         ...
 
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
+        """Return the models, by name, that a member has for itself at the end; mostly none.
+
+        From the `state` that its contribution to this round, the last, left to it, and what that round opened. They
+        stay with the member. Raises BadInput for a state that is none.
+        """
+        ...
+
     def broadcast(self) -> bytes:
         """Return what opens this round: all that the server tells of it. Empty for the first, which the plan opens."""
         ...
@@ -156,6 +164,10 @@ class SimpleRound:
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
         """None: nothing is known of the sum."""
         return []
+
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
+        """None: the artifact is for everybody."""
+        return {}
 
     def broadcast(self) -> bytes:
         """Nothing: the plan opens the first round."""

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.head import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors, to_safetensors
-from secagg.head.linear import CLOSE
-from secagg.models.programs import Program, program_named
+from secagg.head.linear import ABSENT_BIAS, CLOSE
+from secagg.models.programs import Program
+from secagg.models.registry import program_named
 from secagg.threads import one_thread
 
 KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
@@ -84,6 +85,16 @@ class TrainedModel:
                 for name, own in self.parameters.items()
             )
         )
+
+    def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
+        """The same for `classes` classes, its own being those at `rows`: the others have zeros, and no such bias."""
+        program = program_named(self.program.name, self.program.dimension, classes)
+        parameters = dict(self.parameters)
+        for name, shape in program.shapes.items():
+            if shape != self.program.shapes[name]:
+                parameters[name] = np.full(shape, ABSENT_BIAS if name.endswith("bias") else 0, dtype=np.float32)
+                parameters[name][rows] = self.parameters[name]
+        return TrainedModel(program, parameters)
 
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy of `predict`."""
