@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from methods.own_projection import Floats, OwnProjection
 from secagg.errors import BadInput
-from secagg.head import Artifact
 from secagg.models import MostSimilar, Nearest, Projecting, TrainedModel, similarities
 
 if TYPE_CHECKING:
@@ -44,7 +43,9 @@ class FedPCL(OwnProjection):
         """The projection alone is trained."""
         return Contrast(dimension, len(prototypes), self.width, prototypes, self.temperature)
 
-    def own_models(self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats) -> dict[str, Artifact]:
+    def own_models(
+        self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
+    ) -> dict[str, TrainedModel]:
         """`shared` and `own`."""
         shape = kept["weight"].shape[1], len(shared), self.width
         return {

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from methods.own_projection import Floats, OwnProjection
 from secagg.errors import BadInput
-from secagg.head import Artifact
 from secagg.models import ByHead, Nearest, Projecting, TrainedModel, project
 
 if TYPE_CHECKING:
@@ -43,7 +42,9 @@ class FedProto(OwnProjection):
         """Projection and head are trained."""
         return Pull(dimension, len(prototypes), self.width, prototypes, self.pull)
 
-    def own_models(self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats) -> dict[str, Artifact]:
+    def own_models(
+        self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
+    ) -> dict[str, TrainedModel]:
         """`shared` and `head`."""
         shape = kept["weight"].shape[1], len(shared), self.width
         near = {"weight": kept["weight"], "prototypes": shared.astype(np.float32)}

@@ -239,11 +239,11 @@ class GatedRound(SimpleRound):
         artifact = None if step.artifact is None else self._widen(step.artifact, self._classes(opened.blocks))
         return Step(artifact, following)
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
         """The method's over the kept classes, which predict no other."""
         own = self.round.personal(state, replace(opened, blocks=self._narrow(opened.blocks)))
         classes = self._classes(opened.blocks)
-        return {name: self._widen(artifact, classes) for name, artifact in own.items()}
+        return {name: model.among(self._rows(classes), classes) for name, model in own.items()}
 
     def _widen(self, artifact: Artifact, classes: int) -> Artifact:
         """A head or a model with rows for all classes, those left out absent; any other artifact as it is."""

@@ -83,7 +83,9 @@ class OwnProjection(SimpleMethod, ABC):
         """Return what a member trains against prototypes (C, width); no matter which, its tensors are the same."""
 
     @abstractmethod
-    def own_models(self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats) -> dict[str, Artifact]:
+    def own_models(
+        self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
+    ) -> dict[str, TrainedModel]:
         """Return a member's models by name: of its trained tensors, the shared prototypes and its own (C, width)."""
 
     @property
@@ -187,7 +189,7 @@ class OwnProjection(SimpleMethod, ABC):
         size = self.width * self.dimension
         return Step(TrainedModel.of(program, np.concatenate([weight[:size], means.ravel() / opened.grid.levels])))
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
         """The member's own models. Raises BadInput for another state than its contribution left."""
         shared = class_means(opened) / opened.grid.levels
         kept = Kept.of(state, self.local_program(self.dimension, shared), len(shared))

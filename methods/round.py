@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from secagg.encoding.layout import Integers
 from secagg.errors import ProtocolViolation
 from secagg.head import Artifact
+from secagg.models import TrainedModel
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.roster import SERVER_INDEX
@@ -133,7 +134,7 @@ class Round(Protocol):
         """
         ...
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
         """Return the models, by name, that a member has for itself at the end; mostly none.
 
         From the `state` that its contribution to this round, the last, left to it, and what that round opened. They
@@ -165,7 +166,7 @@ class SimpleRound:
         """None: nothing is known of the sum."""
         return []
 
-    def personal(self, state: bytes, opened: Opened) -> Mapping[str, Artifact]:
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
         """None: the artifact is for everybody."""
         return {}
 

@@ -12,6 +12,7 @@ from methods.gate import GatedRound
 from methods.method import domains_of
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
+from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation
@@ -44,7 +45,8 @@ class SimulationResult:
     `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends.
     `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
-    handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
+    handles uploads or opens the sum, with the making of the head. `personal`: what the members' own models are worth,
+    where the method leaves them any. Neither counts the extraction of features
     or the training of which `adapted` tells. `bad_records` of the training records count as zero, `bad_held_out` of the
     held-out ones are not scored.
     """
@@ -65,6 +67,7 @@ class SimulationResult:
     server_seconds: float | None = None
     baseline_bytes: int | None = None
     adapted: AdaptedClients | None = None
+    personal: tuple[PersonalAccuracy, ...] = ()
     bad_held_out: int = 0
 
     def __repr__(self) -> str:
@@ -103,6 +106,7 @@ class SimulationResult:
             "accuracy_reference": reference.accuracy if reference else None,
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
+            "personal": [asdict(each) for each in self.personal] or None,
             "promise": self.promise,
             "head_sha256": self.head.digest if self.head is not None else None,
             "bad_records": self.bad_records,
@@ -135,7 +139,7 @@ class SimulationResult:
         return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
-MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation")
+MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "personal")
 """What is measured on held-out records."""
 WITHOUT_NOISE = (
     *MEASURED,

@@ -30,6 +30,7 @@ from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.clients import split
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import Federated, SimulationResult
+from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
@@ -128,6 +129,7 @@ def _federate(
     for played in play_rounds(cast, cast.leaves, partial(_prepare, cast.randomness, settings.paper_noise), clock.lap):
         measured.add(played.measured)
     last, result = played.setup, played.result
+    personal = measure_personal(cast.features, last, result, played.states, cast.rows)
     head = result.require_artifact()
     evaluation = features.evaluate(head, setup.plan.grid)
     reference = _reference(cast, settings, result, evaluation, references)
@@ -151,6 +153,7 @@ def _federate(
         client_seconds=sum(measured.client_cpu.values()) / len(members),
         server_seconds=sum(measured.server_seconds.values()),
         adapted=adapted,
+        personal=personal,
     )
 
 
@@ -269,12 +272,13 @@ def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
 
 @dataclass(frozen=True, eq=False)
 class PlayedRound:
-    """One session of a simulated plan: each client's vector, what was opened, and what came of it."""
+    """One session of a simulated plan: each client's vector, what was opened, what came of it, what each keeps."""
 
     setup: SessionSetup
     vectors: Mapping[int, Integers] = field(repr=False)
     result: SumResult
     measured: Measured
+    states: Mapping[int, bytes] = field(repr=False)
 
 
 def play_rounds(
@@ -304,7 +308,7 @@ def play_rounds(
         with measured.server("head"):
             result = conclude(setup, opened.members, opened.total)
         lap("head")
-        yield PlayedRound(setup, vectors, result, measured)
+        yield PlayedRound(setup, vectors, result, measured, dict(states))
         leaves = dict.fromkeys(leaves, setup.protection.leaving[0])
         rounds.ended(result)
 
