@@ -7,16 +7,18 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from methods.chain import MAX_ROUNDS, ChainRound, Work
-from methods.local_work import MemberUpdate, RecordGradients
+from methods.local_work import MemberUpdate, PrivateTraining, RecordGradients
 from methods.method import Parameters, SumSpec, UsualMethod
 from methods.round import Round
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.head import Artifact
-from secagg.models import TrainingSettings, program_named, read_model
+from secagg.models import DpSgdSettings, TrainingSettings, program_named, read_model
 from secagg.updates import SERVER_STEPS, UpdateEncoding, blocks_of
 
 MOST = 1_000_000
+GRADIENT_LEVELS = 1 << 20
+"""In the longest gradient of a record, where it does not leave the member."""
 FEWEST_UNITS = 16
 """In a typical entry of a longest update, so that rounding moves it by a few per cent, at random."""
 
@@ -29,8 +31,10 @@ class FedAvg(UsualMethod):
     2020), and sends what that moved, no longer than `clip`: the promise is about members. All count alike, or, where
     `cap` is above 0, by min(records, cap). With `gradients` 1 it sends the sum of its records' gradients instead, each
     no longer than `clip`, and the state moves by `rate` against their mean: the promise is about records, and `epochs`,
-    `batch`, `proximal` and `cap` have nothing to say. The server's optimiser is `server` ("average", "momentum",
-    "adam") at `server_rate` (Reddi et al. 2021).
+    `batch`, `proximal` and `cap` have nothing to say. With `sampling` above 0 it trains by DP-SGD, `steps` in a round,
+    each on records drawn with that probability, with gradients no longer than `gradient_clip`; their sum is divided by
+    `batch`. The promise is about records too, by noise of the member's own. The server's optimiser is `server`
+    ("average", "momentum", "adam") at `server_rate` (Reddi et al. 2021).
     """
 
     name: ClassVar[str] = "fedavg"
@@ -43,21 +47,29 @@ class FedAvg(UsualMethod):
     clip: float = 1.0
     cap: int = 0
     gradients: int = 0
+    sampling: float = 0.0
+    steps: int = 10
+    gradient_clip: float = 1.0
     server: str = "average"
     server_rate: float = 1.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MAX_ROUNDS:
             raise BadInput(f"{self.rounds} rounds", remedy=f"give 1 to {MAX_ROUNDS}")
-        for name in ("clip", "server_rate"):
+        for name in ("clip", "gradient_clip", "server_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise BadInput(f"{name} is {getattr(self, name)}", remedy="give a finite number above 0")
         if self.gradients not in (0, 1) or not 0 <= self.cap <= MOST:
             problem = f"gradients is {self.gradients}, cap {self.cap}"
             raise BadInput(problem, remedy=f"gradients is 0 or 1, cap from 0 to {MOST}")
+        if self.sampling and (self.gradients or self.cap or self.proximal):
+            problem = "sampling goes with no gradients, cap or proximal"
+            raise BadInput(problem, remedy="a member's steps see its records and the state alone, and no count leaves")
         if self.server not in SERVER_STEPS:
             raise BadInput(f"no server optimiser {self.server!r}", remedy=f"choose one of {', '.join(SERVER_STEPS)}")
         self.training  # noqa: B018  # refuses settings that cannot be
+        if self.sampling:
+            self.private_training  # noqa: B018  # as above
 
     @property
     def parameters(self) -> Parameters:
@@ -68,6 +80,12 @@ class FedAvg(UsualMethod):
     def training(self) -> TrainingSettings:
         """What a member does in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, proximal=self.proximal)
+
+    @property
+    def private_training(self) -> DpSgdSettings:
+        """What it does where `sampling` is above 0, but for the noise, which is the plan's."""
+        sampled = self.steps, self.sampling, self.gradient_clip
+        return DpSgdSettings(self.rate, *sampled, GRADIENT_LEVELS, sigma=0.0, denominator=float(self.batch))
 
     @property
     def needs_unit_length(self) -> bool:
@@ -105,5 +123,6 @@ class FedAvg(UsualMethod):
         if not self.gradients:
             entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
             encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
-            work = MemberUpdate(program, self.training, encoding, scale, self.cap)
+            update = program, self.training, encoding, scale, self.cap
+            work = PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
         return ChainRound.first(program, work, SERVER_STEPS[self.server](self.server_rate), self.rounds, scale)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.chain import Floats
-from methods.method import SumSpec, clipped
+from methods.method import SampledTraining, SumSpec, clipped
 from methods.round import Contribution, Local, Opened
 from secagg.encoding import Block, Integers, Kind
-from secagg.models import Program, TrainingSettings, record_gradients, train
+from secagg.models import DpSgdSettings, Program, TrainingSettings, dp_sgd, record_gradients, train
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.updates import UpdateEncoding, sum_of_records
 
@@ -63,12 +63,15 @@ class MemberUpdate:
         """w·(trained − state), rotated and rounded at random."""
         examples = local.examples
         inputs = examples.once(Scaled(local.grid.unit(examples.records.shape[1]), self.scale))
-        start = state.astype(np.float32).astype(np.float64)  # as training takes it
-        update = train(self.program, start, inputs, examples.labels, self.settings, local.randomness) - start
+        update = self.update(state.astype(np.float32).astype(np.float64), inputs, local)  # as training takes it
         weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(examples), self.cap) // self.cap
         encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
         blocks = {UPDATE: encoded.integers}
         return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}))
+
+    def update(self, start: Floats, inputs: NDArray[np.float32], local: Local) -> Floats:
+        """What training moves from `start`."""
+        return train(self.program, start, inputs, local.examples.labels, self.settings, local.randomness) - start
 
     def _shortened(self, update: Floats) -> Floats:
         """No longer than the clip: the weight comes after."""
@@ -82,6 +85,29 @@ class MemberUpdate:
             return total / opened.clients
         weights = float(opened.blocks[WEIGHT][0]) / _multiplier(opened, WEIGHT) / WEIGHT_LEVELS
         return total / max(weights, 1 / WEIGHT_LEVELS)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateTraining(MemberUpdate):
+    """Train by DP-SGD with noise of the member's own, and send what that moved (`secagg.models.dp_sgd`).
+
+    The promise is about a record, against everybody, under the rule of taint: a step's loss of a record depends on that
+    record and on the state alone; the state comes from the broadcast and from steps before, which were noised and paid
+    for. So what is sent, and all that is computed of it, is post-processing of the steps; no weight or count leaves.
+    """
+
+    private: DpSgdSettings
+
+    def spec(self, rounds: int) -> SumSpec:
+        """An update of padded length: no release of its own."""
+        of_update = super().spec(rounds)
+        taken = SampledTraining(self.private.sampling_rate, self.private.steps, self.private.levels, self.program.size)
+        return replace(of_update, sensitivities=(), training=taken, refusal="the noise is in the members' training")
+
+    def update(self, start: Floats, inputs: NDArray[np.float32], local: Local) -> Floats:
+        """What DP-SGD moves, with the plan's noise."""
+        settings = replace(self.private, sigma=local.sigma)
+        return dp_sgd(self.program, start, inputs, local.examples.labels, settings, local.randomness) - start
 
 
 @dataclass(frozen=True, eq=False)

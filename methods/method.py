@@ -28,6 +28,19 @@ def domain_count(parameters: Mapping[str, str | float]) -> int:
 
 
 @dataclass(frozen=True)
+class SampledTraining:
+    """DP-SGD inside a member, before each sum: `steps` on batches that every record is in with probability `rate`.
+
+    A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
+    """
+
+    rate: float
+    steps: int
+    levels: int
+    size: int
+
+
+@dataclass(frozen=True)
 class SumSpec:
     """One kind of secure sum: its blocks in layout order, what one unit can move, and how it spends.
 
@@ -37,7 +50,8 @@ class SumSpec:
     many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
     sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
-    records in one place would be another method's.
+    records in one place would be another method's. `training` is what members do to their records with noise of their
+    own, if that is all that a contribution depends on: what is summed is then no further release.
     """
 
     blocks: tuple[Block, ...]
@@ -49,6 +63,7 @@ class SumSpec:
     is_additive: bool = True
     keeps_state: bool = False
     refusal: str = ""
+    training: SampledTraining | None = None
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.

@@ -65,7 +65,8 @@ class Local:
     `examples` are on the plan's `grid` and of its `classes`. `member` is its index in the roster, 0 where there is
     none (pooled records). `state` is what its contribution to the round before kept, empty in the first. A method that
     says `reads_inputs` also has the raw `inputs` (n, …) of the examples, row by row, and the frozen `feature_map` that
-    made these of them; None for another.
+    made these of them; None for another. `sigma` is the noise of each step of its own training, in grid units of a
+    gradient (`SampledTraining`), 0 for none.
     """
 
     examples: Examples
@@ -76,6 +77,7 @@ class Local:
     randomness: RandomSource = field(default_factory=OperatingSystem, repr=False)
     inputs: NDArray[Any] | None = field(default=None, repr=False)
     feature_map: FeatureMap | None = None
+    sigma: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

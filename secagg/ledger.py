@@ -22,7 +22,7 @@ from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.files import open_private
 from secagg.policy import Budget
-from secagg.privacy import GaussianCost, RdpCurve
+from secagg.privacy import GaussianCost, RdpCurve, SampledSteps, TrainingCost
 from secagg.spending import Cost, Release, Spent, refuse_overspending
 
 FILE_NAME = "ledger.sqlite"
@@ -60,12 +60,14 @@ _SCHEMA = (
 )
 START = bytes(32)
 """The head of an empty chain."""
-GAUSSIAN, CURVE = "gaussian", "curve"
+GAUSSIAN, TRAINING, CURVE = "gaussian", "training", "curve"
 COSTS: Mapping[str, Callable[[bytes], Cost]] = {
     GAUSSIAN: lambda content: GaussianCost(*struct.unpack("<2d", content)),
+    TRAINING: lambda content: _training(*struct.unpack("<2dQ2d", content)),
     CURVE: lambda content: RdpCurve(tuple(np.frombuffer(content, "<f8").tolist())),
 }
-"""How a cost of each kind is read: μ² and gap of Gaussian sums; ρ at every order, of rows before version 5.
+"""How a cost of each kind is read: μ² and gap of Gaussian sums; rate, multiplier and number of steps of training, μ² of
+further releases and gap; ρ at every order, of rows before version 5.
 
 Another mechanism is another kind, with its own parameters as content; the schema stays.
 """
@@ -297,9 +299,18 @@ def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
 
 def _columns(spent: Spent) -> tuple[str, str, str, bytes]:
     """Unit, adjacency, kind and content of a cost."""
-    if isinstance(spent.cost, RdpCurve):
-        return spent.unit, spent.adjacency, CURVE, np.array(spent.cost.values, dtype="<f8").tobytes()
-    return spent.unit, spent.adjacency, GAUSSIAN, struct.pack("<2d", spent.cost.squared_mu, spent.cost.gap)
+    match spent.cost:
+        case GaussianCost(squared_mu, gap):
+            return spent.unit, spent.adjacency, GAUSSIAN, struct.pack("<2d", squared_mu, gap)
+        case TrainingCost(SampledSteps(rate, multiplier, steps), squared_mu, gap):
+            content = struct.pack("<2dQ2d", rate, multiplier, steps, squared_mu, gap)
+            return spent.unit, spent.adjacency, TRAINING, content
+        case RdpCurve(values):
+            return spent.unit, spent.adjacency, CURVE, np.array(values, dtype="<f8").tobytes()
+
+
+def _training(rate: float, multiplier: float, steps: int, squared_mu: float, gap: float) -> TrainingCost:
+    return TrainingCost(SampledSteps(rate, multiplier, steps), squared_mu, gap)
 
 
 def _release(row: Sequence[Any], costs: Sequence[tuple[Any, ...]]) -> Release | None:

@@ -33,6 +33,8 @@ class NoiseFrom(StrEnum):
     """Every client adds a share before it protects its vector: nobody sees a sum without noise."""
     AGGREGATOR = "aggregator"
     """Whoever opens the sum adds all of it, and is trusted to."""
+    MEMBER = "member"
+    """Every step of a member's own training adds it (DP-SGD): what leaves the member is private before it is summed."""
 
 
 _CHOICES = {
@@ -137,6 +139,11 @@ class Plan:
     def has_noise(self) -> bool:
         """Whether ε is finite."""
         return math.isfinite(self.epsilon)
+
+    @property
+    def training_sigma(self) -> float:
+        """The noise of each step of a member's training, in grid units of a gradient; 0 where training adds none."""
+        return self.noises[0].sigma if self.noise == NoiseFrom.MEMBER else 0.0
 
     def table_schema(self) -> Schema | None:
         """The schema of table data, else None. Raises BadInput when it is malformed or has other classes."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, PlanRefused
-from secagg.plan import Plan
+from secagg.plan import NoiseFrom, Plan
 from secagg.printable import first_unprintable, is_printable
 from secagg.reading import parse_toml, read_document, resembling
 
@@ -50,12 +50,14 @@ class Budget:
     """What all sessions about one data set may spend together.
 
     At δ = `delta`, in the unit and adjacency of the plan that is asked about, ε must not exceed `max_epsilon_total`.
-    `may_repeat` concerns an infinite total only: whether there may be more than one session then.
+    `may_repeat` concerns an infinite total only: whether there may be more than one session then. With `training` plans
+    may train inside the member, and all plans add up by Rényi divergence (`secagg.spending`).
     """
 
     max_epsilon_total: float
     delta: float
     may_repeat: bool
+    training: bool = False
 
 
 MEANING = {
@@ -75,6 +77,7 @@ MEANING = {
     "adjacencies": "which neighbours count",
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
+    "training": "whether plans may train inside you (DP-SGD); all plans then cost more: decide before the first",
     "refinement_without_noise": "whether one plan may open several exact sums about the same records",
 }
 """One line of comment for each key of the file."""
@@ -92,9 +95,10 @@ class Policy:
     `max_epsilon` and `max_delta` bound one session; `max_epsilon_total` bounds all sessions about the data set
     together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
     infinite, `repeat_sessions` allows more than one session; a finite total decides alone. `units` and `adjacencies`
-    are the promises that count as one, `noise_from` who may add the noise. `refinement_without_noise` accepts a plan
-    that opens several exact sums about the same records, whatever its method calls them: refinement, clustering, ….
-    Raises BadInput like `check_data_name`.
+    are the promises that count as one, `noise_from` who may add the noise. `training` accepts DP-SGD inside the member,
+    at the price that all plans about the data set are added up by Rényi divergence: it is for before the first plan,
+    as who sets it later has twice δ. `refinement_without_noise` accepts a plan that opens several exact sums about the
+    same records, whatever its method calls them: refinement, clustering, …. Raises BadInput like `check_data_name`.
     """
 
     data_name: str
@@ -114,6 +118,7 @@ class Policy:
     adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
     noise_from: tuple[str, ...] = ("client",)
     repeat_sessions: bool = False
+    training: bool = False
     refinement_without_noise: bool = False
 
     def __post_init__(self) -> None:
@@ -122,7 +127,7 @@ class Policy:
     @property
     def budget(self) -> Budget:
         """What all sessions about the data set may spend together."""
-        return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions)
+        return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions, self.training)
 
     def violations(
         self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int
@@ -155,7 +160,10 @@ class Policy:
             <= self.max_epsilon_total,
             f"max_delta: the plan spends {plan.delta}, more than {self.max_delta}": plan.delta <= self.max_delta,
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
-            f"noise_from: the noise would come from the {plan.noise}": exact or plan.noise in self.noise_from,
+            f"noise_from: the noise would come from the {plan.noise}": exact
+            or plan.noise in (*self.noise_from, NoiseFrom.MEMBER),
+            "training: the plan trains on the records, with noise of the member's own": plan.noise != NoiseFrom.MEMBER
+            or self.training,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
             f"refinement_without_noise: {further} more exact sums about the same records would be opened": further < 1
             or self.refinement_without_noise,

@@ -7,9 +7,20 @@ budget must hold as a *filter*: a test, fixed in advance, that stops before the 
   Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022; Koskela, Tobaben & Honkela,
   "Individual privacy accounting with Gaussian differential privacy", ICLR 2023). What they lack of Gaussians, ΣT, is
   bounded in advance by `LARGEST_GAP`, and the theorem of `secagg.privacy.shares` holds with that.
-- Rows of ledgers before schema version 5 have Rényi curves, which no row has any more. Where a data set has one, all is
-  composed by Rényi at one order, fixed with the budget: a valid filter too (Feldman & Zrnic, "Individual privacy
-  accounting via a Rényi filter", NeurIPS 2021). Which of both tests applies is known before any new plan.
+- Training inside a member (`TrainingCost`) is no Gaussian release. All is then composed by Rényi at one order, fixed
+  with the budget: a valid filter too (Feldman & Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS
+  2021). It fits fewer Gaussian plans. Rows of ledgers before schema version 5 have curves, and are composed so too.
+
+Which test applies must be known before any plan is. "Gaussian until the first training" would let what was opened
+choose it: one test holds on the paths that stay Gaussian, the other on those that do not, and together they promise
+2δ alone (either kind of path belongs to an interaction that its own test stops: P(E, kind) ≤ e^ε·Q(E, kind) + δ; add).
+What seems natural need not be a filter: that of composed trade-off curves is none ("f-differential privacy filters:
+validity and approximate solutions", arXiv 2602.06756). So the policy says which: `Budget.training`. Without it no plan
+may train, and the test is Gaussian's; with it all plans, Gaussian ones and those before the first training too, are
+tested by Rényi: one filter on every path. Who changes it after sums were opened has the 2δ.
+
+The first plan of a data set is chosen before anything is seen, and fits also by its own claim: if by the filter it
+costs more than the budget, no other is accepted after it.
 """
 
 from __future__ import annotations
@@ -22,22 +33,30 @@ from dataclasses import dataclass
 
 from secagg.errors import BadInput, PlanRefused
 from secagg.policy import Budget, data_set
-from secagg.privacy import GaussianCost, RdpCurve
+from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
 from secagg.privacy.claim import shown
 from secagg.privacy.rdp import best_order
 
-Cost = GaussianCost | RdpCurve
+Cost = GaussianCost | TrainingCost | RdpCurve
 LARGEST_GAP = 2.0**-40
 """The most that all of a data set's plans together may lack of Gaussian releases; of one it is below 10⁻¹⁵."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a whole plan costs, for one unit and adjacency."""
+    """What a whole plan costs, for one unit and adjacency. Raises BadInput where training has no cost."""
 
     unit: str
     adjacency: str
     cost: Cost
+
+    def __post_init__(self) -> None:
+        amplified = (Unit.RECORD, Adjacency.ADD_REMOVE)
+        if isinstance(self.cost, TrainingCost) and (self.unit, self.adjacency) != amplified:
+            raise BadInput(
+                f"training on sampled records has no cost for {self.unit} and {self.adjacency}",
+                remedy="it hides that one record was added or removed: record and add-remove",
+            )
 
 
 @dataclass(frozen=True)
@@ -76,39 +95,44 @@ class Release:
         return found[0] if found else None
 
 
-def total_cost(releases: Sequence[Release], unit: str, adjacency: str) -> Cost | None:
+def total_cost(
+    releases: Sequence[Release], unit: str, adjacency: str, *, gaussian: bool = True
+) -> GaussianCost | RdpCurve | None:
     """Return the cost of one release or more together; None when one of them is infinite.
 
-    Gaussian if all are, else a curve.
+    Gaussian if all are and it may be `gaussian`, else a curve.
     """
     costs = [release.cost(unit, adjacency) for release in releases]
-    gaussian = [cost for cost in costs if isinstance(cost, GaussianCost)]
-    curves = [cost for cost in costs if isinstance(cost, RdpCurve)]
-    if len(gaussian) + len(curves) < len(costs):
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
         return None
-    if not curves:
-        return functools.reduce(operator.add, gaussian)
-    return functools.reduce(operator.add, [*curves, *(cost.curve() for cost in gaussian)])
+    all_gaussian = [cost for cost in known if isinstance(cost, GaussianCost)]
+    if gaussian and len(all_gaussian) == len(known):
+        return functools.reduce(operator.add, all_gaussian)
+    curves = (cost if isinstance(cost, RdpCurve) else cost.curve() for cost in known)
+    return functools.reduce(operator.add, curves)
 
 
 def total_epsilon(
-    releases: Sequence[Release], unit: str, adjacency: str, delta: float, *, within: float | None = None
+    releases: Sequence[Release], unit: str, adjacency: str, delta: float, *, within: Budget | None = None
 ) -> float:
     """Return ε of all releases together at δ, rounded up; math.inf when one of them is infinite.
 
-    `within` is the ε of a budget: curves are then taken at the order that is best for it, else at their own best. A
-    single release costs no more than its own claim. Raises BadInput for a δ out of range.
+    `within` a budget it is what its filter says: by Rényi where training is allowed, curves at the order that is best
+    for the budget; else curves are taken at their own best. A single release costs no more than its own claim. Raises
+    BadInput for a δ out of range.
     """
     if not releases:
         return 0.0
-    cost = total_cost(releases, unit, adjacency)
+    cost = total_cost(releases, unit, adjacency, gaussian=within is None or not within.training)
     if cost is None or (isinstance(cost, GaussianCost) and cost.gap > LARGEST_GAP):
         return math.inf
     if isinstance(cost, GaussianCost):
         total = GaussianCost(cost.squared_mu, LARGEST_GAP).epsilon(delta)
+    elif within is not None and math.isfinite(within.max_epsilon_total):
+        total = cost.epsilon(delta, best_order(within.max_epsilon_total, delta))
     else:
-        place = best_order(within, delta) if within is not None and math.isfinite(within) else None
-        total = cost.epsilon(delta, place)
+        total = cost.epsilon(delta)
     if len(releases) == 1:
         (only,) = releases
         if (only.unit, only.adjacency) == (unit, adjacency) and delta >= only.delta:
@@ -131,15 +155,21 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
     if known and known != [release]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
     if not known:
+        _refuse_training(release, budget)
         together.append(release)
     others = [each for each in together if each.session != release.session]
     for pair in dict.fromkeys((each.unit, each.adjacency) for each in (release, *others)):
-        total = total_epsilon(together, *pair, budget.delta, within=budget.max_epsilon_total)
+        total = total_epsilon(together, *pair, budget.delta, within=budget)
         if not total <= budget.max_epsilon_total:
             raise PlanRefused((f"max_epsilon_total: {_sum(release, others, pair, total, budget)}",))
         if math.isinf(total) and others and not budget.may_repeat:
             had = f"{data_set(release.data_name)} was in {len(others)} other session(s)"
             raise PlanRefused((f"repeat_sessions: {had} and the total is infinite{_exact_before(others)}",))
+
+
+def _refuse_training(release: Release, budget: Budget) -> None:
+    if any(isinstance(spent.cost, TrainingCost) for spent in release.spent) and not budget.training:
+        raise PlanRefused((f"training: the plan trains on records of {data_set(release.data_name)}",))
 
 
 def _exact_before(others: Sequence[Release]) -> str:

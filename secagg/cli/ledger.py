@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,11 +17,11 @@ from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.policy import data_set
 from secagg.printable import escaped
-from secagg.privacy import Adjacency, RdpCurve, Unit
+from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
-from secagg.spending import Release, total_epsilon
+from secagg.spending import Cost, Release, total_epsilon
 
 EXPORT_VERSION = 2
 _HEADER = ("row", "session", "epsilon", "delta", "unit", "adjacency", "name")
@@ -65,7 +66,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="Where to write the JSON.")],
     quiet: QuietOption = False,
 ) -> None:
-    """Write the whole ledger as JSON: every row with its costs (μ² and gap, or a curve), and the chain's heads."""
+    """Write the whole ledger as JSON: every row with its costs (parameters, or a curve), and the chain's heads."""
     entries = Ledger(state, create=False).entries()
     rows = [_row(entry) | {"head": entry.head.hex(), "spent": _costs(entry.release)} for entry in entries]
     content = {"version": EXPORT_VERSION, "orders": ORDERS, "entries": rows}
@@ -116,16 +117,18 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _costs(release: Release) -> list[dict[str, Any]]:
-    """Each cost, for its unit and adjacency: μ² and gap of Gaussian sums, or ρ at every order."""
-    return [
-        {"unit": each.unit, "adjacency": each.adjacency}
-        | (
-            {"curve": each.cost.values}
-            if isinstance(each.cost, RdpCurve)
-            else {"squared_mu": each.cost.squared_mu, "gap": each.cost.gap}
-        )
-        for each in release.spent
-    ]
+    """Each cost, for its unit and adjacency: parameters of the mechanism, or ρ at every order."""
+    return [{"unit": each.unit, "adjacency": each.adjacency} | _parameters(each.cost) for each in release.spent]
+
+
+def _parameters(cost: Cost) -> dict[str, Any]:
+    match cost:
+        case GaussianCost(squared_mu, gap):
+            return {"squared_mu": squared_mu, "gap": gap}
+        case TrainingCost(steps, squared_mu, gap):
+            return asdict(steps) | {"squared_mu": squared_mu, "gap": gap}
+        case RdpCurve(values):
+            return {"curve": values}
 
 
 def _number(epsilon: float) -> float | str:

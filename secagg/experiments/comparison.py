@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -288,14 +289,12 @@ def _promise(result: Mapping[str, Any]) -> str:
 
 def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
     """The texts of one row."""
-    bare = {why for entry in row.entries for why in entry.unprotected}
-    shown = [_show(entry, marks) for entry in row.entries]
-    ran = [
-        name + (marks.of(*map(_is_unprotected, sorted(bare))) if name == UNPROTECTED and bare else "")
-        for name in row.protections
-    ]
-    finite = [promise for promise in row.promises if promise != "none"]
-    blind = marks.of(OPENED_ONLY) if finite and UNPROTECTED in row.protections else ""
+    finite = math.isfinite(row.settings["epsilon"])
+    bare = {why for entry in row.entries for why in _told(entry, finite)}
+    shown = [_show(entry, marks, finite) for entry in row.entries]
+    ran = [name + (marks.of(*sorted(bare)) if name == UNPROTECTED and bare else "") for name in row.protections]
+    promised = [promise for promise in row.promises if promise != "none"]
+    blind = marks.of(OPENED_ONLY) if promised and UNPROTECTED in row.protections else ""
     sent = f"{row.bytes_per_client:,}" if row.bytes_per_client is not None else DASH
     costs = (sent, _seconds(row.client_seconds), _seconds(row.server_seconds), ", ".join(row.promises) or DASH)
     return row.label, *shown, *costs[:3], costs[3] + blind, ", ".join(ran) or DASH
@@ -304,13 +303,14 @@ def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
 OPENED_ONLY = "ε bounds what is released, not what the server sees: it sees what every client sends."
 
 
-def _is_unprotected(why: str) -> str:
-    reason, _, _ = why.partition("; give --protection none")  # the remedy is what was done
-    return f"Ran without protection: {reason}."
+def _told(entry: Entry, finite: bool) -> list[str]:
+    """Why there was no secure sum; a finite ε is a protection too."""
+    reasons = [why.partition("; give --protection none")[0] for why in entry.unprotected]  # the remedy is what was done
+    return [f"Ran without {'a secure sum' if finite else 'protection'}: {reason}." for reason in reasons]
 
 
-def _show(entry: Entry, marks: _Marks) -> str:
-    told = marks.of(*map(_is_unprotected, entry.unprotected), *(f"Refused: {reason}." for reason in entry.refusals))
+def _show(entry: Entry, marks: _Marks, finite: bool) -> str:
+    told = marks.of(*_told(entry, finite), *(f"Refused: {reason}." for reason in entry.refusals))
     if entry.accuracy is None:
         return DASH + told
     return shown_accuracy(entry.accuracy, entry.interval, entry.seeds, len(entry.refusals)) + told

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.experiments.comparison import Comparison, Entry, Row
-from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, save
+from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, name_unprotected, save
 from secagg.extras import extra
 from secagg.protection import UNPROTECTED
 
@@ -21,7 +21,7 @@ POLAR_STEP = 10
 def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
     """Draw the accuracy of every method, with intervals, grouped by partition or left-out domain.
 
-    A hollow mark ran without protection.
+    A hollow mark made no secure sum.
     """
     with extra("experiments"):
         from matplotlib import rc_context
@@ -47,7 +47,7 @@ def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
 
 
 def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
-    """Draw every method's accuracy on each domain as a polygon; dashed and hollow: without protection."""
+    """Draw every method's accuracy on each domain as a polygon; dashed and hollow: no secure sum."""
     with extra("experiments"):
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -118,4 +118,5 @@ def _label(row: Row, rows: Sequence[Row]) -> str:
     if len({other.settings["epsilon"] for other in rows}) > 1:
         epsilon = row.settings["epsilon"]
         label += ", no noise" if math.isinf(epsilon) else f", ε = {epsilon:g}"
-    return f"{label} (no protection)" if UNPROTECTED in row.protections else label
+    finite = math.isfinite(row.settings["epsilon"])
+    return name_unprotected(label, finite) if UNPROTECTED in row.protections else label

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from secagg.experiments.summary import Cell, Series
+from secagg.experiments.summary import Cell, Series, rounds_under_noise
 from secagg.extras import extra
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -27,6 +27,7 @@ STYLE: Any = {
     "svg.hashsalt": "secagg",
 }
 NO_NOISE = "no noise (ε = ∞)"
+NO_ROUNDS = "no noise (ε = ∞; auto: one sum)"
 CM = 1 / 2.54
 
 
@@ -48,7 +49,7 @@ def plot_accuracy(series: Sequence[Series], paths: Sequence[Path]) -> None:
         if finite:
             _against_epsilon(axes, series, finite)
             entries = sorted(
-                zip(*axes.get_legend_handles_labels(), strict=True), key=lambda entry: entry[1] == NO_NOISE
+                zip(*axes.get_legend_handles_labels(), strict=True), key=lambda entry: entry[1] in (NO_NOISE, NO_ROUNDS)
             )
             figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
         else:
@@ -86,7 +87,8 @@ def _against_epsilon(axes: Any, series: Sequence[Series], epsilons: Sequence[flo
         for cell in each.cells[len(noisy) :]:
             axes.axhline(100 * cell.accuracy, color=look["color"], linestyle=_dashes(place, len(series)), linewidth=0.8)
     if any(math.isinf(cell.epsilon) for each in series for cell in each.cells):
-        axes.plot([], [], color="0.4", linestyle="--", linewidth=0.8, label=NO_NOISE)
+        label = NO_ROUNDS if rounds_under_noise(series) else NO_NOISE
+        axes.plot([], [], color="0.4", linestyle="--", linewidth=0.8, label=label)
     axes.set_xscale("log")
     axes.set_xlim(0.8 * epsilons[0], 1.25 * epsilons[-1])
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
@@ -110,7 +112,13 @@ def _by_series(axes: Any, series: Sequence[Series]) -> None:
 
 
 def _label(series: Series) -> str:
-    return f"{series.label} (no protection)" if series.unprotected else series.label
+    finite = any(math.isfinite(cell.epsilon) for cell in series.cells)
+    return name_unprotected(series.label, finite) if series.unprotected else series.label
+
+
+def name_unprotected(label: str, finite: bool) -> str:
+    """The label of what made no secure sum; where it keeps a finite ε, that is a protection too."""
+    return f"{label} (no {'secure sum' if finite else 'protection'})"
 
 
 def _percent(cells: Sequence[Cell]) -> list[float]:

@@ -34,7 +34,8 @@ class Cell:
     """Mean `accuracy` over `seeds` seeds at one ε, and its 95 % `interval`; `refused` seeds gave no result.
 
     Several seeds: Student's t interval of the mean, cut to [0, 1]; it covers what the seeds move and the noise, not
-    the choice of the test records. One seed: the Clopper–Pearson interval of its test records.
+    the choice of the test records. One seed: the Clopper–Pearson interval of its test records. `rounds` of refinement,
+    where they are left to the rule; None where they are not.
     """
 
     epsilon: float
@@ -42,6 +43,7 @@ class Cell:
     interval: tuple[float, float]
     seeds: int
     refused: int
+    rounds: int | None
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
         first = next(run.result for run in group if run.result)
         series.append(Series(described(settings, names), settings, first["protection"] == UNPROTECTED, _cells(group)))
     return tuple(series)
+
+
+def rounds_under_noise(series: Sequence[Series]) -> tuple[int, ...]:
+    """How many rounds the rule gives runs with noise, where it gives those of the same series at ε = ∞ none."""
+    found = set()
+    for each in series:
+        if any(cell.rounds == 0 for cell in each.cells if math.isinf(cell.epsilon)):
+            found |= {cell.rounds for cell in each.cells if cell.rounds}
+    return tuple(sorted(found))
 
 
 def notes_of(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -125,4 +136,5 @@ def _cell(runs: Sequence[Run]) -> Cell:
         interval=(max(0.0, float(low)), min(1.0, float(high))),
         seeds=len(results),
         refused=len(runs) - len(results),
+        rounds=results[0]["refine"] if runs[0].settings["refine"] is None else None,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.experiments.seeding import REPRODUCIBLE
-from secagg.experiments.summary import Cell, Run, is_baseline, not_private, summarise
+from secagg.experiments.summary import Cell, Run, Series, is_baseline, not_private, rounds_under_noise, summarise
 from secagg.experiments.workers import plain
 
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -88,7 +88,16 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
         cells = {cell.epsilon: _show(cell) for cell in each.cells}
         rows.append((each.label, *(cells.get(epsilon, "–") for epsilon in epsilons)))
     header = ("ε", *("∞" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in epsilons))
-    return Table(_caption(dataset, runs), header, tuple(rows), footnotes(runs))
+    return Table(_caption(dataset, runs), header, tuple(rows), (*_of_rounds(series), *footnotes(runs)))
+
+
+def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
+    """That a column without noise is of another recipe, where it is."""
+    if not (rounds := rounds_under_noise(series)):
+        return ()
+    many = " or ".join(map(str, rounds))
+    said = f"By refine auto there are {many} rounds under noise, and none at ε = ∞: its column is the head of one sum"
+    return (f"{said}; what the rounds give without noise is accuracy_reference.",)
 
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from secagg.models.programs import Program
 from secagg.models.training import record_gradients, require_records
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import RandomSource
+from secagg.updates import sum_of_records
 
 MOST_LEVELS = 1 << 26
 """Squares of such integer vectors stay below 2⁵³: float64 holds them exactly."""
@@ -83,7 +83,7 @@ def dp_sgd(
         total = _noise(program.size, settings.sigma, randomness)
         drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)
         for gradients in record_gradients(program, weights, x[drawn], labels[drawn]):
-            total += sum_of_records(gradients, settings.clip, settings.levels)
+            total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
         weights -= unit * total
     return weights
 
@@ -95,22 +95,6 @@ def poisson_sample(count: int, rate: float, randomness: RandomSource) -> NDArray
     """
     words = np.frombuffer(randomness.bytes(8 * count), dtype="<u8")
     return np.flatnonzero(words <= np.uint64(int(rate * 2**64) - 1)).astype(np.int64)
-
-
-def sum_of_records(gradients: NDArray[Any], clip: float, levels: int) -> NDArray[np.int64]:
-    """Return the exact sum (size,) of rows (n, size), each cut to the length `clip` and made an integer vector.
-
-    A row is multiplied by `levels`/`clip`, or less where it is longer than `clip`, and its entries are cut towards 0.
-    What is then longer than `levels` by exact arithmetic, and what is not finite, adds nothing.
-    """
-    rows = gradients.astype(np.float64)
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    rows[~np.isfinite(lengths)] = 0
-    rows *= (levels / np.where(lengths > clip, lengths, clip))[:, None]
-    np.trunc(rows, out=rows)
-    rows[np.einsum("ij,ij->i", rows, rows) > float(levels) ** 2] = 0
-    total: NDArray[np.int64] = rows.sum(axis=0).astype(np.int64)  # exact: its parts are integers below 2⁵³
-    return total
 
 
 def _noise(size: int, sigma: float, randomness: RandomSource) -> NDArray[np.int64]:

@@ -94,8 +94,8 @@ class LocalRecords:
     def at(self, setup: SessionSetup, randomness: RandomSource, member: int = 0, state: bytes = b"") -> Local:
         """What the member with this index has in a session's round, `state` being left from the round before."""
         inputs = None if self.inputs is None else self.inputs[self.labels != BAD]
-        classes, grid = len(setup.plan.classes), setup.plan.grid
-        return Local(self.examples, classes, grid, member, state, randomness, inputs, self.feature_map)
+        classes, grid, sigma = len(setup.plan.classes), setup.plan.grid, setup.plan.training_sigma
+        return Local(self.examples, classes, grid, member, state, randomness, inputs, self.feature_map, sigma)
 
 
 def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool_]]:

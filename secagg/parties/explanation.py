@@ -10,7 +10,7 @@ from methods.method import domains_of
 from secagg.encoding import Kind
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, PlannedNoise
-from secagg.privacy import PrivacyClaim, Unit
+from secagg.privacy import Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
@@ -133,10 +133,12 @@ def _census_sigma(setup: SessionSetup) -> float | None:
 
 def _against(setup: SessionSetup) -> str:
     """Against whom the promise holds."""
-    plan, protection, claim = setup.plan, setup.protection, setup.claim
+    plan, protection, claim = setup.plan, setup.protection, setup.sum_claim
     openers = setup.openers
     several = len(openers) > 1
     opener = f"any of {', '.join(openers)} but not all of them together" if several else openers[0]
+    if plan.noise == NoiseFrom.MEMBER:
+        return "everybody: what leaves a member is private before anyone adds it up, under any protection"
     if plan.noise == NoiseFrom.AGGREGATOR and several:
         return f"everybody, and {opener}: each adds all the noise before anyone sees the sum"
     if plan.noise == NoiseFrom.AGGREGATOR:
@@ -156,7 +158,8 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
     if claim is None:
         return [("promise", "no differential privacy: exact sums are opened (ε = ∞)")]
     noise = "; ".join(f"{each.block}: {_deviation(each, setup)}" for each in plan.noises)
-    saved = setup.bytes_saved_by_grid
+    fewer = setup.bytes_saved_by_grid
+    saved = f": {fewer} bytes fewer than a plan without noise has" if fewer else ""
     return [
         ("promise", claim.sentence()),
         *_delta(setup),
@@ -164,15 +167,18 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
         ("noise of one party", f"{noise}. {_enough(claim)}"),
         ("what breaks it", _breaks(setup)),
         ("a bad record", "counts as zero, by a rule that looks at it alone; the operator sees how many there are"),
-        (
-            "grid",
-            f"{plan.levels} steps in a record's length: {saved} bytes fewer than a plan without noise has",
-        ),
+        ("grid", f"{plan.levels} steps in a record's length{saved}"),
     ]
 
 
 def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
-    """The standard deviation of a block's noise: of counts in what they count, of all else in the grid's steps."""
+    """The standard deviation of a block's noise: of counts in what they count, of all else in the grid's steps.
+
+    Of members' training in lengths of the longest gradient that a record may have.
+    """
+    training = setup.spec.training
+    if training is not None:
+        return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
     kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)
     if kind in _COUNTED:
         return f"σ {noise.sigma / noise.multiplier:.6g} {_COUNTED[kind]}"
@@ -181,8 +187,10 @@ def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
     return f"σ {noise.sigma:.6g} {steps}{beside}"
 
 
-def _enough(claim: PrivacyClaim) -> str:
+def _enough(claim: Claim) -> str:
     """Whose noise the promise needs."""
+    if isinstance(claim, TrainingClaim):
+        return "Each member's own is what hides its records."
     first = claim.releases.first
     if claim.each_alone:
         return "Each client's own is what hides it."
@@ -203,7 +211,9 @@ def _breaks(setup: SessionSetup) -> str:
     """In plain words; the rest is in threat_models/README.md."""
     broken = "members that leave their noise out or tell it to others beyond the colluders allowed for"
     openers = setup.openers
-    if setup.claim is not None and setup.claim.each_alone:
+    if setup.plan.noise == NoiseFrom.MEMBER:
+        broken = "a member whose training leaves its noise out or tells it to others, for its own records"
+    elif setup.sum_claim is not None and setup.sum_claim.each_alone:
         broken = "a member that leaves its noise out or tells it to others, for its own records"
     elif setup.plan.noise == NoiseFrom.AGGREGATOR and len(openers) > 1:
         broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"

@@ -9,11 +9,13 @@ from methods import sums_of
 from methods.method import SumSpec
 from secagg.encoding import Layout
 from secagg.errors import BadInput
+from secagg.parties.training_noise import refuse_training, training_claim
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import (
     Adjacency,
     BlockNoise,
     Calibration,
+    Claim,
     Mechanism,
     Part,
     PrivacyClaim,
@@ -122,8 +124,12 @@ def releases_of(
     return Releases(tuple(parts))
 
 
-def claim_of(plan: Plan, sums: Sequence[SumSpec], noisers: NoiseParties) -> PrivacyClaim:
-    """The plan's promise. Raises BadInput when its noise does not keep it."""
+def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> Claim:
+    """The promise of a plan of which at least `fewest` clients are in every sum. Raises BadInput for noise that fails."""
+    if plan.noise == NoiseFrom.MEMBER:
+        return training_claim(plan, sums)
+    refuse_training(sums)
+    noisers = NoiseParties.of(plan, plan.noise, roster, fewest)
     releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
     by_clients, hidden = noisers.mechanism is Mechanism.DISCRETE_SHARES, protection_named(plan.protection).hides_vectors
     return PrivacyClaim(

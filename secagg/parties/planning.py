@@ -16,7 +16,8 @@ from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
 from secagg.parties.noise_plan import NoiseParties, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
-from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, canonical_json
+from secagg.parties.training_noise import refuse_training, training_noise
+from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.privacy import Adjacency, Unit
 from secagg.protection import USUAL, protection_named
 from secagg.randomness import RandomSource
@@ -91,7 +92,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon)
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
-        claim = SessionSetup.of(plan, roster).claim
+        claim = SessionSetup.of(plan, roster).sum_claim
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}") from None
     if claim is not None and not claim.holds_against_members and choices.colluders is None:
@@ -151,33 +152,46 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
 def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     """Return the plan with the least noise for the chosen promise, on the coarsest grid that noise still dominates.
 
-    Shares of clients are calibrated for all of them but the tolerated dropouts, and no smaller sum may be opened.
+    Shares of clients are calibrated for all of them but the tolerated dropouts, and no smaller sum may be opened. Noise
+    of members' own training hides no rounding: there the grid is a fine one.
     """
     if choices.delta is None or choices.adjacency is None:
         raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
     survivors = max(plan.minimum_cohort, len(roster.clients) - plan.dropouts)
-    noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
+    if choices.noise is NoiseFrom.MEMBER:
+        sums, levels = _sums(plan, plan.levels, choices), plan.levels
+        promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
+        noises: tuple[PlannedNoise, ...] = (training_noise(sums, *promise),)
+    else:
+        noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
+        levels, noises = _least_noise(plan, noisers, choices, choices.adjacency, choices.delta)
+    return replace(
+        plan,
+        levels=levels,
+        minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
+        epsilon=float(choices.epsilon),
+        delta=float(choices.delta),
+        adjacency=choices.adjacency.value,
+        noise=choices.noise.value,
+        noises=noises,
+    )
+
+
+def _least_noise(
+    plan: Plan, noisers: NoiseParties, choices: PlanChoices, adjacency: Adjacency, delta: float
+) -> tuple[int, tuple[PlannedNoise, ...]]:
+    """The levels of the grid, and the noise. Raises BadInput where none keeps the promise, or others add it."""
     levels = choices.levels or coarsest_levels(plan.dimension)
     while True:
         sums = _sums(plan, levels, choices)
-        moved = sensitivities(sums, choices.unit, choices.adjacency, plan.max_records)
+        refuse_training(sums)
+        moved = sensitivities(sums, choices.unit, adjacency, plan.max_records)
         try:
-            noises = noises_for(sums, moved, noisers, choices.epsilon, choices.delta)
+            return levels, noises_for(sums, moved, noisers, choices.epsilon, delta)
         except BadInput:
             if choices.levels is not None or levels >= FINE_LEVELS:
                 raise
             levels *= 2
-            continue
-        return replace(
-            plan,
-            levels=levels,
-            minimum_cohort=survivors if choices.noise is NoiseFrom.CLIENT else plan.minimum_cohort,
-            epsilon=float(choices.epsilon),
-            delta=float(choices.delta),
-            adjacency=choices.adjacency.value,
-            noise=choices.noise.value,
-            noises=noises,
-        )
 
 
 def _sums(plan: Plan, levels: int, choices: PlanChoices) -> tuple[SumSpec, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from methods import Method, method_named
@@ -13,7 +14,7 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.parties.noise_plan import NoiseParties, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
-from secagg.privacy import Adjacency, Calibration, PrivacyClaim, Unit
+from secagg.privacy import Adjacency, Calibration, Claim, PrivacyClaim, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.messages import RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
@@ -47,7 +48,7 @@ class SessionSetup:
     protection: Protection
     context: SessionContext
     uploads: tuple[int, ...]
-    claim: PrivacyClaim | None
+    claim: Claim | None
     calibration: Calibration | None
 
     @classmethod
@@ -80,8 +81,8 @@ class SessionSetup:
             )
         _require_cohorts(plan, method)
         if plan.has_noise:
-            claim = claim_of(plan, sums, NoiseParties.of(plan, plan.noise, roster, fewest))
-        calibrations = [each for each, _ in claim.releases.parts] if claim is not None else [None] * len(sums)
+            claim = claim_of(plan, sums, roster, fewest)
+        calibrations = _calibrations(claim, sums)
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
         fits = [_in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
@@ -111,7 +112,7 @@ class SessionSetup:
         if opening.number > self.rounds:
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         sums, kind = self.sums, self.kind_of(opening.number)
-        calibration = self.claim.releases.parts[kind][0] if self.claim is not None else None
+        calibration = _calibrations(self.claim, sums)[kind]
         layout = layout_of(sums[kind], calibration)
         capacity, context = _in_ring(self.context, self.plan, sums[kind], layout, calibration)
         bound = opening.context
@@ -188,14 +189,19 @@ class SessionSetup:
         return max(LEAST_PATIENCE, float(self.plan.step_seconds))
 
     @property
+    def sum_claim(self) -> PrivacyClaim | None:
+        """The promise that noise in the sums keeps; None where there is none, or what is summed is private already."""
+        return self.claim if isinstance(self.claim, PrivacyClaim) else None
+
+    @property
     def bytes_saved_by_grid(self) -> int:
         """Bytes by which the first vector is shorter than in a plan without noise, on its finer grid.
 
         0 where there would be no such plan.
         """
-        if self.claim is None:
+        if self.sum_claim is None:
             return 0
-        plan, first = self.plan, self.claim.releases.first
+        plan, first = self.plan, self.sum_claim.releases.first
         fine, own = (
             self.method.sums(plan.dimension, len(plan.classes), each)[0] for each in (FINE_LEVELS, plan.levels)
         )
@@ -232,6 +238,8 @@ class SessionSetup:
         """
         if self.claim is None:
             return ()
+        if isinstance(self.claim, TrainingClaim):
+            return (Spent(self.claim.unit, self.claim.adjacency, self.claim.cost),)
         units = {Unit.RECORD, self.claim.unit}
         first = self.claim.releases.first
         noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
@@ -260,6 +268,13 @@ def _require_room(plan: Plan, clients: int) -> None:
             f"{clients} clients, {most} in all",
             remedy=f"state at most {most}, or raise max_records",
         )
+
+
+def _calibrations(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Calibration | None]:
+    """The noise that is added to every kind of sum, or to what goes into it; None where there is none."""
+    if isinstance(claim, PrivacyClaim):
+        return [each for each, _ in claim.releases.parts]
+    return [None] * len(sums)
 
 
 def _require_cohorts(plan: Plan, method: Method) -> None:

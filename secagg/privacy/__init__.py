@@ -9,7 +9,7 @@ from secagg.privacy.calibration import (
     calibrate_mu,
     read_shares,
 )
-from secagg.privacy.claim import PrivacyClaim
+from secagg.privacy.claim import Claim, PrivacyClaim, TrainingClaim
 from secagg.privacy.rdp import RdpCurve
 from secagg.privacy.releases import Part, Releases, calibrate_releases, of_record, of_silo
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
@@ -23,6 +23,7 @@ from secagg.privacy.sensitivity import (
     Unit,
 )
 from secagg.privacy.shares import GaussianCost
+from secagg.privacy.subsampled import SampledSteps, TrainingCost, multiplier_for
 
 __all__ = [
     "SHARE_RULES",
@@ -32,6 +33,7 @@ __all__ = [
     "BlockwiseSensitivity",
     "Calibration",
     "CensusSensitivity",
+    "Claim",
     "GaussianCost",
     "Mechanism",
     "MomentSensitivity",
@@ -40,11 +42,15 @@ __all__ = [
     "PrivacyClaim",
     "RdpCurve",
     "Releases",
+    "SampledSteps",
     "Sensitivity",
+    "TrainingClaim",
+    "TrainingCost",
     "Unit",
     "calibrate_mu",
     "calibrate_releases",
     "discrete_gaussian",
+    "multiplier_for",
     "of_record",
     "of_silo",
     "read_shares",

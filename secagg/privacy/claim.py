@@ -9,6 +9,7 @@ from secagg.errors import BadInput
 from secagg.privacy.calibration import Mechanism
 from secagg.privacy.releases import Releases
 from secagg.privacy.sensitivity import Adjacency, Unit
+from secagg.privacy.subsampled import TrainingCost
 
 SMALLEST_DELTA = 1e-15
 """Below it a chance that the noise's law does not have is not small beside δ."""
@@ -42,12 +43,7 @@ class PrivacyClaim:
 
     def __post_init__(self) -> None:
         refuse_small_delta(self.delta)
-        least = self.releases.epsilon(self.delta)
-        if not least <= self.epsilon < math.inf:
-            raise BadInput(
-                f"epsilon {self.epsilon:.6g} at delta {self.delta:g} is claimed, but the noise gives {least:.6g}",
-                remedy="claim no less than the noise gives, or add more noise",
-            )
+        _refuse_less(self.releases.epsilon(self.delta), self.epsilon, self.delta)
 
     @classmethod
     def of(cls, releases: Releases, *, delta: float) -> PrivacyClaim:
@@ -86,13 +82,7 @@ class PrivacyClaim:
         """Return the promise in plain words: who is protected, how much, by whose noise, and what breaks it."""
         sums = sum(times for _, times in self.releases.parts)
         times = "" if sums == 1 else f", over all {sums} sums together"
-        tells = "hardly tells" if self.epsilon <= 1 else "tells to a limited degree"
-        return (
-            f"What is opened {tells} {NEIGHBOURS[self.unit, self.adjacency]}: this changes the chance of any "
-            f"outcome by a factor of at most e^{shown(self.epsilon)}{_power(self.epsilon)}, but for a chance of "
-            f"{self.delta:g}{times} "
-            f"(epsilon {shown(self.epsilon)}, {self.adjacency}, {self.unit} level). {self._noise()}"
-        )
+        return f"What is opened {_promised(self, times)}. {self._noise()}"
 
     def _noise(self) -> str:
         first = self.releases.first
@@ -113,6 +103,63 @@ class PrivacyClaim:
             return f"{held}."
         fewer = shown(self.releases.epsilon(self.delta, honest=fewest - 1))
         return f"{held}; with one fewer, epsilon would be {fewer}."
+
+
+@dataclass(frozen=True)
+class TrainingClaim:
+    """(ε, δ) of all that members' own training gives away, for one record added or removed, against everybody.
+
+    The noise is the member's own and in what leaves it: nobody else's honesty or presence matters, and who adds what up
+    learns nothing more. Raises BadInput for a claim below what the noise gives.
+    """
+
+    cost: TrainingCost
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        refuse_small_delta(self.delta)
+        _refuse_less(self.cost.epsilon(self.delta), self.epsilon, self.delta)
+
+    @property
+    def unit(self) -> Unit:
+        """A record."""
+        return Unit.RECORD
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Added or removed: sampling amplifies for these neighbours alone."""
+        return Adjacency.ADD_REMOVE
+
+    def sentence(self) -> str:
+        """Return the promise in plain words."""
+        steps = self.cost.steps
+        sampled = f"{steps.steps} steps, a record in each with probability {steps.rate:g}"
+        return (
+            f"What leaves a member {_promised(self, '')}. For each member it rests on the noise of its own training "
+            f"({sampled}), whoever else takes part."
+        )
+
+
+Claim = PrivacyClaim | TrainingClaim
+
+
+def _promised(claim: Claim, times: str) -> str:
+    """What whoever sees it learns, in words and numbers."""
+    tells = "hardly tells" if claim.epsilon <= 1 else "tells to a limited degree"
+    return (
+        f"{tells} {NEIGHBOURS[claim.unit, claim.adjacency]}: this changes the chance of any "
+        f"outcome by a factor of at most e^{shown(claim.epsilon)}{_power(claim.epsilon)}, but for a chance of "
+        f"{claim.delta:g}{times} (epsilon {shown(claim.epsilon)}, {claim.adjacency}, {claim.unit} level)"
+    )
+
+
+def _refuse_less(least: float, epsilon: float, delta: float) -> None:
+    if not least <= epsilon < math.inf:
+        raise BadInput(
+            f"epsilon {epsilon:.6g} at delta {delta:g} is claimed, but the noise gives {least:.6g}",
+            remedy="claim no less than the noise gives, or add more noise",
+        )
 
 
 def refuse_small_delta(delta: float) -> None:

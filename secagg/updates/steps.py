@@ -31,7 +31,7 @@ MOST_STEPS = 1 << 32
 class State:
     """What everybody knows after `step` rounds: `groups` of tensors that updates move, and a server's `moments`.
 
-    All finite float64, kept read-only and by sorted names. Moments have as many entries as all groups together,
+    All finite float64, copied, read-only and by sorted names. Moments have as many entries as all groups together,
     (size,). Raises BadInput for other types, shapes, values or steps outside 0 … 2³² − 1.
     """
 
@@ -63,7 +63,7 @@ class State:
         groups: dict[str, Floats] = {}
         start = 0
         for name, tensor in self.groups.items():
-            groups[name] = flat[start : start + tensor.size].reshape(tensor.shape).copy()
+            groups[name] = flat[start : start + tensor.size].reshape(tensor.shape)
             start += tensor.size
         return replace(self, groups=groups)
 
@@ -83,9 +83,9 @@ class State:
         """A safetensors file: `group.NAME` and `moment.NAME`, and the step in its metadata."""
         from safetensors.numpy import save
 
-        groups = {GROUP + name: np.asarray(tensor, order="C") for name, tensor in self.groups.items()}
-        moments = {MOMENT + name: np.asarray(tensor, order="C") for name, tensor in self.moments.items()}
-        return save({**groups, **moments}, metadata={"step": str(self.step)})
+        groups = {GROUP + name: tensor for name, tensor in self.groups.items()}
+        moments = {MOMENT + name: tensor for name, tensor in self.moments.items()}
+        return save(groups | moments, metadata={"step": str(self.step)})
 
     @classmethod
     def from_bytes(cls, content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> State:
@@ -209,12 +209,12 @@ def _moved(state: State, change: Floats, moments: Tensors) -> State:
 
 
 def _kept(tensors: Tensors) -> Tensors:
-    """Read-only views by sorted names. Raises BadInput for a tensor that is not float64 or not finite."""
+    """Read-only copies by sorted names. Raises BadInput for a tensor that is not float64 or not finite."""
     kept: dict[str, Floats] = {}
     for name, tensor in sorted(tensors.items()):
         if tensor.dtype != np.float64 or not np.isfinite(tensor).all():
             raise BadInput(f"{name} of a state is not finite float64 ({tensor.dtype})")
-        kept[name] = tensor.view()
+        kept[name] = tensor.copy(order="C")
         kept[name].flags.writeable = False
     return MappingProxyType(kept)
 

@@ -13,7 +13,7 @@ from secagg.ledger import FILE_NAME, Ledger
 from secagg.parties import SessionSetup
 from secagg.plan import read_plan
 from secagg.policy import Budget
-from secagg.privacy import GaussianCost
+from secagg.privacy import GaussianCost, SampledSteps, TrainingCost
 from secagg.privacy.gaussian import epsilon_of
 from secagg.privacy.rdp import ORDERS, RdpCurve
 from secagg.roster import read_roster
@@ -115,6 +115,18 @@ def test_export_is_complete(secagg: Command, state: Path, older: bool) -> None:
         session, plan = bytes.fromhex(row["session"]), bytes.fromhex(row["plan"])
         promise = (row["unit"], row["adjacency"], float(row["epsilon"]), row["delta"])
         assert Release(row["data_name"], session, plan, *promise, costs) == entry.release
+
+
+def test_training_is_exported_with_its_parameters(secagg: Command, tmp_path: Path) -> None:
+    """A plan that trained has its rate, multiplier, steps, further μ² and gap in the exported file."""
+    cost = TrainingCost(SampledSteps(0.01, 2.5, 70), 0.003, 1e-16)
+    release = replace(FIRST, spent=(Spent("record", "add-remove", cost),))
+    Ledger(tmp_path).record(release, replace(ANYTHING, training=True))
+    out = tmp_path / "ledger.json"
+    assert secagg("ledger", "export", "--state", tmp_path, "--out", out).code == 0
+    (exported,) = json.loads(out.read_text())["entries"][0]["spent"]
+    parameters = {"rate": 0.01, "multiplier": 2.5, "steps": 70, "squared_mu": 0.003, "gap": 1e-16}
+    assert exported == {"unit": "record", "adjacency": "add-remove", **parameters}
 
 
 @pytest.mark.parametrize("arguments", [["show"], ["export", "--out", "never.json"]])

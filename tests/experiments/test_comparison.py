@@ -125,6 +125,15 @@ def test_baseline_that_ignores_protection_is_marked() -> None:
     assert table.notes == ("¹ Ran without protection: everybody trusts the trainer.",)
 
 
+def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> None:
+    """What keeps a finite ε without a secure sum is said to have none, and nowhere to be without protection."""
+    comparison = Comparison("data", "masked", (run(0.8, 0, epsilon=4.0), run(0.9, 0, epsilon=4.0, method="dp-sgd")))
+    plot_groups(comparison, [tmp_path / "plot.svg"])
+    assert "<!-- dp-sgd (no secure sum) -->" in (tmp_path / "plot.svg").read_text()
+    assert comparison.table.notes[0] == "¹ Ran without a secure sum: everybody trusts the trainer."
+    assert "protection:" not in comparison.table.markdown()
+
+
 def test_mixed_protections_are_both_said() -> None:
     """Where some runs of a row had the protection and others not, the row names both and marks the others alone."""
     runs = (run(0.8, 0), run(0.7, 0, partition="shards:1", unprotected=WHY))

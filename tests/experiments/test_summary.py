@@ -21,8 +21,10 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
     chosen = {"method": "fedcgs", "epsilon": epsilon, "refine": 0, **settings, "seed": seed}
     if accuracy is None:
         return Run(chosen, None, "refused")
+    rounds = chosen["refine"] if chosen["refine"] is not None else 0 if math.isinf(epsilon) else 16
     result = {
         "accuracy": accuracy,
+        "refine": rounds if chosen["method"] == "fedcgs" else 0,
         "accuracy_interval": [accuracy - 0.1, accuracy + 0.02],
         "protection": "none" if chosen["method"] == "dp-sgd" else "masked",
         "aggregate_sha256": None if chosen["method"] == "dp-sgd" else "00",
@@ -150,6 +152,32 @@ def test_text_formats() -> None:
     lines = table.text().splitlines()
     assert lines[-2:] == ["50 % of a_b", "¹² a & b"]
     assert len({len(line) for line in lines[:4]}) == 1
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        (grid(refine=None), True),
+        ([*grid(refine=None), *grid(refine=16)], True),
+        (grid(refine=16), False),
+        ([each for each in grid(refine=None) if math.isfinite(each.settings["epsilon"])], False),
+        (grid(method="dp-sgd", refine=None), False),
+    ],
+    ids=["auto", "auto and 16", "16", "noise alone", "no rounds"],
+)
+def test_rounds_that_only_noise_has_are_said(runs: list[Run], says: bool, tmp_path: Path) -> None:
+    """Where the rule gives noisy runs rounds and those at ε = ∞ none, table and plot say so in one sentence."""
+    notes = [note for note in accuracy_table("data", runs).notes if note.startswith("By refine auto there are 16")]
+    assert len(notes) == says
+    plot_accuracy(summarise(runs), [tmp_path / "plot.svg"])
+    assert ("(ε = ∞; auto: one sum)" in (tmp_path / "plot.svg").read_text()) == says
+
+
+def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> None:
+    """DP-SGD makes no secure sum, and is called without protection only where it has no finite ε either."""
+    for runs, label in ((grid(method="dp-sgd"), "no secure sum"), ([run(0.8, 0, method="dp-sgd")], "no protection")):
+        plot_accuracy(summarise(runs), [tmp_path / "plot.svg"])
+        assert f"<!-- dp-sgd ({label}) -->" in (tmp_path / "plot.svg").read_text()
 
 
 @pytest.mark.parametrize(

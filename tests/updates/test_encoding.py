@@ -48,6 +48,7 @@ def test_encoding_and_decoding_are_the_reference_s(case):
     encoding = UpdateEncoding(*public, bytes.fromhex(case["seed"]))
     update = np.array([float.fromhex(x) for x in case["update"]])
     encoded = encoding.encode(update, SeededRandomness(case["randomness"].encode(), TOKEN))
+    assert encoding.squared_bound == case["squared_bound"]
     assert encoded.integers.tolist() == case["integers"]
     assert (encoded.shortened, encoded.clipped_entries) == (case["shortened"], case["clipped_entries"])
     assert [x.hex() for x in encoding.decode(encoded.integers).tolist()] == case["decoded"]
@@ -96,15 +97,16 @@ def test_an_update_that_is_not_finite_is_zeros(value):
 
 
 @pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-8, 1e200, 1.7e308])
-def test_extreme_scales_keep_their_direction(scale):
+@pytest.mark.parametrize("clip", [1e-290, 1.0, 1e290])
+def test_extreme_scales_keep_their_direction(scale, clip):
     """Updates whose squares overflow or vanish are clipped like others, or rounded to a few units at most."""
     update = np.full(64, scale)
     update[::3] *= -1
-    encoding = UpdateEncoding(64, 1.0, 1 << 20, 1 << 20, SEED)
+    encoding = UpdateEncoding(64, clip, 1 << 20, 1 << 20, SEED)
     encoded = encoding.encode(update, OperatingSystem())
-    assert encoded.shortened == (scale > 1)
-    expected = np.sign(update) * min(scale, 1 / 8)
-    assert np.linalg.norm(encoding.decode(encoded.integers) - expected) <= 8 * 2.0**-20
+    assert encoded.shortened == (scale > clip)
+    expected = np.sign(update) * min(scale / clip, 1 / 8)
+    assert np.linalg.norm(encoding.decode(encoded.integers) / clip - expected) <= 8 * 2.0**-20
 
 
 def test_an_update_at_the_clip_is_not_shortened():

@@ -171,6 +171,7 @@ def encoding() -> dict[str, Any]:
         integers = rounded(kept, bound, source)
         case = {"size": size, "clip": clip, "levels": levels, "entry": entry, "seed": key.hex(), "randomness": source}
         case |= {"update": [x.hex() for x in update], "integers": integers, "shortened": bool(length > clip)}
+        case["squared_bound"] = bound
         case["clipped_entries"] = sum(abs(y) > entry for y in rotated)
         step = clip / levels
         cases.append(case | {"decoded": [(x * step).hex() for x in undone(integers, key, size)]})

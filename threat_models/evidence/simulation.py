@@ -127,7 +127,7 @@ def _session(
         members=tuple(names[member] for member in members),
         release=blocks_of(setup, total),
         noise=noise_of(setup, len(members)),
-        claim=setup.claim,
+        claim=setup.sum_claim,
         calibration=setup.calibration,
         head=head,
         messages=tuple(

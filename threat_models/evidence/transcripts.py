@@ -65,7 +65,7 @@ def _session(proved: Verified) -> Session:
         members=tuple(names[member] for member in outcome.members),
         release={} if opened is None else blocks_of(setup, opened),
         noise=noise_of(setup, len(outcome.members)),
-        claim=setup.claim,
+        claim=setup.sum_claim,
         calibration=setup.calibration,
         head=_head(path.parent, outcome),
         messages=_messages(setup, frames),

@@ -73,6 +73,12 @@ def subject_of(
     )
 
 
+IN_TRAINING = (
+    "The plan's promise rests on the noise of members' own training, of which no transcript shows anything: it is not "
+    "audited here, and the sums are looked at as if they were exact."
+)
+
+
 def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
     """Recompute the plan's promise and measure it on re-releases with the plan's own noise.
 
@@ -86,7 +92,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
     plan, claim = session.plan, session.claim
     if claim is None:
         return Promise(
-            "No differential privacy: exact sums are opened.",
+            IN_TRAINING if plan.has_noise else "No differential privacy: exact sums are opened.",
             math.inf,
             math.inf,
             "nothing to recompute",
