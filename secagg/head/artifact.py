@@ -24,6 +24,11 @@ class Artifact(Protocol):
         """Its tensors by name, as files hold them."""
         ...
 
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """What a file says of what its tensors are; mostly nothing."""
+        ...
+
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""
         ...

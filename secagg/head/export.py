@@ -23,11 +23,11 @@ Parsed = TypeVar("Parsed")
 
 
 def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: the artifact's tensors, and a mapping of texts to texts."""
+    """Return a file's bytes: the artifact's tensors, and a mapping of texts to texts, with the artifact's own."""
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in artifact.tensors.items()}
-    return save(tensors, metadata=dict(metadata))
+    return save(tensors, metadata={**metadata, **artifact.texts})
 
 
 def save_safetensors(artifact: Artifact, path: Path, metadata: Mapping[str, str]) -> None:

@@ -108,6 +108,11 @@ class LinearHead:
         return head_digest(self)
 
     @property
+    def texts(self) -> Mapping[str, str]:
+        """None: a file without any holds a head."""
+        return {}
+
+    @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
         """`weight`, `bias`, what stands before them (layers by the adapter's kind: "stacked.0.weight"), `means`."""
         names = ["weight", "bias"]

@@ -1,6 +1,6 @@
 """Networks that members train: programs, training on a member's records, trained models as artifacts."""
 
-from secagg.models.artifact import TrainedModel, parse_artifact, read_model, write_model
+from secagg.models.artifact import TrainedModel, parse_artifact, read_model
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
@@ -25,5 +25,4 @@ __all__ = [
     "record_gradients",
     "similarities",
     "train",
-    "write_model",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.head import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors, to_safetensors
+from secagg.head import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors
 from secagg.head.linear import ABSENT_BIAS, CLOSE
 from secagg.models.programs import Program
 from secagg.models.registry import program_named
@@ -58,6 +58,12 @@ class TrainedModel:
     def tensors(self) -> Mapping[str, NDArray[Any]]:
         """The parameters by name, in the program's order."""
         return {name: self.parameters[name] for name in self.program.shapes}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """That it is a model, and its program's name, inputs and outputs."""
+        program = self.program
+        return {KIND: MODEL, NAME: program.name, INPUTS: str(program.dimension), OUTPUTS: str(program.classes)}
 
     @property
     def digest(self) -> str:
@@ -127,15 +133,8 @@ class TrainedModel:
         return np.concatenate([array.reshape(-1) for array in self.tensors.values()])
 
 
-def write_model(model: TrainedModel, metadata: Mapping[str, str]) -> bytes:
-    """Return a safetensors file's bytes: the tensors, what they are, and a mapping of texts to texts."""
-    program = model.program
-    own = {KIND: MODEL, NAME: program.name, INPUTS: str(program.dimension), OUTPUTS: str(program.classes)}
-    return to_safetensors(model, {**metadata, **own})
-
-
 def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
-    """The model and all texts of a file that `write_model` made. Raises BadInput for any other."""
+    """The model and all texts of a file that `to_safetensors` made of one. Raises BadInput for any other."""
     tensors, texts = parse_tensors(content)
     if texts.get(KIND) != MODEL or not all(COUNT.fullmatch(texts.get(name, "")) for name in (INPUTS, OUTPUTS)):
         raise BadInput("the file does not say which program its tensors are of")

@@ -15,7 +15,7 @@ from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
 from secagg.head import Artifact, to_safetensors
-from secagg.models import TrainedModel, write_model
+from secagg.models import TrainedModel
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import SessionSetup
@@ -167,7 +167,7 @@ def write_personal(setup: SessionSetup, outcome: Outcome, state: bytes, folder: 
     paths = {}
     for name, model in personal_models(setup, outcome.members, vector, state).items():
         paths[name] = folder / PERSONAL_FILE.format(name)
-        write_synced(paths[name], write_model(model, _metadata(setup.plan)))
+        write_synced(paths[name], to_safetensors(model, _metadata(setup.plan)))
     return paths
 
 
@@ -221,6 +221,6 @@ def _told_artifact(setup: SessionSetup, outcome: Outcome) -> Artifact | None:
         raise ProtocolViolation(SERVER_INDEX, f"the head is not the plan's: {error.problem}") from None
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the head is not the one that the outcome names")
-    if metadata != _metadata(setup.plan):
+    if metadata != {**_metadata(setup.plan), **artifact.texts}:
         raise ProtocolViolation(SERVER_INDEX, "the head says that it belongs to something else than the plan")
     return artifact

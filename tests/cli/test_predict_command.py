@@ -8,7 +8,8 @@ import pytest
 from secagg.data import open_dataset
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.models import TrainedModel, program_named, write_model
+from secagg.head import to_safetensors
+from secagg.models import TrainedModel, program_named
 from secagg.parties import Pipeline
 from tests.cli.command import Command
 
@@ -24,9 +25,9 @@ def home(tmp_path: Path) -> Path:
     assert run.federated is not None
     metadata = Pipeline.of_plan(run.federated.setup.plan).to_metadata()
     model = TrainedModel.of(program_named("mlp:2", 3, 2), np.array([1, 0, 0, -1, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0], float))
-    (tmp_path / "model.safetensors").write_bytes(write_model(model, metadata))
+    (tmp_path / "model.safetensors").write_bytes(to_safetensors(model, metadata))
     wide = TrainedModel.of(program_named("softmax", 4, 2), np.zeros(10))
-    (tmp_path / "wide.safetensors").write_bytes(write_model(wide, metadata))
+    (tmp_path / "wide.safetensors").write_bytes(to_safetensors(wide, metadata))
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import save
 
 from secagg.errors import BadInput
 from secagg.head import LinearHead, parse_safetensors, to_safetensors
-from secagg.models import TrainedModel, parse_artifact, program_named, read_model, write_model
+from secagg.models import TrainedModel, parse_artifact, program_named, read_model
 from secagg.models.programs import named_parameters
 from tests.models.models import PROGRAMS, every_program, some_parameters, some_records
 
@@ -28,7 +28,7 @@ def changed(**tensors):
 def test_file_gives_the_model_back(program):
     """A written model and its texts come back bit for bit, with the same digest."""
     model = TrainedModel.of(program, some_parameters(program))
-    again, texts = read_model(write_model(model, {"plan": "ab"}))
+    again, texts = read_model(to_safetensors(model, {"plan": "ab"}))
     assert again.program == program
     assert again.digest == model.digest
     assert all(again.tensors[name].tobytes() == tensor.tobytes() for name, tensor in model.tensors.items())
@@ -173,7 +173,7 @@ def test_other_texts_are_no_model(texts):
 
 def test_damaged_file_is_refused_or_tells_by_its_digest():
     """A file cut short or without metadata is refused; a changed byte of its numbers changes the digest."""
-    content = write_model(MODEL, {})
+    content = to_safetensors(MODEL, {})
     for length in (0, 7, 8, 100, len(content) - 1):
         with pytest.raises(BadInput):
             read_model(content[:length])
@@ -187,7 +187,7 @@ def test_damaged_file_is_refused_or_tells_by_its_digest():
 
 def test_texts_of_a_plan_do_not_hide_what_the_file_holds():
     """What a file says of its program is the model's own, whatever other texts it is given."""
-    assert read_model(write_model(MODEL, {"program": "cnn", "kind": "head", "x": "y"}))[1] == TEXTS | {"x": "y"}
+    assert read_model(to_safetensors(MODEL, {"program": "cnn", "kind": "head", "x": "y"}))[1] == TEXTS | {"x": "y"}
 
 
 def test_heads_and_models_are_told_apart():
@@ -196,6 +196,6 @@ def test_heads_and_models_are_told_apart():
     assert isinstance(parse_artifact(to_safetensors(head, {"method": "fedcgs"}))[0], LinearHead)
     for program in PROGRAMS:
         model = TrainedModel.of(program, some_parameters(program))
-        assert parse_artifact(write_model(model, {}))[0].digest == model.digest
+        assert parse_artifact(to_safetensors(model, {}))[0].digest == model.digest
     with pytest.raises(BadInput, match="a head has"):
-        parse_safetensors(write_model(MODEL, {}))
+        parse_safetensors(to_safetensors(MODEL, {}))
