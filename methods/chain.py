@@ -26,6 +26,11 @@ from secagg.wire import Length, Range, decode, encode, message
 
 MAX_ROUNDS = 10_000
 MAX_STATE_BYTES = 60 << 20
+"""Together with the sum that it follows from, which members are told in the same message."""
+STATE_NAMES = 1 << 10
+"""Room for the names and shapes of a state's tensors."""
+LARGEST = float(np.finfo(np.float32).max)
+"""Of a parameter: programs compute in float32."""
 MODEL = "model"
 """The state's group: the program's parameters in one row, in its own order."""
 Floats = NDArray[np.float64]
@@ -80,16 +85,21 @@ class ChainRound(SimpleRound):
         start = program.start(digest("public start", program.name.encode()))
         return cls(program, work, server, rounds, scale, State({MODEL: start}, {}, 0))
 
+    @property
+    def model(self) -> TrainedModel:
+        """The program as it is when this round begins. Raises BadInput where float32 cannot hold it."""
+        return TrainedModel.of(self.program, scale_inputs(self.program, self.state.groups[MODEL], self.scale))
+
     def contribute(self, local: Local) -> Contribution:
         """The work at the state."""
         return self.work.contribute(self.state.groups[MODEL], local)
 
     def finalize(self, opened: Opened) -> Step:
-        """The next state, and the next round or the model. Raises BadInput where the step leaves the finite numbers."""
+        """The next state, and the next round or the model. Raises BadInput where the step leaves float32's numbers."""
         state = self.server.apply(self.state, self.work.mean(opened))
-        if self.number < self.rounds:
-            return Step(next_round=replace(self, number=self.number + 1, state=state))
-        return Step(TrainedModel.of(self.program, scale_inputs(self.program, state.groups[MODEL], self.scale)))
+        _require_float32(state)
+        following = replace(self, number=self.number + 1, state=state)
+        return Step(next_round=following) if self.number < self.rounds else Step(following.model)
 
     def broadcast(self) -> bytes:
         """The state."""
@@ -102,14 +112,31 @@ class ChainRound(SimpleRound):
             raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
         try:
             state = State.from_bytes(told.state, {MODEL: (self.program.size,)})
+            _require_float32(state)
         except BadInput as error:
             raise MalformedMessage("ModelState", error.problem) from None
+        if (state.step, tuple(state.moments)) != (self.number, self.server.moments):
+            told_of = f"{state.step} steps with the moments {', '.join(state.moments) or 'none'}"
+            raise ProtocolViolation(SERVER_INDEX, f"announces a state after {told_of} after round {self.number}")
         return replace(self, number=told.number, state=state)
 
     def require_equal(self, told: Round) -> None:
         """The same bits: the arithmetic is the same everywhere."""
         if not isinstance(told, ChainRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
             raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
+
+
+def require_room(size: int, summed: int, server: ServerStep) -> None:
+    """Raise BadInput where one message cannot hold a state of `size` parameters and the sum of so many integers."""
+    needed = 8 * (size * (1 + len(server.moments)) + summed)
+    if needed > MAX_STATE_BYTES - STATE_NAMES:
+        problem = f"the state of {size} parameters and its sum take {needed} bytes of a message"
+        raise BadInput(problem, remedy=f"choose a smaller model: there is room for {MAX_STATE_BYTES - STATE_NAMES}")
+
+
+def _require_float32(state: State) -> None:
+    if np.abs(state.groups[MODEL]).max() > LARGEST:
+        raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
 
 
 def scale_inputs(program: Program, parameters: Floats, scale: float) -> Floats:

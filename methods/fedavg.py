@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from methods.chain import MAX_ROUNDS, ChainRound, Work
+from methods.chain import MAX_ROUNDS, ChainRound, Work, require_room
 from methods.local_work import MemberUpdate, PrivateTraining, RecordGradients
 from methods.method import Parameters, SumSpec, UsualMethod
 from methods.round import Round
@@ -14,9 +14,11 @@ from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.head import Artifact
 from secagg.models import DpSgdSettings, TrainingSettings, program_named, read_model
-from secagg.updates import SERVER_STEPS, UpdateEncoding, blocks_of
+from secagg.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
 
 MOST = 1_000_000
+LEAST, LARGEST = 1e-30, 1e30
+"""Of rates and of the clip: float32 holds these, and float64 what is divided by them."""
 GRADIENT_LEVELS = 1 << 20
 """In the longest gradient of a record, where it does not leave the member."""
 FEWEST_UNITS = 16
@@ -56,20 +58,23 @@ class FedAvg(UsualMethod):
     def __post_init__(self) -> None:
         if not 1 <= self.rounds <= MAX_ROUNDS:
             raise BadInput(f"{self.rounds} rounds", remedy=f"give 1 to {MAX_ROUNDS}")
-        for name in ("clip", "gradient_clip", "server_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy="give a finite number above 0")
+        for name in ("rate", "clip", "gradient_clip", "server_rate"):
+            if not LEAST <= getattr(self, name) <= LARGEST:
+                raise BadInput(f"{name} is {getattr(self, name)}", remedy=f"give {LEAST:g} to {LARGEST:g}")
+        if not 0 <= self.proximal <= LARGEST:
+            raise BadInput(f"proximal is {self.proximal}", remedy=f"give 0 to {LARGEST:g}")
+        if not (1 <= self.epochs <= MOST and 1 <= self.batch <= MOST):
+            raise BadInput(f"{self.epochs} epochs in batches of {self.batch}", remedy=f"give 1 to {MOST} of both")
         if self.gradients not in (0, 1) or not 0 <= self.cap <= MOST:
             problem = f"gradients is {self.gradients}, cap {self.cap}"
             raise BadInput(problem, remedy=f"gradients is 0 or 1, cap from 0 to {MOST}")
+        if self.sampling:
+            self.private_training  # noqa: B018  # refuses what cannot be
         if self.sampling and (self.gradients or self.cap or self.proximal):
             problem = "sampling goes with no gradients, cap or proximal"
             raise BadInput(problem, remedy="a member's steps see its records and the state alone, and no count leaves")
         if self.server not in SERVER_STEPS:
             raise BadInput(f"no server optimiser {self.server!r}", remedy=f"choose one of {', '.join(SERVER_STEPS)}")
-        self.training  # noqa: B018  # refuses settings that cannot be
-        if self.sampling:
-            self.private_training  # noqa: B018  # as above
 
     @property
     def parameters(self) -> Parameters:
@@ -88,6 +93,11 @@ class FedAvg(UsualMethod):
         return DpSgdSettings(self.rate, *sampled, GRADIENT_LEVELS, sigma=0.0, denominator=float(self.batch))
 
     @property
+    def step(self) -> ServerStep:
+        """How an opened total moves the state."""
+        return SERVER_STEPS[self.server](self.server_rate)
+
+    @property
     def needs_unit_length(self) -> bool:
         """Yes: rates and clips are for such records."""
         return True
@@ -103,26 +113,32 @@ class FedAvg(UsualMethod):
         return True
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit the records."""
-        return (self._first(dimension, classes, levels).work.spec(self.rounds),)
+        """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit records or messages."""
+        return (self._work(dimension, classes, levels).spec(self.rounds),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the program's public start."""
-        return self._first(dimension, classes, levels)
+        program, work = program_named(self.model, dimension, classes), self._work(dimension, classes, levels)
+        return ChainRound.first(program, work, self.step, self.rounds, math.sqrt(dimension))
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A trained program. Raises BadInput for anything else."""
         return read_model(content)
 
-    def _first(self, dimension: int, classes: int, levels: int) -> ChainRound:
+    def _work(self, dimension: int, classes: int, levels: int) -> Work:
         """Records are made √d times as long as a unit, so that their entries are about 1."""
         program, scale = program_named(self.model, dimension, classes), math.sqrt(dimension)
         padded = sum(blocks_of(program.size))
-        units = max(levels, 1 << math.ceil(math.log2(FEWEST_UNITS * math.sqrt(padded))))
-        work: Work = RecordGradients(program, self.rate, self.clip, units, scale)
-        if not self.gradients:
-            entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
-            encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
-            update = program, self.training, encoding, scale, self.cap
-            work = PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
-        return ChainRound.first(program, work, SERVER_STEPS[self.server](self.server_rate), self.rounds, scale)
+        require_room(program.size, padded, self.step)
+        units = max(levels, _power_above(FEWEST_UNITS**2 * padded))
+        if self.gradients:
+            return RecordGradients(program, self.rate, self.clip, units, scale)
+        entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
+        encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
+        update = program, self.training, encoding, scale, self.cap
+        return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
+
+
+def _power_above(square: int) -> int:
+    """The least power of two that is no less than √square: by integers, so the same everywhere."""
+    return 1 << ((square - 1).bit_length() + 1) // 2

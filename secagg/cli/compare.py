@@ -59,8 +59,9 @@ def compare(
     and --leave-out take lists, as in --partition dirichlet:0.05,0.1,0.5 or --leave-out "domain=*" (each domain in
     turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
     runs without any, and is marked with the reason. OUT receives results.csv, results.json, table.md, table.tex,
-    accuracy.png and accuracy.svg, and domains.png and domains.svg where domains are told apart. After an interruption
-    the same command goes on with the runs that are missing. --shard and --collect are those of `secagg sweep`.
+    accuracy.png and accuracy.svg, domains.png and domains.svg where domains are told apart, and curves.csv, curves.png
+    and curves.svg where plans have several rounds. After an interruption the same command goes on with the runs that
+    are missing. --shard and --collect are those of `secagg sweep`.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]

@@ -12,11 +12,12 @@ import logging
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -33,6 +34,18 @@ JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+
+
+PAUSE = 10.0
+"""Seconds between two lines in a file about how a part of the work goes."""
+
+
+class Steps(Protocol):
+    """Takes what is being done, how much of it is done, how much there is in all (0: unknown), and how it goes."""
+
+    def __call__(self, text: str, done: int, total: int, state: str = "", /) -> None:
+        """Say so."""
+        ...
 
 
 class LogLines(logging.Filter):
@@ -92,28 +105,36 @@ class Speaker:
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
     @contextmanager
-    def steps(self) -> Iterator[Callable[[str, int, int], None]]:
-        """A bar for work of several parts; the yielded function takes (what is being done, done, in all).
+    def steps(self) -> Iterator[Steps]:
+        """A bar for work of several parts; the yielded function takes (what is being done, done, in all, how it goes).
 
-        The first part may give 0 in all: nobody knows.
+        The first part may give 0 in all: nobody knows. In a file a part is a line, and how it goes is one now and then.
         """
         if self._quiet or not self._stderr.is_terminal:
-            said: set[str] = set()
-
-            def say(text: str, _done: int, _total: int) -> None:
-                if text not in said:
-                    said.add(text)
-                    self.say(text)
-
-            yield say
+            yield self._say_step()
             return
         with Progress(console=self._stderr, transient=True) as bar:
             task = bar.add_task("", total=None)
 
-            def update(text: str, done: int, total: int) -> None:
-                bar.update(task, description=escape(escaped(text)), completed=done, total=total or None)
+            def update(text: str, done: int, total: int, state: str = "") -> None:
+                bar.update(task, description=escape(escaped(state or text)), completed=done, total=total or None)
 
             yield update
+
+    def _say_step(self) -> Steps:
+        said: set[str] = set()
+        last = time.monotonic()
+
+        def say(text: str, _done: int, _total: int, state: str = "") -> None:
+            nonlocal last
+            if text not in said:
+                said.add(text)
+                self.say(text)
+            elif state and time.monotonic() - last >= PAUSE:
+                last = time.monotonic()
+                self.say(state)
+
+        return say
 
     def text(self, content: str, lines: str) -> None:
         """A result that is JSON text already, and what people read instead of it."""

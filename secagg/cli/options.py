@@ -61,6 +61,18 @@ RefineOption = Annotated[
         help="Rounds of private softmax gradients after the first sum; auto: where they pay, by the plan's fields.",
     ),
 ]
+RoundsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Sums of a method that trains, fedavg say: short for --parameters rounds=N. What refines: --refine."
+    ),
+]
+EveryOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="K", help="In a plan of several sums: measure accuracy after every K; default: about 20 times."
+    ),
+]
 AtLeastOption = Annotated[
     int, typer.Option(min=0, help="Records that all members have together at the least, as you state; 0: not stated.")
 ]

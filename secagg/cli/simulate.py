@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
@@ -12,7 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns, warn_of_programs
+from secagg.cli.console import (
+    JsonOption,
+    QuietOption,
+    Speaker,
+    Steps,
+    percent,
+    refuse_unwritable,
+    to_epsilon,
+    two_columns,
+    warn_of_programs,
+)
 from secagg.cli.options import (
     BY_RULE,
     AtLeastOption,
@@ -24,6 +34,7 @@ from secagg.cli.options import (
     DatasetOption,
     DeltaOption,
     EpsilonOption,
+    EveryOption,
     ExpandOption,
     ImageSizeOption,
     LabelOption,
@@ -36,6 +47,7 @@ from secagg.cli.options import (
     ReferenceOption,
     RefineOption,
     RidgeOption,
+    RoundsOption,
     SchemaOption,
     SharesOption,
     ValidateOption,
@@ -44,12 +56,22 @@ from secagg.cli.options import (
 from secagg.data import Dataset, load_schema, open_dataset
 from secagg.data.schema import GUIDE as SCHEMA_GUIDE
 from secagg.engines import LocalProcesses
+from secagg.errors import BadInput
+from secagg.experiments.baselines import BASELINES
+from secagg.experiments.curves import write_curves
 from secagg.experiments.outcome import SimulationResult
+from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import simulate_dataset
+from secagg.experiments.simulation import Listeners, simulate_dataset
+from secagg.experiments.summary import Run
+from secagg.extras import require
+from secagg.privacy.claim import shown
 from secagg.protection import USUAL, protection_named
 
 ADAPTING = "adapting the head to each client's records"
+SHOWN = 5
+"""Rounds whose accuracy is shown; all that were measured are in the JSON."""
+REFERRING = "the same without noise, to compare with"
 
 
 def simulate(
@@ -72,6 +94,8 @@ def simulate(
     ] = "client",
     shares: SharesOption = None,
     refine: RefineOption = BY_RULE,
+    rounds: RoundsOption = None,
+    every: EveryOption = None,
     class_gate: ClassGateOption = 0,
     covariance: CovarianceOption = "within",
     ridge: RidgeOption = None,
@@ -104,23 +128,57 @@ def simulate(
     processes: Annotated[
         int, typer.Option(min=1, help="Extract a backbone's features in so many processes; no bit changes.")
     ] = 1,
+    curves: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for curves.csv, curves.png and curves.svg of a plan of several sums: accuracy against rounds, "
+            "and against the epsilon spent where it is finite.",
+            metavar="DIR",
+        ),
+    ] = None,
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets."""
+    """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets.
+
+    A method that trains takes a sum for each round, as in --method fedavg --rounds 50 --parameters "model=mlp:128";
+    --curves DIR shows how good its model was after each, and what had been spent by then.
+    """
     given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
     settings = settings_of(given)
     data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
     if not protection_named(protection).hides_vectors:
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
+    if curves is not None:
+        _require_curves(data, settings, curves)
     result = _simulate(speaker, data, settings, processes)
     for note in result.notes:
         speaker.say(f"note: {note}")
+    if curves is not None:
+        _draw(speaker, result, curves)
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
+
+
+def _require_curves(data: Dataset, settings: SimulationSettings, folder: Path) -> None:
+    """Make the folder. Raises BadInput where it cannot be, or where nothing could be drawn: better before the work."""
+    require("matplotlib", "experiments")
+    if data.test is None and not settings.validate and settings.leave_out is None:
+        raise BadInput(f"{data.name} has no held-out records to measure accuracy on", remedy="leave out --curves")
+    if settings.method in BASELINES:
+        raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
+    folder.mkdir(parents=True, exist_ok=True)
+    refuse_unwritable(folder / "curves.csv")
+
+
+def _draw(speaker: Speaker, result: SimulationResult, folder: Path) -> None:
+    if write_curves([Run(asdict(result.settings), result.to_json())], folder):
+        speaker.say(f"wrote curves.csv, curves.png and curves.svg into {folder}")
+    else:
+        speaker.say("note: the plan has one sum, so there are no curves to draw")
 
 
 def settings_of(given: Mapping[str, Any]) -> SimulationSettings:
@@ -139,8 +197,29 @@ def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, pro
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
-        extracting, adapting = partial(told, "extracting features"), partial(told, ADAPTING)
-        return simulate_dataset(data, settings, extracting, adapting, engine)
+        listeners = Listeners(
+            extracting=partial(told, "extracting features"),
+            playing=_follow(told),
+            referring=partial(told, REFERRING),
+            adapting=partial(told, ADAPTING),
+        )
+        return simulate_dataset(data, settings, listeners, engine)
+
+
+def _follow(told: Steps) -> Watcher:
+    """What says of every round, where a plan has several, how far it is; with the accuracy that was measured last."""
+    seen: list[str] = []
+
+    def playing(report: RoundReport) -> None:
+        if report.rounds == 1:
+            return
+        if report.evaluation is not None:
+            seen[:] = [f"accuracy {100 * report.evaluation.accuracy:.2f} %"]
+        spent = [f"ε {shown(report.epsilon_spent)} spent"] if report.epsilon_spent is not None else []
+        state = ", ".join([f"round {report.number} of {report.rounds}", *seen, *spent])
+        told(f"playing {report.rounds} rounds", report.number, report.rounds, state)
+
+    return playing
 
 
 def open_simulated(
@@ -165,6 +244,8 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
         (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
         ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
     ]
+    if on_the_way := _on_the_way(result):
+        rows.insert(1, (f"of {result.rounds[-1].rounds} rounds", on_the_way))
     if result.reference is not None:
         rows.insert(1, ("accuracy, pooled, no noise", f"{100 * result.reference.accuracy:.2f} %"))
     if left_out := content["classes_left_out"]:
@@ -189,3 +270,13 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     if content["not_private"]:
         rows.append(("not private: outside ε", ", ".join(content["not_private"]).replace("_", " ")))
     return rows
+
+
+def _on_the_way(result: SimulationResult) -> str:
+    """Some rounds' accuracies, evenly spread, and what was spent by then; empty where there was none to measure."""
+    measured = [each for each in result.rounds[:-1] if each.evaluation is not None]
+    told = []
+    for each in measured[:: max(1, -(-len(measured) // SHOWN))]:
+        spent = f" (ε {shown(each.epsilon_spent)})" if each.epsilon_spent is not None else ""
+        told.append(f"{100 * each.evaluation.accuracy:.2f} % after {each.number}{spent}" if each.evaluation else "")
+    return ", ".join(told)

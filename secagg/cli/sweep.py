@@ -81,9 +81,10 @@ def sweep(
 
     Every setting of `secagg simulate` takes a comma-separated list, as in --epsilon 0.5,1,2,inf; in a list the word
     default stands for what simulate does without the option. OUT receives results.csv and results.json (every run and
-    the summary), table.md and table.tex (for a paper), accuracy.png and accuracy.svg. A combination that is refused is
-    named and left out. After an interruption the same command goes on with the runs that are missing. A job array
-    gives each job a --shard, and then the same command with --collect writes the tables.
+    the summary), table.md and table.tex (for a paper), accuracy.png and accuracy.svg, and where plans have several
+    rounds curves.csv, curves.png and curves.svg. A combination that is refused is named and left out. After an
+    interruption the same command goes on with the runs that are missing. A job array gives each job a --shard, and then
+    the same command with --collect writes the tables.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}

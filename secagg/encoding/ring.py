@@ -58,16 +58,20 @@ class Ring:
 
     def pack(self, residues: Residues) -> bytes:
         """`entry_bytes` little-endian bytes for each entry."""
-        octets = (
-            np.ascontiguousarray(residues, dtype=self.word).view(np.uint8).reshape(len(residues), self.word.itemsize)
-        )
-        return octets[:, : self.entry_bytes].tobytes()
+        words = np.ascontiguousarray(residues, dtype=self.word)
+        if self.entry_bytes == self.word.itemsize:
+            return words.tobytes()
+        octets = words.view(np.uint8).reshape(len(words), self.word.itemsize)
+        packed = np.empty((len(words), self.entry_bytes), dtype=np.uint8)
+        for place in range(self.entry_bytes):  # column by column: numpy copies short rows one at a time
+            packed[:, place] = octets[:, place]
+        return packed.tobytes()
 
     def unpack(self, packed: bytes | memoryview, length: int) -> Residues:
         """Undo `pack`. Raises MalformedMessage unless there are exactly `length` entries."""
         if len(packed) != length * self.entry_bytes:
             raise MalformedMessage("vector", f"{len(packed)} bytes are not {length} entries of {self.entry_bytes}")
-        octets = np.frombuffer(packed, dtype=np.uint8).reshape(length, self.entry_bytes)
-        words = np.zeros((length, self.word.itemsize), dtype=np.uint8)
-        words[:, : self.entry_bytes] = octets
-        return words.view(self.word).reshape(length)
+        # Each word is read where its entry begins, with the first bytes of the next one in it, which the mask removes.
+        filled = b"".join((packed, bytes(self.word.itemsize - self.entry_bytes)))
+        words: Residues = np.ndarray((length,), dtype=self.word, buffer=filled, strides=(self.entry_bytes,))
+        return words & self.word.type((1 << self.bits) - 1)

@@ -35,7 +35,7 @@ from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 DP_SGD = "dp-sgd"
 BASELINES = (DP_SGD, *UNPROTECTED)
 FEDERATED = (
-    *("covariance", "ridge", "refine", "class_gate", "unit", "noise", "shares"),
+    *("covariance", "ridge", "refine", "rounds", "class_gate", "unit", "noise", "shares"),
     *("dropouts", "colluders", "radius", "levels", "max_records", "adapt"),
 )
 """Settings without a meaning where there is no secure sum."""

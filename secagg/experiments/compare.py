@@ -20,6 +20,7 @@ from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES, FEDERATED
 from secagg.experiments.comparison import Comparison
+from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
@@ -94,7 +95,10 @@ def compare(
 
 
 def write(comparison: Comparison, out: Path) -> None:
-    """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg; domains.* with domains."""
+    """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg.
+
+    Beside them domains.* with domains, and curves.* where any plan has several rounds.
+    """
     from secagg.experiments.comparison_plots import plot_domains, plot_groups
 
     (out / "results.csv").write_text(csv_of(comparison.runs), encoding="utf-8")
@@ -103,6 +107,7 @@ def write(comparison: Comparison, out: Path) -> None:
     (out / "table.md").write_text(comparison.table.markdown(), encoding="utf-8")
     (out / "table.tex").write_text(comparison.table.latex(), encoding="utf-8")
     plot_groups(comparison, [out / "accuracy.png", out / "accuracy.svg"])
+    write_curves(comparison.runs, out)
     if len(comparison.domains) > 2:
         plot_domains(comparison, [out / "domains.png", out / "domains.svg"])
 

@@ -89,9 +89,14 @@ class Features:
 
     def measure(self, measure: Measure, grid: Grid) -> Evaluation | None:
         """The same of anything that `measure` can judge."""
+        return self.measuring(grid)(measure)
+
+    def measuring(self, grid: Grid) -> Callable[[Measure], Evaluation | None]:
+        """What applies one measure after another to the held-out records, which are put on the grid once."""
         if self.dataset.test is None or self.test is None:
-            return None
-        return _measure(measure, self.dataset.test, self.test, grid)
+            return lambda measure: None
+        held_out = _inputs(self.dataset.test, self.test, grid)
+        return lambda measure: measure(*held_out) if len(held_out[1]) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
         """The same for each value of the left-out column, else of the column `domain`; nothing without it."""
@@ -104,8 +109,9 @@ class Features:
             values = records.columns[column]
             for value in np.unique(values):
                 own = np.flatnonzero(values == value)
-                if (measured := _measure(measure, records.take(own), features[own], grid)) is not None:
-                    found.append(DomainAccuracy(str(value), measured, left))
+                inputs, labels = _inputs(records.take(own), features[own], grid)
+                if len(labels):
+                    found.append(DomainAccuracy(str(value), measure(inputs, labels), left))
         return tuple(found)
 
 
@@ -125,9 +131,12 @@ def map_of(
     return FeatureMap(opened, Expansion(expand) if expand else None)
 
 
-def _measure(measure: Measure, records: Records, features: NDArray[np.float64], grid: Grid) -> Evaluation | None:
+def _inputs(
+    records: Records, features: NDArray[np.float64], grid: Grid
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """What a head takes of the records with a label, and these labels."""
     labelled = records.labels != BAD
-    return measure(inputs_of(features[labelled], grid), records.labels[labelled]) if labelled.any() else None
+    return inputs_of(features[labelled], grid), records.labels[labelled]
 
 
 class Clock:

@@ -13,6 +13,7 @@ from methods.method import domains_of
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
 from secagg.experiments.personal import PersonalAccuracy
+from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation
@@ -45,10 +46,10 @@ class SimulationResult:
     `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends.
     `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
-    handles uploads or opens the sum, with the making of the head. `personal`: what the members' own models are worth,
-    where the method leaves them any. Neither counts the extraction of features
-    or the training of which `adapted` tells. `bad_records` of the training records count as zero, `bad_held_out` of the
-    held-out ones are not scored.
+    handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
+    or the training of which `adapted` tells. `personal`: what the members' own models are worth, where the method
+    leaves them any. `bad_records` of the training records count as zero, `bad_held_out` of the
+    held-out ones are not scored. `rounds` reports of every K-th and of the last, where a plan has several.
     """
 
     settings: SimulationSettings
@@ -69,6 +70,7 @@ class SimulationResult:
     adapted: AdaptedClients | None = None
     personal: tuple[PersonalAccuracy, ...] = ()
     bad_held_out: int = 0
+    rounds: tuple[RoundReport, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         """What ran and what came of it, on one line; the rest is in `to_json`."""
@@ -94,7 +96,7 @@ class SimulationResult:
             "adjacency": s.adjacency,
             "unit": s.unit,
             "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
-            "refine": self._rounds,
+            "refine": self._refinements,
             "at_least": s.at_least,
             "class_gate": s.class_gate,
             "covariance": s.covariance,
@@ -107,6 +109,7 @@ class SimulationResult:
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
             "personal": [asdict(each) for each in self.personal] or None,
+            "rounds": [each.to_json() for each in self.rounds],
             "promise": self.promise,
             "head_sha256": self.head.digest if self.head is not None else None,
             "bad_records": self.bad_records,
@@ -121,7 +124,7 @@ class SimulationResult:
         return {**content, "not_private": self._not_private(content)}
 
     @property
-    def _rounds(self) -> int:
+    def _refinements(self) -> int:
         """The rounds of refinement that the plan had."""
         return int(self.federated.setup.method.parameters.get("refine", 0)) if self.federated else 0
 
@@ -133,13 +136,13 @@ class SimulationResult:
         Vectors are as long in bytes as the largest client is large, unless `max_records` says how large one may be.
         """
         if math.isinf(self.settings.epsilon):
-            return [name for name in MEASURED if self.settings.validate and content[name] is not None]
+            return [name for name in MEASURED if self.settings.validate and content[name] not in (None, [])]
         read_off = SIZES if self.settings.max_records is None else ()
         known = RELEASES if self.settings.has_known_noise else ()
         return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
-MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "personal")
+MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "personal", "rounds")
 """What is measured on held-out records."""
 WITHOUT_NOISE = (
     *MEASURED,

@@ -63,8 +63,8 @@ def save(figure: Any, paths: Sequence[Path]) -> None:
         figure.savefig(path, dpi=300, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _looks(series: Sequence[Series]) -> list[dict[str, Any]]:
-    """Colour, marker and line of each series; those of one colour differ in marker."""
+def looks_of(unprotected: Sequence[bool]) -> list[dict[str, Any]]:
+    """Colour, marker and line of each series, by whether it is unprotected; those of one colour differ in marker."""
     looks = [
         {
             "color": COLOURS[place % len(COLOURS)],
@@ -72,9 +72,13 @@ def _looks(series: Sequence[Series]) -> list[dict[str, Any]]:
             "linestyle": "-",
             "markersize": 3.5,
         }
-        for place in range(len(series))
+        for place in range(len(unprotected))
     ]
-    return [look | UNPROTECTED if each.unprotected else look for each, look in zip(series, looks, strict=True)]
+    return [look | UNPROTECTED if bare else look for bare, look in zip(unprotected, looks, strict=True)]
+
+
+def _looks(series: Sequence[Series]) -> list[dict[str, Any]]:
+    return looks_of([each.unprotected for each in series])
 
 
 def _against_epsilon(axes: Any, series: Sequence[Series], epsilons: Sequence[float]) -> None:

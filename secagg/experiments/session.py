@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ from secagg.roster import SERVER_INDEX
 from secagg.wire import decode, encode
 
 T = TypeVar("T")
+MOST_HELD = 64 << 20
+"""Bytes of uploads that are kept in memory: files cost more than packing and adding up short vectors."""
 
 
 @dataclass
@@ -100,7 +102,7 @@ class InMemorySession:
         self.states: dict[int, Any] = {}
         self.outbox: dict[int, Any] = {}
         self.inbox: dict[int, Any] = {}
-        self.uploads: dict[int, bytes] | _Files = {}
+        self.uploads: dict[int, bytes] | _Uploads = {}
         self.measured = Measured()
         self.server: Any = None
         self._shown: tuple[Any, bytes] = (None, b"")
@@ -108,11 +110,11 @@ class InMemorySession:
     def run(self) -> SessionResult:
         """Carry the session to its end. Raises SessionAborted when too few are left, or nothing may be opened.
 
-        What is uploaded waits in files, as at a server: memory is that of a few vectors. What several parties compute
-        of the same is computed once, and counts for each of them.
+        What is uploaded waits in files where it is much, as at a server: memory is that of a few vectors. What several
+        parties compute of the same is computed once, and counts for each of them.
         """
-        with TemporaryDirectory() as folder, shared_work():
-            self.uploads = _Files(Path(folder))
+        with ExitStack() as folder, shared_work():
+            self.uploads = _Uploads(folder)
             self.begin()
             self.play()
             with self.measured.server("open"):
@@ -293,14 +295,25 @@ def _decode(kind: type[T], data: bytes) -> T:
     return once((kind, data), lambda: decode(kind, data))
 
 
-class _Files:
-    """Parties' bytes, each in a file."""
+class _Uploads:
+    """Parties' bytes: the first `MOST_HELD` of them in memory, then each party's in a file, until `closing` closes."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, closing: ExitStack) -> None:
+        self._closing = closing
+        self._held: dict[int, bytes] = {}
+        self._room = MOST_HELD
 
     def __setitem__(self, index: int, content: bytes) -> None:
+        self._room += len(self._held.pop(index, b"")) - len(content)
+        if self._room >= 0:
+            self._held[index] = content
+            return
+        self._room += len(content)
         (self._folder / str(index)).write_bytes(content)
 
     def __getitem__(self, index: int) -> bytes:
-        return (self._folder / str(index)).read_bytes()
+        return self._held[index] if index in self._held else (self._folder / str(index)).read_bytes()
+
+    @cached_property
+    def _folder(self) -> Path:
+        return Path(self._closing.enter_context(TemporaryDirectory()))

@@ -12,7 +12,7 @@ from textwrap import fill, indent
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import method_named, parameters_of
+from methods import METHODS, method_named, parameters_of
 from methods.baselines.paper_noise import PaperNoise, paper_noise
 from methods.refinement import AUTO
 from secagg.data.shift import LeftOut
@@ -27,6 +27,8 @@ from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
 
 DEFAULT_CLIENTS = 5
+ROUNDS = "rounds"
+"""Name of the parameter of methods that says how many sums they take."""
 _TAKEN: Mapping[type, tuple[type, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
@@ -43,9 +45,11 @@ class SimulationSettings:
     `parameters` are those of the method, "slots=16 keep=0.9" or {"slots": 16, "keep": 0.9} say. `clients` None: one
     per table of a folder, one per value of column:NAME, else 5. A finite `epsilon` needs `delta` and `adjacency`.
     `normalise`, `levels`, `max_records` and `colluders` (1 of three clients or more) None: by rule; `refine` None:
-    rounds where they pay, as far as a plan's fields tell. `at_least`: records that all clients have together at the
-    least, as stated, never as counted. `validate`: this fraction of the training records is in no client and takes the
-    place of the test part, for choosing constants. `adapt`, "align:1" say, is what each client trains after the sum.
+    rounds where they pay, as far as a plan's fields tell. `rounds`: the method's parameter of that name. `every`: after
+    how many rounds accuracy is measured again; None: so that it is about 20 times, the last round always among them.
+    `at_least`: records that all clients have together at the least, as stated, never as counted. `validate`: this
+    fraction of the training records is in no client and takes the place of the test part, for choosing constants.
+    `adapt`, "align:1" say, is what each client trains after the sum.
     `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and
     noise are not seeded, but for `noise_seed`, under which the same settings give the same bits, and no privacy.
     `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for
@@ -70,6 +74,8 @@ class SimulationSettings:
     noise: str = "client"
     shares: str | None = None
     refine: int | None = None
+    rounds: int | None = None
+    every: int | None = None
     class_gate: int = 0
     covariance: str = "within"
     ridge: float | None = None
@@ -174,10 +180,22 @@ class SimulationSettings:
         """Raise BadInput for a number that is out of its range whatever else is asked for."""
         if self.refine is not None and self.refine < 0:
             raise BadInput(f"refine cannot be {self.refine}", remedy="give a number of rounds, or None for the rule")
+        if self.every is not None and self.every < 1:
+            raise BadInput(f"every cannot be {self.every}", remedy="give a number of rounds from 1 on")
+        if self.rounds is not None and self.method in METHODS:
+            self._check_rounds()
         if not 0 <= self.at_least <= MOST_STATED:
             raise BadInput(f"at_least cannot be {self.at_least}", remedy=f"give a number from 0 to {MOST_STATED}")
         if self.noise_seed is not None and not 0 <= self.noise_seed < SEEDS:
             raise BadInput(f"the noise seed cannot be {self.noise_seed}", remedy="give 0 up to 2^63 - 1")
+
+    def _check_rounds(self) -> None:
+        """Raise BadInput for rounds that the method does not have, or that are given twice."""
+        having = [name for name, kind in METHODS.items() if ROUNDS in kind().parameters]
+        if self.method not in having:
+            raise BadInput(f"method {self.method} has no rounds", remedy=f"leave them out; {' and '.join(having)} do")
+        if any(word.startswith(f"{ROUNDS}=") for word in self.parameters.split()):
+            raise BadInput("rounds are given twice", remedy="give them once, as a setting or among the parameters")
 
     def _check_adaptation(self, adaptation: Adaptation) -> None:
         """Raise BadInput for what could only be refused after the sum."""
@@ -206,11 +224,11 @@ class SimulationSettings:
     @property
     def method_parameters(self) -> tuple[tuple[str, Any], ...]:
         """The method's parameters, as a plan takes them. Raises BadInput."""
-        given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._rounds}
+        given = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
         return tuple(parameters_of(self.method, given, self.parameters).items())
 
     @property
-    def _rounds(self) -> int | None:
+    def _refinements(self) -> int | None:
         """The rounds of refinement as the method takes them; None where it has none. A head to be adapted has none."""
         if self.refine is not None:
             return self.refine

@@ -8,108 +8,84 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from methods import method_named
 from methods.baselines.paper_noise import PaperNoise
-from methods.method import DOMAINS
-from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset
-from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.engines import Engine
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.arrays import dataset_of
 from secagg.experiments.baselines import BASELINES, run_baseline
-from secagg.experiments.clients import split
+from secagg.experiments.casting import Cast
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
+from secagg.experiments.rounds import RoundLog, Watcher
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.session import Measured, run_session
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.features import Progress, lengths_of, radius_of, round_up
+from secagg.features import Progress
 from secagg.head import Artifact, Evaluation, LinearHead
 from secagg.parties import LocalRecords, Prepared, Rounds, SessionSetup, SumResult, conclude, contribution_of
-from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
 from secagg.parties.reference import is_own_reference, is_pooled, pooled_result, reference_key
-from secagg.privacy import Unit
-from secagg.protection import protection_named
 from secagg.randomness import OperatingSystem
-from secagg.roster import Member, Roster
-from secagg.statistics import Grid, Normalisation
 from secagg.threads import one_blas_thread
 
-FEWEST_STEPS = 1 << 8
-"""Grid steps in the length of the median record below which a grid is said to be too coarse."""
 
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told how far a simulation is, each of its own part.
 
-@dataclass(frozen=True, eq=False)
-class Cast:
-    """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
-
-    `leaves` says who drops out of the first sum, and at which step.
+    Of records while a backbone's program extracts features, of each round as it ends, of the rounds of the reference,
+    and of clients while they adapt the head, one after another.
     """
 
-    features: Features
-    setup: SessionSetup
-    keys: Mapping[int, SigningKey] = field(repr=False)
-    members: Mapping[int, LocalRecords] = field(repr=False)
-    rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
-    leaves: Mapping[int, str]
-    notes: tuple[str, ...]
-    randomness: Randomness
+    extracting: Progress | None = None
+    playing: Watcher | None = None
+    referring: Progress | None = None
+    adapting: Progress | None = None
 
-    @classmethod
-    def of(cls, features: Features, settings: SimulationSettings) -> Cast:
-        """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
-        rows = dict(enumerate(split(features.dataset, settings), start=1))
-        setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
-        records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
-        members = {member: records.take(own) for member, own in rows.items()}
-        leaves = _leaves(settings, len(members))
-        return cls(features, setup, keys, members, rows, leaves, tuple(notes), settings.randomness)
+
+NOBODY = Listeners()
 
 
 def simulate_dataset(
     dataset: Dataset,
     settings: SimulationSettings,
-    progress: Progress | None = None,
-    adapting: Progress | None = None,
+    told: Listeners = NOBODY,
     engine: Engine | None = None,
 ) -> SimulationResult:
     """Run one simulated plan, with all its rounds, over a data set; or a baseline.
 
-    Raises BadInput, or SessionAborted below a threshold. `progress` is called while a backbone's program extracts
-    features (in the processes of `engine`, if there is one), `adapting` while clients adapt the head, one after
-    another.
+    A backbone's program extracts features in the processes of `engine`, if there is one. Raises BadInput, or
+    SessionAborted below a threshold.
     """
     refuse_records(dataset, settings)  # before features are extracted
     clock = Clock()
-    features = Features.of(dataset, settings, progress, engine)
+    features = Features.of(dataset, settings, told.extracting, engine)
     clock.lap("features")
-    return simulate_features(features, settings, clock, adapting)
+    return simulate_features(features, settings, clock, told)
 
 
 def simulate_features(
     features: Features,
     settings: SimulationSettings,
     clock: Clock,
-    adapting: Progress | None = None,
+    told: Listeners = NOBODY,
     references: References | None = None,
 ) -> SimulationResult:
     """The same over features that were extracted before, as the settings say; references may be those of other runs."""
     refuse_records(features.dataset, settings)
-    federate = partial(_federate, adapting=adapting, references=references)
+    federate = partial(_federate, told=told, references=references)
     run = run_baseline if settings.method in BASELINES else federate
     return remarked(run(features, settings, clock), features)
 
@@ -118,25 +94,25 @@ def _federate(
     features: Features,
     settings: SimulationSettings,
     clock: Clock,
-    adapting: Progress | None,
+    told: Listeners,
     references: References | None,
 ) -> SimulationResult:
     """Every session of the plan, its head, and the head that the pooled records would give."""
     cast = Cast.of(features, settings)
     setup, members, notes = cast.setup, cast.members, cast.notes
     clock.lap("quantise")
-    measured = Measured()
+    measured, log = Measured(), RoundLog(features, setup, settings.every, told.playing)
     for played in play_rounds(cast, cast.leaves, partial(_prepare, cast.randomness, settings.paper_noise), clock.lap):
         measured.add(played.measured)
+        log.end(played.setup, played.result, measured.client_bytes)
+        clock.lap("evaluation")
     last, result = played.setup, played.result
     personal = measure_personal(cast.features, last, result, played.states, cast.rows)
-    head = result.require_artifact()
-    evaluation = features.evaluate(head, setup.plan.grid)
-    reference = _reference(cast, settings, result, evaluation, references)
+    head, evaluation = result.require_artifact(), log.points[-1].evaluation
+    reference = _reference(cast, settings, result, evaluation, references, told.referring)
     clock.lap("reference")
-    adapted = _adapt(cast, settings, head, adapting)
+    adapted = _adapt(cast, settings, head, told.adapting)
     clock.lap("adaptation")
-    sent = max(measured.client_bytes[member] for member in result.members)
     return SimulationResult(
         settings=settings,
         dataset=features.dataset.name,
@@ -147,18 +123,24 @@ def _federate(
         by_domain=features.by_domain(head.evaluate, setup.plan.grid),
         promise=_promise(setup, settings, list(members.values())),
         bad_records=sum(each.bad for each in members.values()),
-        federated=Federated(last, result, sent),
+        federated=Federated(last, result, log.points[-1].upload_bytes),
         notes=(*notes, *result.doubts),
         seconds=clock.laps,
         client_seconds=sum(measured.client_cpu.values()) / len(members),
         server_seconds=sum(measured.server_seconds.values()),
         adapted=adapted,
         personal=personal,
+        rounds=tuple(log.points) if setup.rounds > 1 else (),
     )
 
 
 def _reference(
-    cast: Cast, settings: SimulationSettings, result: SumResult, own: Evaluation | None, references: References | None
+    cast: Cast,
+    settings: SimulationSettings,
+    result: SumResult,
+    own: Evaluation | None,
+    references: References | None,
+    progress: Progress | None,
 ) -> Evaluation | None:
     """How good the same is without noise, where the settings ask for it."""
     setup = cast.setup
@@ -168,7 +150,7 @@ def _reference(
         return own
 
     def compute() -> Evaluation | None:
-        pooled = pooled_result(setup, cast.members, cast.randomness.source("reference"))
+        pooled = pooled_result(setup, cast.members, cast.randomness.source("reference"), progress)
         return cast.features.evaluate(pooled.require_artifact(), setup.plan.grid)
 
     if references is None or not is_pooled(setup):
@@ -212,62 +194,6 @@ def simulate(
 
 
 simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"
-
-
-def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
-    """The given radius, the public bound, or the pooled maximum; the last is said. None: records are normalised."""
-    if settings.radius is not None or normalisation_for(settings.choices(None, 1, 0)) is not Normalisation.NONE:
-        return settings.radius, []
-    bound = features.map.bound(features.dataset.bound)
-    if bound is not None and settings.centre == 0.0:
-        return round_up(bound), []
-    radius = radius_of(features.train, settings.centre)
-    return radius, [f"the radius {radius:g} is the pooled maximum; a real plan needs a public radius"]
-
-
-def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
-    """What to note of a grid on which most records are next to nothing: a few that are far longer take it up."""
-    if grid.is_normalised:
-        return []
-    median = float(np.median(lengths_of(features, grid.centre))) / grid.step
-    if median >= min(FEWEST_STEPS, grid.levels / FEWEST_STEPS):
-        return []
-    small = f"the median record is {median:.3g} of the grid's {grid.levels} steps long and mostly rounded off"
-    return [f"{small}; remove the records that are far longer than others, give a smaller radius, or normalise"]
-
-
-def _set_up(
-    features: Features, settings: SimulationSettings, sizes: Sequence[int]
-) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
-    """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
-    names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
-    protection = protection_named(settings.protection)
-    names += protection.second_roles.items()
-    source = settings.randomness.source("identities")
-    keys = {index: SigningKey.generate(source) for index in range(len(names))}
-    roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
-    dataset = features.dataset
-    data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, dataset.schema, dataset.bound)
-    radius, notes = _radius(features, settings)
-    records = settings.max_records or 1 << max(0, (max(sizes) - 1).bit_length())
-    if max(sizes) > records:
-        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
-    if settings.max_records is None and settings.unit == Unit.SILO:
-        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
-    dropouts = min(settings.dropouts, protection.most_dropouts(len(sizes), settings.colluders_of(len(sizes))))
-    choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
-    setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
-    settings.refuse_dropouts(len(sizes), len(sizes) - setup.fewest)
-    return setup, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
-
-
-def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
-    """The choices; where the method tells domains apart and none are named, those of the training records."""
-    given = dict(choices.parameters)
-    if DOMAINS not in method_named(choices.method).parameters or given.get(DOMAINS):
-        return choices
-    names = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
-    return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,10 +262,3 @@ def _promise(setup: SessionSetup, settings: SimulationSettings, members: list[Lo
     if settings.paper_noise is not None:
         return amounts_to(setup, members, settings.paper_noise, settings.delta)
     return setup.claim.sentence() if setup.claim is not None else None
-
-
-def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
-    """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
-    chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
-    steps = protection_named(settings.protection).leaving
-    return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

@@ -18,6 +18,7 @@ from secagg.data import Dataset
 from secagg.data.shift import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
+from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
 from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.settings import SimulationSettings, as_setting
@@ -117,7 +118,8 @@ class SweepResult:
     def write(self, out: Path) -> None:
         """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg into a folder.
 
-        Where every run was refused there is no table and no plot.
+        Beside them curves.csv, curves.png and curves.svg where any plan has several rounds. Where every run was
+        refused there is no table and no plot.
         """
         (out / "results.csv").write_text(csv_of(self.runs), encoding="utf-8")
         (out / "results.json").write_text(
@@ -127,6 +129,7 @@ class SweepResult:
             (out / "table.md").write_text(self.table.markdown(), encoding="utf-8")
             (out / "table.tex").write_text(self.table.latex(), encoding="utf-8")
             plot_accuracy(self.series, [out / "accuracy.png", out / "accuracy.svg"])
+            write_curves(self.runs, out)
 
 
 def sweep(

@@ -125,7 +125,7 @@ def releases_of(
 
 
 def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> Claim:
-    """The promise of a plan of which at least `fewest` clients are in every sum. Raises BadInput for noise that fails."""
+    """The promise of a plan of which at least `fewest` clients are in every sum. Raises BadInput for weak noise."""
     if plan.noise == NoiseFrom.MEMBER:
         return training_claim(plan, sums)
     refuse_training(sums)

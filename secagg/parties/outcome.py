@@ -6,6 +6,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +55,12 @@ class SumResult:
         """The opened blocks as little-endian int64 in layout order."""
         return self.vector.astype("<i8").tobytes()
 
-    @property
+    @cached_property
     def aggregate_sha256(self) -> bytes:
         """SHA-256 of the opened blocks as little-endian int64 in layout order."""
         return sum_digest(self.vector)
 
-    @property
+    @cached_property
     def broadcast(self) -> bytes:
         """What opens the next round; empty after the last."""
         return self.following.broadcast() if self.following is not None else b""

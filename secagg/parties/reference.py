@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from secagg.crypto.labels import digest, number
 from secagg.encoding import Integers, sum_digest
+from secagg.features import Progress
 from secagg.parties.contribution import LocalRecords, contribution_of
 from secagg.parties.outcome import SumResult, conclude
 from secagg.parties.rounds import Rounds
@@ -49,12 +50,15 @@ def reference_key(setup: SessionSetup, records: str) -> str:
 
 
 def pooled_result(
-    setup: SessionSetup, members: Mapping[int, LocalRecords], randomness: RandomSource | None = None
+    setup: SessionSetup,
+    members: Mapping[int, LocalRecords],
+    randomness: RandomSource | None = None,
+    progress: Progress | None = None,
 ) -> SumResult:
     """The last round's result over all members' records, pooled where `is_pooled`; one place needs no class gate.
 
     Public randomness comes from the sums alone, so that it is the same whatever plan asks. `randomness` is the members'
-    own, by default the operating system's.
+    own, by default the operating system's. `progress` takes (rounds done, rounds in all).
     """
     source = randomness or OperatingSystem()
     rounds: Rounds[SumResult] = Rounds(SessionSetup.of(_without_noise(setup), setup.roster))
@@ -64,6 +68,8 @@ def pooled_result(
         vector, states = _sum(stage, sources, states, source)
         seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
         rounds.ended(conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed))
+        if progress is not None:
+            progress(stage.number, stage.rounds)
     return rounds.last
 
 

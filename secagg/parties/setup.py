@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from methods import Method, method_named
 from methods.method import SumSpec, domains_of
@@ -152,13 +153,13 @@ class SessionSetup:
         """Whether members are shown the opened sum: where it opens a round, and where the last artifact takes it."""
         return not self.is_last or self.method.shows_last_sum
 
-    @property
+    @cached_property
     def sums(self) -> tuple[SumSpec, ...]:
         """The kinds of sums of the plan, in order."""
         plan = self.plan
         return self.method.sums(plan.dimension, len(plan.classes), plan.levels)
 
-    @property
+    @cached_property
     def rounds(self) -> int:
         """How many sessions the plan has in all."""
         return sum(kind.times for kind in self.sums)

@@ -55,6 +55,17 @@ class Releases:
         """The first sum's; what is common to all is read from it."""
         return self.parts[0][0]
 
+    def until(self, sums: int) -> Releases:
+        """Return the first so many sums, in order. Raises BadInput for fewer than one, or more than there are."""
+        parts, left = [], sums
+        for calibration, times in self.parts:
+            if taken := min(times, left):
+                parts.append((calibration, taken))
+            left -= taken
+        if sums < 1 or left:
+            raise BadInput(f"there are no first {sums} sums", remedy="give 1 up to all that there are")
+        return Releases(tuple(parts))
+
     def cost(self, honest: int | None = None) -> GaussianCost:
         """Return what all sums together cost; `honest` as in `Calibration.cost`."""
         costs = [calibration.cost(honest).times(times) for calibration, times in self.parts]

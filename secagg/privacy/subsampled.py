@@ -19,10 +19,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, xlog1py
 
 from secagg.errors import BadInput
-from secagg.privacy.gaussian import check_delta
+from secagg.privacy.gaussian import check_delta, mu_of
 from secagg.privacy.losses import Steps, delta_of_steps, epsilon_of_steps
 from secagg.privacy.rdp import ALPHA, UP, RdpCurve
 from secagg.privacy.shares import GaussianCost
@@ -30,6 +31,8 @@ from secagg.privacy.shares import GaussianCost
 SMALLEST_RATE = 1e-9
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 0.01, 1e6
 MOST_STEPS = 10**7
+SMALLEST, LARGEST = 1e-12, 1e300
+"""Stand for an ε or a μ² of 0, and for an infinite ε, where a logarithm is taken."""
 _TOLERANCE = 2.0**-12
 """How much larger than need be a multiplier may be that was searched for."""
 
@@ -86,7 +89,7 @@ class TrainingCost:
         inner = delta * math.exp(-self.gap) * (1 - 2.0**-50)
         found = self._unsampled().epsilon(inner)
         if self.steps.rate < 1:
-            found = min(found, epsilon_of_steps(self._parts(), inner))
+            found = min(found, _epsilon_of(self._parts(), inner))
         return (found + 2 * self.gap) * (1 + 2.0**-50)
 
     def delta(self, epsilon: float) -> float:
@@ -105,9 +108,9 @@ class TrainingCost:
         total = self.steps.curve() + widened
         return total + GaussianCost(self.squared_mu).curve() if self.squared_mu else total
 
-    def _parts(self) -> list[Steps]:
+    def _parts(self) -> tuple[Steps, ...]:
         training = Steps(self.steps.rate, self.steps.mu, self.steps.steps)
-        return [training, Steps(1.0, math.sqrt(self.squared_mu) * UP, 1)] if self.squared_mu else [training]
+        return (training, Steps(1.0, math.sqrt(self.squared_mu) * UP, 1)) if self.squared_mu else (training,)
 
     def _unsampled(self) -> GaussianCost:
         """All of it as one Gaussian release, as if every record were in every batch: it never costs less.
@@ -115,6 +118,12 @@ class TrainingCost:
         Divergences of mixtures are at most the largest of their parts'. Raises BadInput where it is out of range.
         """
         return GaussianCost((self.steps.steps * self.steps.mu**2 + self.squared_mu) * UP)
+
+
+@functools.lru_cache(maxsize=256)
+def _epsilon_of(parts: tuple[Steps, ...], delta: float) -> float:
+    """All parties of a session in one process ask for the same."""
+    return epsilon_of_steps(parts, delta)
 
 
 def multiplier_for(
@@ -127,24 +136,34 @@ def multiplier_for(
     as computed. Raises BadInput where no multiplier does.
     """
 
-    def holds(multiplier: float) -> bool:
-        cost = TrainingCost(SampledSteps(rate, multiplier, steps), squared_mu, gap)
-        return cost.epsilon(delta) <= epsilon
+    def excess(logarithm: float) -> float:
+        """By how much ε is more than it may be, on a scale where it is nearly linear in the multiplier's logarithm."""
+        cost = TrainingCost(SampledSteps(rate, math.exp(logarithm), steps), squared_mu, gap)
+        return math.log(min(max(cost.epsilon(delta), SMALLEST), LARGEST)) - math.log(epsilon)
 
     if not 0 < epsilon < math.inf:
         raise BadInput(f"epsilon cannot be {epsilon}", remedy="give a finite number above 0")
-    low, high = SMALLEST_MULTIPLIER, 1.0
-    while not holds(high):
-        low, high = high, 4 * high
-        if high > LARGEST_MULTIPLIER:
-            raise BadInput(
-                f"no noise of {steps} steps keeps epsilon {epsilon} at delta {delta:g}",
-                remedy="train fewer steps, raise epsilon, or let the other releases have less",
-            )
-    while high > low * (1 + _TOLERANCE):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    low = high = math.log(_guess(rate, steps, mu_of(epsilon, delta) ** 2 - squared_mu))
+    while high < math.log(LARGEST_MULTIPLIER) and excess(high) > 0:
+        low, high = high, min(high + 0.25, math.log(LARGEST_MULTIPLIER))
+    while low > math.log(SMALLEST_MULTIPLIER) and excess(low) <= 0:
+        low, high = max(low - 0.25, math.log(SMALLEST_MULTIPLIER)), low
+    if excess(high) > 0:
+        raise BadInput(
+            f"no noise of {steps} steps keeps epsilon {epsilon} at delta {delta:g}",
+            remedy="train fewer steps, raise epsilon, or let the other releases have less",
+        )
+    if excess(low) > 0:
+        high = brentq(excess, low, high, xtol=_TOLERANCE / 2)
+        while excess(high) > 0:
+            high += _TOLERANCE / 2
+    return min(math.exp(high), LARGEST_MULTIPLIER)
+
+
+def _guess(rate: float, steps: int, squared_mu: float) -> float:
+    """Where to begin to search: μ = q·√(T·(e^(1/m²) − 1)) of many steps (Bu et al. 2020, "Deep learning with GDP")."""
+    wanted = max(squared_mu, SMALLEST) / (steps * rate**2)
+    return min(max(1 / math.sqrt(math.log1p(wanted)), SMALLEST_MULTIPLIER), LARGEST_MULTIPLIER)
 
 
 @functools.lru_cache(maxsize=64)

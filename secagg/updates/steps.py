@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +109,11 @@ class State:
 class ServerStep(Protocol):
     """A rule that moves a state along the mean of the members' updates."""
 
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """Names of the moments of every state that it has moved."""
+        ...
+
     def apply(self, state: State, mean_update: Floats) -> State:
         """The next state, for a mean update float64 (size,) = mean of (member's groups − state's groups).
 
@@ -122,6 +127,7 @@ class ServerStep(Protocol):
 class Average:
     """x ← x + rate·Δ: federated averaging for rate 1 (McMahan et al. 2017)."""
 
+    moments: ClassVar[tuple[str, ...]] = ()
     rate: float = 1.0
 
     def __post_init__(self) -> None:
@@ -138,6 +144,7 @@ class Average:
 class Momentum:
     """m ← β·m + Δ from m = 0, x ← x + rate·m (Hsu, Qi & Brown 2019)."""
 
+    moments: ClassVar[tuple[str, ...]] = ("velocity",)
     rate: float = 1.0
     beta: float = 0.9
 
@@ -160,6 +167,7 @@ class Adam:
     m ← β₁·m + (1 − β₁)·Δ from m = 0, v ← β₂·v + (1 − β₂)·Δ² from v = τ², x ← x + rate·m/(√v + τ).
     """
 
+    moments: ClassVar[tuple[str, ...]] = ("mean", "square")
     rate: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.99

@@ -7,9 +7,10 @@ import pytest
 
 from secagg.data import Dataset, Origin, Records
 from secagg.errors import BadInput
+from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Cast, simulate_dataset
+from secagg.experiments.simulation import simulate_dataset
 
 DOMAINS = np.array(["art", "photo", "sketch"])
 LEFT = SimulationSettings(leave_out="domain=photo", clients=4, radius=8.0)

@@ -8,9 +8,10 @@ import pytest
 
 from secagg.data import Dataset, Origin, Records
 from secagg.errors import BadInput
+from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Cast, simulate_dataset
+from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.sweep import sweep
 
 VALIDATED = SimulationSettings(validate=0.25, clients=4, radius=8.0)

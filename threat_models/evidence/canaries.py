@@ -15,9 +15,9 @@ from secagg.data import Dataset
 from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.errors import BadInput
+from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Cast
 from secagg.files import private_folder
 from secagg.parties import LocalRecords, Pipeline
 from secagg.parties.sealed_state import write_synced

@@ -16,8 +16,9 @@ import numpy as np
 from methods.method import SumSpec, domain_count
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.encoding import Integers
+from secagg.experiments.casting import Cast
 from secagg.experiments.session import run_session
-from secagg.experiments.simulation import Cast, PlayedRound, prepare
+from secagg.experiments.simulation import PlayedRound, prepare
 from secagg.parties import LocalRecords, Prepared, SessionSetup
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Unit

@@ -16,9 +16,10 @@ from secagg.data import Records as DataRecords
 from secagg.data.records import BAD
 from secagg.encoding import Integers, Kind
 from secagg.errors import BadInput, PlanRefused
+from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import Cast, play_rounds, prepare
+from secagg.experiments.simulation import play_rounds, prepare
 from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead

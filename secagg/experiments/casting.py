@@ -1,0 +1,120 @@
+"""Who plays in a simulated plan: the plan itself, throw-away identities, and which client holds which records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import method_named
+from methods.method import DOMAINS
+from secagg.crypto.signatures import SigningKey
+from secagg.data import Dataset
+from secagg.data.records import DOMAIN
+from secagg.errors import BadInput
+from secagg.experiments.clients import split
+from secagg.experiments.features import Features
+from secagg.experiments.seeding import Randomness
+from secagg.experiments.settings import SimulationSettings
+from secagg.features import lengths_of, radius_of, round_up
+from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties.planning import PlanChoices, PublicData, make_plan, normalisation_for
+from secagg.privacy import Unit
+from secagg.protection import protection_named
+from secagg.roster import Member, Roster
+from secagg.statistics import Grid, Normalisation
+
+FEWEST_STEPS = 1 << 8
+"""Grid steps in the length of the median record below which a grid is said to be too coarse."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cast:
+    """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
+
+    `leaves` says who drops out of the first sum, and at which step.
+    """
+
+    features: Features
+    setup: SessionSetup
+    keys: Mapping[int, SigningKey] = field(repr=False)
+    members: Mapping[int, LocalRecords] = field(repr=False)
+    rows: Mapping[int, NDArray[np.int64]] = field(repr=False)
+    leaves: Mapping[int, str]
+    notes: tuple[str, ...]
+    randomness: Randomness
+
+    @classmethod
+    def of(cls, features: Features, settings: SimulationSettings) -> Cast:
+        """Make the plan and hand out the records. Raises BadInput for settings that do not go together."""
+        rows = dict(enumerate(split(features.dataset, settings), start=1))
+        setup, keys, notes = _set_up(features, settings, [len(own) for own in rows.values()])
+        records = LocalRecords.of(setup.plan, features.train, features.dataset.train, features.map)
+        members = {member: records.take(own) for member, own in rows.items()}
+        leaves = _leaves(settings, len(members))
+        return cls(features, setup, keys, members, rows, leaves, tuple(notes), settings.randomness)
+
+
+def _radius(features: Features, settings: SimulationSettings) -> tuple[float | None, list[str]]:
+    """The given radius, the public bound, or the pooled maximum; the last is said. None: records are normalised."""
+    if settings.radius is not None or normalisation_for(settings.choices(None, 1, 0)) is not Normalisation.NONE:
+        return settings.radius, []
+    bound = features.map.bound(features.dataset.bound)
+    if bound is not None and settings.centre == 0.0:
+        return round_up(bound), []
+    radius = radius_of(features.train, settings.centre)
+    return radius, [f"the radius {radius:g} is the pooled maximum; a real plan needs a public radius"]
+
+
+def _of_grid(features: NDArray[np.float64], grid: Grid) -> list[str]:
+    """What to note of a grid on which most records are next to nothing: a few that are far longer take it up."""
+    if grid.is_normalised:
+        return []
+    median = float(np.median(lengths_of(features, grid.centre))) / grid.step
+    if median >= min(FEWEST_STEPS, grid.levels / FEWEST_STEPS):
+        return []
+    small = f"the median record is {median:.3g} of the grid's {grid.levels} steps long and mostly rounded off"
+    return [f"{small}; remove the records that are far longer than others, give a smaller radius, or normalise"]
+
+
+def _set_up(
+    features: Features, settings: SimulationSettings, sizes: Sequence[int]
+) -> tuple[SessionSetup, dict[int, SigningKey], list[str]]:
+    """A plan and a roster of throw-away identities, for clients with these numbers of records; and what to note."""
+    names = [("server", "server"), *((f"client-{number + 1:04}", "client") for number in range(len(sizes)))]
+    protection = protection_named(settings.protection)
+    names += protection.second_roles.items()
+    source = settings.randomness.source("identities")
+    keys = {index: SigningKey.generate(source) for index in range(len(names))}
+    roster = Roster.of("simulation", [Member(*each, keys[index].public) for index, each in enumerate(names)])
+    dataset = features.dataset
+    data = PublicData(dataset.kind, dataset.train.inputs.shape[1:], dataset.classes, dataset.schema, dataset.bound)
+    radius, notes = _radius(features, settings)
+    records = settings.max_records or 1 << max(0, (max(sizes) - 1).bit_length())
+    if max(sizes) > records:
+        raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
+    if settings.max_records is None and settings.unit == Unit.SILO:
+        notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
+    dropouts = min(settings.dropouts, protection.most_dropouts(len(sizes), settings.colluders_of(len(sizes))))
+    choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
+    setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
+    settings.refuse_dropouts(len(sizes), len(sizes) - setup.fewest)
+    return setup, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
+
+
+def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:
+    """The choices; where the method tells domains apart and none are named, those of the training records."""
+    given = dict(choices.parameters)
+    if DOMAINS not in method_named(choices.method).parameters or given.get(DOMAINS):
+        return choices
+    names = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
+    return replace(choices, parameters=tuple({**given, DOMAINS: "+".join(names.tolist())}.items()))
+
+
+def _leaves(settings: SimulationSettings, clients: int) -> dict[int, str]:
+    """Who leaves, chosen by the seed, and when: spread over the steps of the protocol."""
+    chosen = np.random.default_rng(settings.seed).permutation(clients)[: settings.dropouts] + 1
+    steps = protection_named(settings.protection).leaving
+    return {int(member): steps[(2 + place) % len(steps)] for place, member in enumerate(chosen)}

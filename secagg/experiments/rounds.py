@@ -1,0 +1,87 @@
+"""What is known as the rounds of a simulated plan end: accuracy on held-out records, ε spent, bytes sent.
+
+A real federation measures nothing of this: the accuracy of each round would be one more release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from methods.chain import ChainRound
+from secagg.experiments.features import Features
+from secagg.head import Artifact, Evaluation
+from secagg.parties import SessionSetup, SumResult
+
+POINTS = 20
+"""About how often accuracy is measured in all, where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What is known after round `number` of `rounds`.
+
+    `evaluation`: of the model as it is then; None where it was not measured, or where there is none to measure.
+    `epsilon_spent`: of the sums so far alone, at the plan's δ, rounded up; None without noise. `upload_bytes`: the most
+    that one client has sent so far.
+    """
+
+    number: int
+    rounds: int
+    evaluation: Evaluation | None
+    epsilon_spent: float | None
+    upload_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        test = self.evaluation
+        return {
+            "round": self.number,
+            "accuracy": test.accuracy if test else None,
+            "accuracy_interval": list(test.interval) if test else None,
+            "epsilon_spent": self.epsilon_spent,
+            "upload_bytes": self.upload_bytes,
+        }
+
+
+Watcher = Callable[[RoundReport], None]
+"""Is told of every round as it ends."""
+
+
+class RoundLog:
+    """Keeps a report of every K-th round and of the last (`points`), and tells a watcher of every one.
+
+    `every` None: so that there are about `POINTS`.
+    """
+
+    def __init__(self, features: Features, first: SessionSetup, every: int | None, watcher: Watcher | None) -> None:
+        self._every = every or -(-first.rounds // POINTS)
+        self._measure = features.measuring(first.plan.grid)
+        self._watcher = watcher or (lambda report: None)
+        self.points: list[RoundReport] = []
+
+    def end(self, setup: SessionSetup, result: SumResult, sent: Mapping[int, int]) -> None:
+        """The round of this session has ended, `sent` being what each client has sent so far, in bytes."""
+        is_point = setup.is_last or setup.number % self._every == 0
+        model = model_after(result) if is_point else None
+        report = RoundReport(
+            setup.number,
+            setup.rounds,
+            self._measure(model.evaluate) if model is not None else None,
+            setup.claim.after(setup.number, setup.rounds) if setup.claim is not None else None,
+            max(sent[member] for member in result.members),
+        )
+        if is_point:
+            self.points.append(report)
+        self._watcher(report)
+
+
+def model_after(result: SumResult) -> Artifact | None:
+    """What can be measured after a round: its artifact, or the model in training; None where there is neither.
+
+    Raises BadInput for a model that has left the finite numbers.
+    """
+    if result.artifact is None and isinstance(result.following, ChainRound):
+        return result.following.model
+    return result.artifact
