@@ -65,10 +65,13 @@ async def _serve(federation: FederationServer, credentials: Credentials, listen:
 
 
 def _export_torch(folder: Path) -> None:
-    from secagg.head import load_safetensors, save_state_dict
+    """Write a head for PyTorch too; what another artifact is takes its program."""
+    from secagg.head import LinearHead, load_as, save_state_dict
+    from secagg.models import parse_artifact
 
-    head, _ = load_safetensors(folder / HEAD_FILE)
-    save_state_dict(head, folder / TORCH_FILE)
+    head, _ = load_as(folder / HEAD_FILE, parse_artifact)
+    if isinstance(head, LinearHead):
+        save_state_dict(head, folder / TORCH_FILE)
 
 
 def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]
         "vector_length": setup.layout.length,
         "seconds": dict(federation.steps_seconds),
         "head": str(folder / HEAD_FILE),
-        "head_torch": str(folder / TORCH_FILE),
+        "head_torch": str(folder / TORCH_FILE) if (folder / TORCH_FILE).exists() else None,
         "aggregate": str(folder / AGGREGATE_FILE),
         "transcript": str(folder / FILE_NAME),
         "transcripts": [str(stage.folder / FILE_NAME) for stage in federation.stages],

@@ -12,7 +12,8 @@ from secagg.data.archive import load_arrays
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, SecaggError
-from secagg.head import LinearHead, head_digest, load_safetensors, parse_safetensors
+from secagg.head import LinearHead, load_as
+from secagg.models import parse_artifact
 from secagg.parties import Pipeline, SessionSetup
 from secagg.parties.doubt import PURGED
 from secagg.parties.links import verify_together
@@ -182,14 +183,17 @@ def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | N
 
 
 def _head(folder: Path, outcome: Outcome) -> LinearHead | None:
-    """The head: shown in the outcome, or beside a transcript; None where this party has none."""
-    if outcome.head:
-        return parse_safetensors(outcome.head)[0]
+    """The head: shown in the outcome, or beside a transcript; None where this party has none, or another artifact."""
     file = folder / HEAD_FILE
-    head = load_safetensors(file)[0] if file.exists() else None
-    if head is not None and bytes.fromhex(head_digest(head)) != outcome.head_sha256:
+    if outcome.head:
+        artifact = parse_artifact(outcome.head)[0]
+    elif file.exists():
+        artifact = load_as(file, parse_artifact)[0]
+    else:
+        return None
+    if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
-    return head
+    return artifact if isinstance(artifact, LinearHead) else None
 
 
 def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
