@@ -31,6 +31,7 @@ class FedProto(OwnProjection):
     """
 
     name: ClassVar[str] = "fedproto"
+    rate: float = 0.3
     pull: float = 1.0
 
     def __post_init__(self) -> None:

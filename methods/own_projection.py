@@ -58,9 +58,9 @@ class OwnProjection(SimpleMethod, ABC):
     """
 
     name: ClassVar[str]
-    rounds: int = 20
+    rounds: int = 50
     epochs: int = 1
-    rate: float = 0.05
+    rate: float = 0.1
     momentum: float = 0.5
     batch: int = 32
     decay: float = 1e-4
