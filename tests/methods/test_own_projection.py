@@ -42,10 +42,10 @@ def first(name, **parameters):
     return method.begin(DIMENSION, CLASSES, GRID.levels)
 
 
-def contribution(round_, rows, state=b"", member=1):
-    """What a member with some of the records contributes; it draws the same each time."""
+def contribution(round_, rows, state=b"", member=1, turn=1):
+    """What a member with some of the records contributes in its turn; it draws the same each time."""
     examples = Examples.of(RECORDS[rows], LABELS[rows])
-    stream = SeededRandomness(f"member {member}, round {round_.number}".encode(), TOKEN)
+    stream = SeededRandomness(f"member {member}, turn {turn}".encode(), TOKEN)
     return round_.contribute(Local(examples, CLASSES, GRID, member, state, stream))
 
 
@@ -54,7 +54,7 @@ def play(round_, shares):
     states, played = [b""] * len(shares), []
     while round_ is not None:
         had = zip(shares, states, strict=True)
-        made = [contribution(round_, rows, state, number) for number, (rows, state) in enumerate(had)]
+        made = [contribution(round_, *mine, member, len(played)) for member, mine in enumerate(had)]
         states = [each.state for each in made]
         total = {name: sum(each.blocks[name] for each in made) for name in made[0].blocks}
         played.append((round_, Opened(total, GRID, clients=len(shares))))
@@ -338,3 +338,25 @@ def test_a_sum_of_nothing_leads_nowhere(name):
     empty = contribution(first(name), slice(0, 0)).blocks
     with pytest.raises(BadInput, match="no class has a prototype"):
         first(name).finalize(Opened(empty, GRID))
+
+
+@every_method
+def test_behind_a_gate_a_class_left_out_is_in_no_model(name):
+    """After a census members keep projections as before, without a trace of what one of them alone holds."""
+    mine = np.flatnonzero(LABELS == 2)
+    shares = [np.setdiff1d(np.flatnonzero(rows), mine) for rows in THIRDS]
+    plain, states, _ = play(first(name), shares)
+    gated = method_named(name, {**first(name).parameters, "gate": 2}).begin(DIMENSION, CLASSES, GRID.levels)
+    played, kept, artifact = play(gated, [np.concatenate([shares[0], mine]), *shares[1:]])
+    assert len(played) == len(plain) + 1
+    last, opened = played[-1]
+    artifact.require_fit(CLASSES, DIMENSION)
+    inputs = np.random.default_rng(0).normal(size=(200, DIMENSION))
+    assert set(np.unique(artifact.predict(inputs))) == {0, 1, 3}
+    for state in kept:
+        for model in last.personal(state, opened).values():
+            model.require_fit(CLASSES, DIMENSION)
+            assert set(np.unique(model.predict(inputs))) == {0, 1, 3}
+    first_sums = [round_[1].blocks["class_sums"] for round_ in (plain[0], played[1])]
+    assert np.array_equal(*first_sums)
+    assert len(states) == len(kept)
