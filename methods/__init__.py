@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 from methods.fedavg import FedAvg
 from methods.fedcgs import FedCGS
+from methods.fedpcl import FedPCL
+from methods.fedproto import FedProto
 from methods.fedtc import FedTC
 from methods.gate import GATE, put_gate
 from methods.method import Method, Parameters, SumSpec
@@ -17,6 +19,8 @@ from secagg.plan import Plan
 METHODS: Mapping[str, Callable[..., Method]] = {
     FedAvg.name: FedAvg,
     FedCGS.name: FedCGS,
+    FedPCL.name: FedPCL,
+    FedProto.name: FedProto,
     FedTC.name: FedTC,
     MPFT.name: MPFT,
     Prototypes.name: Prototypes,

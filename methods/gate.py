@@ -5,6 +5,7 @@ Where a method tells domains apart, what is counted and left out is a *cell*: a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar
 
@@ -17,6 +18,7 @@ from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import Artifact, LinearHead
 from secagg.head.linear import ABSENT_BIAS
+from secagg.models import TrainedModel
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
@@ -141,6 +143,10 @@ class Gated(SimpleMethod):
         """The gated method's."""
         return self.method.read_artifact(content)
 
+    def begin(self, dimension: int, classes: int, levels: int) -> Round:
+        """The census, then the gated method's first round over such records."""
+        return replace(self, method=self.method.begin(dimension, classes, levels))  # type: ignore[arg-type]
+
     def contribute(self, local: Local) -> Contribution:
         """1 for each cell of which this client has a record: additive over clients, not over records."""
         held = np.bincount(_cells(local.examples, self.domains), minlength=local.classes * self.domains)
@@ -202,7 +208,7 @@ class GatedRound(SimpleRound):
         inputs = None if local.inputs is None else local.inputs[is_kept]
         made = self.round.contribute(replace(local, examples=examples, classes=len(rows), inputs=inputs))
         widened = {
-            name: self._widen(block, local.classes) if name in self.per_class else block
+            name: self._widen_rows(block, local.classes) if name in self.per_class else block
             for name, block in made.blocks.items()
         }
         return Contribution(widened, made.state)
@@ -230,16 +236,25 @@ class GatedRound(SimpleRound):
         """What the kept cells give: a head that never predicts another class, with noise or without; or a round."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
-        return Step(self._widen_head(step.artifact, self._classes(opened.blocks)), following)
+        artifact = None if step.artifact is None else self._widen(step.artifact, self._classes(opened.blocks))
+        return Step(artifact, following)
 
-    def _widen_head(self, artifact: Artifact | None, classes: int) -> Artifact | None:
-        """A head with rows for all classes, those left out absent; any other artifact as it is."""
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+        """The method's over the kept classes, which predict no other."""
+        own = self.round.personal(state, replace(opened, blocks=self._narrow(opened.blocks)))
+        classes = self._classes(opened.blocks)
+        return {name: model.among(self._rows(classes), classes) for name, model in own.items()}
+
+    def _widen(self, artifact: Artifact, classes: int) -> Artifact:
+        """A head or a model with rows for all classes, those left out absent; any other artifact as it is."""
+        if isinstance(artifact, TrainedModel):
+            return artifact.among(self._rows(classes), classes)
         if not isinstance(artifact, LinearHead):
             return artifact
         bias = np.full(classes, ABSENT_BIAS, dtype=np.float32)
         bias[self._rows(classes)] = artifact.bias
-        means = self._widen(artifact.means, classes) if artifact.means is not None else None
-        return LinearHead(self._widen(artifact.weight, classes), bias, artifact.before, means)
+        means = self._widen_rows(artifact.means, classes) if artifact.means is not None else None
+        return LinearHead(self._widen_rows(artifact.weight, classes), bias, artifact.before, means)
 
     def broadcast(self) -> bytes:
         """The kept cells before the method's first round, which needs no other word; then what the method tells."""
@@ -294,7 +309,7 @@ class GatedRound(SimpleRound):
             narrow[name] = block.reshape(aggregate[name].shape)[rows]
         return narrow
 
-    def _widen(self, rows: NDArray[Number], classes: int) -> NDArray[Number]:
+    def _widen_rows(self, rows: NDArray[Number], classes: int) -> NDArray[Number]:
         """The kept classes' rows in their places among all classes, the others zero."""
         wide = np.zeros((classes, *rows.shape[1:]), dtype=rows.dtype)
         wide[self._rows(classes)] = rows

@@ -49,8 +49,9 @@ class SumSpec:
     `shares` says how μ² is divided among the blocks (a rule of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how
     many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
-    sum of their blocks. `training` is what members do to their records with noise of their own, if that is all that a
-    contribution depends on: what is summed is then no further release.
+    sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
+    records in one place would be another method's. `training` is what members do to their records with noise of their
+    own, if that is all that a contribution depends on: what is summed is then no further release.
     """
 
     blocks: tuple[Block, ...]
@@ -60,6 +61,7 @@ class SumSpec:
     times: int = 1
     budget: float = 1.0
     is_additive: bool = True
+    keeps_state: bool = False
     refusal: str = ""
     training: SampledTraining | None = None
 

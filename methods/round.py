@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from secagg.encoding.layout import Integers
 from secagg.errors import ProtocolViolation
 from secagg.head import Artifact
+from secagg.models import TrainedModel
 from secagg.privacy import OpenedNoise
 from secagg.randomness import OperatingSystem, RandomSource
 from secagg.roster import SERVER_INDEX
@@ -135,6 +136,14 @@ class Round(Protocol):
         """
         ...
 
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+        """Return the models, by name, that a member has for itself at the end; mostly none.
+
+        From the `state` that its contribution to this round, the last, left to it, and what that round opened. They
+        stay with the member. Raises BadInput for a state that is none.
+        """
+        ...
+
     def broadcast(self) -> bytes:
         """Return what opens this round: all that the server tells of it. Empty for the first, which the plan opens."""
         ...
@@ -170,6 +179,10 @@ class SimpleRound:
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
         """None: nothing is known of the sum."""
         return []
+
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+        """None: the artifact is for everybody."""
+        return {}
 
     def broadcast(self) -> bytes:
         """Nothing: the plan opens the first round."""

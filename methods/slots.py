@@ -19,6 +19,8 @@ from secagg.wire import Length, Range, decode, encode, message
 MOST_SLOTS = 1 << 16
 SEED = "secagg slots v1"
 MAX_CENTRE_BYTES = 8 << 20
+MOST_TOLD = 1000
+"""The last round that centres can open."""
 Words = NDArray[np.uint64]
 
 
@@ -89,7 +91,7 @@ class CellSensitivity:
 class Centres:
     """Public centres that open a round of sums by distance or angle to them: little-endian int32, row by row."""
 
-    number: Annotated[int, Range(1, 100)]
+    number: Annotated[int, Range(1, MOST_TOLD)]
     rows: Annotated[bytes, Length(4, MAX_CENTRE_BYTES)]
 
 

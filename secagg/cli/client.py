@@ -20,7 +20,8 @@ from secagg.federation import FederationClient, open_ledger, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import LocalRecords, SessionSetup, read_records
 from secagg.parties.explanation import explain
-from secagg.parties.outcome import HEAD_FILE
+from secagg.parties.outcome import HEAD_FILE, write_personal
+from secagg.parties.private_state import recall_state
 from secagg.parties.rounds import following_setup
 from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import LEAST_PATIENCE
@@ -154,11 +155,12 @@ def _what_next(setup: SessionSetup) -> str:
 
 
 def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:
-    """What came of all rounds; the head is the last one's. Writes the head where there is one."""
+    """What came of all rounds; the head is the last one's. Writes the head, and the member's own models, if any."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     if outcome.head:
         write_synced(folders[-1] / HEAD_FILE, outcome.head)
+    own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])
     vectors = sum(each.context.upload_bytes for each, _ in sessions)
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
     return {
@@ -170,6 +172,7 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
         "aggregate_sha256": outcome.aggregate_sha256.hex(),
         "head_sha256": outcome.head_sha256.hex(),
         "head": str(folders[-1] / HEAD_FILE) if outcome.head else None,
+        "personal": {name: str(path) for name, path in own.items()},
         "transcript": str(folders[-1] / FILE_NAME),
         "transcripts": [str(folder / FILE_NAME) for folder in folders],
     }

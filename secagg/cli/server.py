@@ -88,7 +88,7 @@ def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]
         "vector_length": setup.layout.length,
         "seconds": dict(federation.steps_seconds),
         "head": str(folder / HEAD_FILE),
-        "head_torch": str(folder / TORCH_FILE),
+        "head_torch": str(folder / TORCH_FILE) if (folder / TORCH_FILE).exists() else None,
         "aggregate": str(folder / AGGREGATE_FILE),
         "transcript": str(folder / FILE_NAME),
         "transcripts": [str(stage.folder / FILE_NAME) for stage in federation.stages],

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.baselines.softmax_regression import by_lbfgs
-from secagg.data import Records
-from secagg.data.records import BAD, DOMAIN
 from secagg.errors import BadInput
 from secagg.experiments.features import Features
+from secagg.experiments.own_records import Examples, Measurable
 from secagg.head import Adaptation, LinearHead, adapt, class_means, predict
 from secagg.head.adaptation import records_used
-from secagg.statistics import Grid, inputs_of
+from secagg.statistics import Grid
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,6 @@ class AdaptedClients:
     out_of_domain_after: float | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Examples:
-    """Head inputs (n, d), labels (n,), and which of all (domain, class) cells each record is in (n,)."""
-
-    inputs: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    cells: NDArray[np.int64]
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> _Examples:
-        return _Examples(self.inputs[rows], self.labels[rows], self.cells[rows])
-
-
 def adapt_clients(
     features: Features,
     clients: Sequence[NDArray[np.int64]],
@@ -69,27 +56,21 @@ def adapt_clients(
     `progress` takes (clients done, clients in all). Raises BadInput for data without held-out records, when no client
     is left, and as `adapt` does.
     """
-    dataset = features.dataset
-    if dataset.test is None or features.test is None:
+    measurable = Measurable.of(features, grid)
+    if measurable is None:
         raise BadInput("nothing is held out to measure adaptation on", remedy="leave out --adapt")
-    classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
-    everybody = _examples(features.train, dataset.train, grid, names, classes)
-    held_out = _examples(features.test, dataset.test, grid, names, classes)
-    held_out = held_out.take(held_out.labels != BAD)
     means = class_means(head, method, grid) if adaptation.loss == "align" else None
     found = []
     for number, rows in enumerate(clients):
         if progress is not None:
             progress(number, len(clients))
-        own = everybody.take(rows[everybody.labels[rows] != BAD])
-        if head.present[own.labels].any() and np.isin(own.cells, held_out.cells).any():
+        own = measurable.own(rows)
+        weights = measurable.weights(own)
+        if head.present[own.labels].any() and weights is not None:
             used = records_used(own.labels, head.present, adaptation.shots)
             adapted = adapt(head, own.inputs, own.labels, adaptation, means)
-            right = [
-                predict(each, held_out.inputs) == held_out.labels
-                for each in (head, adapted, _alone(own.take(used), classes, adaptation))
-            ]
-            found.append(_measure(right, own.cells, held_out.cells, classes, domains=len(names)))
+            alone = _alone(own.take(used), measurable.classes, adaptation)
+            found.append(_measure((head, adapted, alone), own, weights, measurable))
     if not found:
         raise BadInput("no client has records to adapt to", remedy="use fewer clients, or another partition")
     columns = [[value for value in column if value is not None] for column in zip(*found, strict=True)]
@@ -97,43 +78,23 @@ def adapt_clients(
     return AdaptedClients(str(adaptation), len(found), before, after, only, *by_domain)  # type: ignore[arg-type]
 
 
-def _alone(own: _Examples, classes: int, adaptation: Adaptation) -> LinearHead:
+def _alone(own: Examples, classes: int, adaptation: Adaptation) -> LinearHead:
     head = by_lbfgs(own.inputs, own.labels, classes)
     return adapt(head, own.inputs, own.labels, replace(adaptation, weight=0.0))
 
 
 def _measure(
-    right: Sequence[NDArray[np.bool_]],
-    own: NDArray[np.int64],
-    held_out: NDArray[np.int64],
-    classes: int,
-    *,
-    domains: int,
+    heads: tuple[LinearHead, LinearHead, LinearHead],
+    own: Examples,
+    weights: NDArray[np.float64],
+    measurable: Measurable,
 ) -> list[float | None]:
-    """One client's part of the last seven fields, from which held-out records each of three heads gets right."""
-    shares = np.bincount(own, minlength=domains * classes)[held_out] / np.bincount(held_out)[held_out]
-    inside = np.isin(held_out // classes, own // classes)
-    found: list[float | None] = [float(np.average(each, weights=shares)) for each in right]
+    """One client's part of the last seven fields: three heads on records like its own, two by domain."""
+    held_out, classes = measurable.held_out, measurable.classes
+    right = [predict(each, held_out.inputs) == held_out.labels for each in heads]
+    inside = np.isin(held_out.cells // classes, own.cells // classes)
+    found: list[float | None] = [float(np.average(each, weights=weights)) for each in right]
     for side in (inside, ~inside):
-        known = domains > 1 and side.any()
+        known = measurable.domains > 1 and side.any()
         found += [float(each[side].mean()) if known else None for each in right[:2]]
     return found
-
-
-def _domains(*groups: Records) -> NDArray[np.str_]:
-    """The domains' names; one where the records do not tell any apart."""
-    if not all(DOMAIN in each.columns for each in groups):
-        return np.array([""])
-    return np.unique(np.concatenate([each.columns[DOMAIN] for each in groups]))
-
-
-def _examples(
-    features: NDArray[np.float64], records: Records, grid: Grid, domains: NDArray[np.str_], classes: int
-) -> _Examples:
-    """Records as the head takes them; what a plan with noise would not count is marked, as bad records are."""
-    inputs = inputs_of(features, grid)
-    good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
-    labels = np.where(good, records.labels, BAD)
-    told_apart = len(domains) > 1
-    index = np.searchsorted(domains, records.columns[DOMAIN]) if told_apart else np.zeros(len(records), dtype=np.int64)
-    return _Examples(inputs, labels, labels + classes * index)

@@ -12,6 +12,7 @@ from methods.gate import GatedRound
 from methods.method import domains_of
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
+from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
@@ -46,7 +47,8 @@ class SimulationResult:
     `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
     handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
-    or the training of which `adapted` tells. `bad_records` of the training records count as zero, `bad_held_out` of the
+    or the training of which `adapted` tells. `personal`: what the members' own models are worth, where the method
+    leaves them any. `bad_records` of the training records count as zero, `bad_held_out` of the
     held-out ones are not scored. `rounds` reports of every K-th and of the last, where a plan has several.
     """
 
@@ -66,6 +68,7 @@ class SimulationResult:
     server_seconds: float | None = None
     baseline_bytes: int | None = None
     adapted: AdaptedClients | None = None
+    personal: tuple[PersonalAccuracy, ...] = ()
     bad_held_out: int = 0
     rounds: tuple[RoundReport, ...] = field(default=(), repr=False)
 
@@ -100,6 +103,7 @@ class SimulationResult:
             "accuracy_reference": reference.accuracy if reference else None,
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
+            "personal": [asdict(each) for each in self.personal] or None,
             "rounds": [each.to_json() for each in self.rounds],
             "promise": self.promise,
             "head_sha256": self.head.digest if self.head is not None else None,
@@ -135,7 +139,7 @@ class SimulationResult:
 
 OTHERS = ("at_least", "class_gate", "covariance", "expand", "leave_out", "validate")
 """Settings that are told as they are."""
-MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "rounds")
+MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "personal", "rounds")
 """What is measured on held-out records."""
 WITHOUT_NOISE = (
     *MEASURED,

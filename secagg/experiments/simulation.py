@@ -25,6 +25,7 @@ from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import Federated, SimulationResult
+from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
 from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
@@ -106,6 +107,7 @@ def _federate(
         log.end(played.setup, played.result, measured.client_bytes)
         clock.lap("evaluation")
     last, result = played.setup, played.result
+    personal = measure_personal(cast.features, last, result, played.states, cast.rows)
     head, evaluation = result.require_artifact(), log.points[-1].evaluation
     reference = _reference(cast, settings, result, evaluation, references, told.referring)
     clock.lap("reference")
@@ -127,6 +129,7 @@ def _federate(
         client_seconds=sum(measured.client_cpu.values()) / len(members),
         server_seconds=sum(measured.server_seconds.values()),
         adapted=adapted,
+        personal=personal,
         rounds=tuple(log.points) if setup.rounds > 1 else (),
     )
 
@@ -195,12 +198,13 @@ simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"
 
 @dataclass(frozen=True, eq=False)
 class PlayedRound:
-    """One session of a simulated plan: each client's vector, what was opened, and what came of it."""
+    """One session of a simulated plan: each client's vector, what was opened, what came of it, what each keeps."""
 
     setup: SessionSetup
     vectors: Mapping[int, Integers] = field(repr=False)
     result: SumResult
     measured: Measured
+    states: Mapping[int, bytes] = field(repr=False)
 
 
 def play_rounds(
@@ -230,7 +234,7 @@ def play_rounds(
         with measured.server("head"):
             result = conclude(setup, opened.members, opened.total)
         lap("head")
-        yield PlayedRound(setup, vectors, result, measured)
+        yield PlayedRound(setup, vectors, result, measured, dict(states))
         leaves = dict.fromkeys(leaves, setup.protection.leaving[0])
         rounds.ended(result)
 

@@ -35,8 +35,11 @@ class Evaluation:
         return cls(correct, total, correct / total, clopper_pearson(correct, total))
 
 
-def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
-    """Exact 95 % interval of a binomial proportion (Clopper & Pearson 1934), by beta quantiles."""
+def clopper_pearson(successes: float, trials: float) -> tuple[float, float]:
+    """Exact 95 % interval of a binomial proportion (Clopper & Pearson 1934), by beta quantiles.
+
+    Of weighted trials, as many as they are worth, an approximation (Korn & Graubard 1998).
+    """
     tail = (1 - CONFIDENCE) / 2
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, tail))
     high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1 - tail))

@@ -108,6 +108,11 @@ class LinearHead:
         return head_digest(self)
 
     @property
+    def texts(self) -> Mapping[str, str]:
+        """None: a file without any holds a head."""
+        return {}
+
+    @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
         """`weight`, `bias`, what stands before them (layers by the adapter's kind: "stacked.0.weight"), `means`."""
         names = ["weight", "bias"]
@@ -118,11 +123,6 @@ class LinearHead:
             names += [f"{self.before.kind}.{layer}.{part}" for layer in layers for part in ("weight", "bias")]
         names += [MEANS] if self.means is not None else []
         return dict(zip(names, self.arrays, strict=True))
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """None: its tensors say what it is."""
-        return {}
 
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""

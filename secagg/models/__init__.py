@@ -2,19 +2,27 @@
 
 from secagg.models.artifact import TrainedModel, parse_artifact, read_model
 from secagg.models.private_training import DpSgdSettings, dp_sgd
-from secagg.models.programs import PROGRAMS, Program, program_named
+from secagg.models.programs import Program
+from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
+from secagg.models.registry import PROGRAMS, program_named
 from secagg.models.training import TrainingSettings, record_gradients, train
 
 __all__ = [
     "PROGRAMS",
+    "ByHead",
     "DpSgdSettings",
+    "MostSimilar",
+    "Nearest",
     "Program",
+    "Projecting",
     "TrainedModel",
     "TrainingSettings",
     "dp_sgd",
     "parse_artifact",
     "program_named",
+    "project",
     "read_model",
     "record_gradients",
+    "similarities",
     "train",
 ]

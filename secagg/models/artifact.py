@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.head import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors
-from secagg.head.linear import CLOSE
-from secagg.models.programs import Program, program_named
+from secagg.head.linear import ABSENT_BIAS, CLOSE
+from secagg.models.programs import Program
+from secagg.models.registry import program_named
 from secagg.threads import one_thread
 
 KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
@@ -59,6 +60,12 @@ class TrainedModel:
         return {name: self.parameters[name] for name in self.program.shapes}
 
     @property
+    def texts(self) -> Mapping[str, str]:
+        """That it is a model, and its program's name, inputs and outputs."""
+        program = self.program
+        return {KIND: MODEL, NAME: program.name, INPUTS: str(program.dimension), OUTPUTS: str(program.classes)}
+
+    @property
     def digest(self) -> str:
         """SHA-256 (hex) of one line of JSON, [name, d, C, [[tensor, [sizes]], …]], then the tensors in that order.
 
@@ -68,12 +75,6 @@ class TrainedModel:
         shapes = [[name, list(shape)] for name, shape in program.shapes.items()]
         line = json.dumps([program.name, program.dimension, program.classes, shapes], separators=(",", ":")) + "\n"
         return hashlib.sha256(line.encode() + self._flat.astype("<f4").tobytes()).hexdigest()
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """That it is a model, and of which program."""
-        program = self.program
-        return {KIND: MODEL, NAME: program.name, INPUTS: str(program.dimension), OUTPUTS: str(program.classes)}
 
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""
@@ -90,6 +91,16 @@ class TrainedModel:
                 for name, own in self.parameters.items()
             )
         )
+
+    def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
+        """The same for `classes` classes, its own being those at `rows`: the others have zeros, and no such bias."""
+        program = program_named(self.program.name, self.program.dimension, classes)
+        parameters = dict(self.parameters)
+        for name, shape in program.shapes.items():
+            if shape != self.program.shapes[name]:
+                parameters[name] = np.full(shape, ABSENT_BIAS if name.endswith("bias") else 0, dtype=np.float32)
+                parameters[name][rows] = self.parameters[name]
+        return TrainedModel(program, parameters)
 
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy of `predict`."""

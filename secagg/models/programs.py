@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEED_BYTES = 32
-NUMBER = re.compile(r"[1-9][0-9]{0,5}")
-"""In a program's name: 1 to 999,999, written in one way only."""
 
 
 class Program(Protocol):
@@ -65,10 +62,14 @@ class Program(Protocol):
         """
         ...
 
+    def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
+        """Return what training makes small: the mean over records (n, d), n ≥ 1, of a function of each alone."""
+        ...
+
 
 @dataclass(frozen=True)
-class _BuiltIn(ABC):
-    """What the programs below have in common: d ≥ 1 numbers of a record, C ≥ 2 classes."""
+class BuiltIn(ABC):
+    """What the programs of this package have in common: d ≥ 1 numbers of a record, C ≥ 2 classes, cross-entropy."""
 
     dimension: int
     classes: int
@@ -112,9 +113,19 @@ class _BuiltIn(ABC):
                 parts.append(np.zeros(math.prod(shape)))
         return np.concatenate(parts)
 
+    @abstractmethod
+    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Scores (n, C) of records (n, d)."""
+
+    def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
+        """The mean cross-entropy."""
+        from torch.nn import functional
+
+        return functional.cross_entropy(self.logits(parameters, x), labels)
+
 
 @dataclass(frozen=True)
-class Softmax(_BuiltIn):
+class Softmax(BuiltIn):
     """Softmax regression with a bias, from zeros."""
 
     name = "softmax"
@@ -135,7 +146,7 @@ class Softmax(_BuiltIn):
 
 
 @dataclass(frozen=True)
-class Perceptron(_BuiltIn):
+class Perceptron(BuiltIn):
     """One hidden layer of `hidden` ReLU units."""
 
     hidden: int
@@ -160,7 +171,7 @@ class Perceptron(_BuiltIn):
     @property
     def bounds(self) -> Mapping[str, float]:
         """He's before a ReLU, Glorot's at the output."""
-        return {"hidden.weight": _he(self.dimension), "output.weight": _glorot(self.hidden, self.classes)}
+        return {"hidden.weight": he_bound(self.dimension), "output.weight": glorot_bound(self.hidden, self.classes)}
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Scores (n, C) of records (n, d)."""
@@ -168,7 +179,7 @@ class Perceptron(_BuiltIn):
 
 
 @dataclass(frozen=True)
-class Convolutional(_BuiltIn):
+class Convolutional(BuiltIn):
     """Two 3×3 convolutions, each with max-pooling and ReLU, and a hidden layer: for square images of side 8 or more.
 
     A record is an image row by row, the 1 or 3 channels of a pixel beside each other, as `pixels` gives it. The second
@@ -215,8 +226,8 @@ class Convolutional(_BuiltIn):
         """He's before a ReLU, Glorot's at the output."""
         before_relu = ("first.weight", "second.weight", "hidden.weight")
         return {
-            **{name: _he(math.prod(self.shapes[name][1:])) for name in before_relu},
-            "output.weight": _glorot(self.HIDDEN, self.classes),
+            **{name: he_bound(math.prod(self.shapes[name][1:])) for name in before_relu},
+            "output.weight": glorot_bound(self.HIDDEN, self.classes),
         }
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -230,25 +241,6 @@ class Convolutional(_BuiltIn):
         maps = functional.conv2d(maps, parameters["second.weight"], parameters["second.bias"], padding="same")
         maps = functional.adaptive_max_pool2d(maps, self.PLACES).relu()
         return _linear(parameters, "output.", _linear(parameters, "hidden.", maps.flatten(1)).relu())
-
-
-PROGRAMS: Mapping[str, Callable[..., Program]] = {
-    "softmax": Softmax,
-    "mlp:H": Perceptron,
-    "cnn": Convolutional,
-}
-"""Every program by the form of its name; a capital letter stands for a number, which follows d and C."""
-
-
-def program_named(name: str, dimension: int, classes: int) -> Program:
-    """The program of that name for records of `dimension` numbers and so many classes. Raises BadInput for none."""
-    kind, *numbers = name.split(":")
-    for form, make in PROGRAMS.items():
-        known, *letters = form.split(":")
-        if kind == known and len(numbers) == len(letters) and all(map(NUMBER.fullmatch, numbers)):
-            return make(dimension, classes, *map(int, numbers))
-    remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128"
-    raise BadInput(f"there is no program {name!r}", remedy=remedy)
 
 
 def named_parameters(program: Program, flat: Tensor) -> dict[str, Tensor]:
@@ -269,11 +261,11 @@ def _linear_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int,
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
-def _he(inputs: int) -> float:
+def he_bound(inputs: int) -> float:
     """√(6/inputs): a uniform weight's bound before a ReLU (He et al. 2015)."""
     return math.sqrt(6 / inputs)
 
 
-def _glorot(inputs: int, outputs: int) -> float:
+def glorot_bound(inputs: int, outputs: int) -> float:
     """√(6/(inputs + outputs)): a uniform weight's bound before scores (Glorot & Bengio 2010)."""
     return math.sqrt(6 / (inputs + outputs))

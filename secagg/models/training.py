@@ -26,7 +26,7 @@ CHUNK = 1 << 20
 class TrainingSettings:
     """`epochs` ≥ 1 over all records in newly shuffled batches of `batch` ≥ 1 (the last may be smaller).
 
-    The loss of a batch is its mean cross-entropy, plus µ/2·‖w − start‖² with µ = `proximal` (FedProx, Li et al. 2020),
+    The loss of a batch is the program's, plus µ/2·‖w − start‖² with µ = `proximal` (FedProx, Li et al. 2020),
     plus `decay`/2·‖w‖². Velocity v ← `momentum`·v + gradient, then w ← w − `rate`·v, as `torch.optim.SGD` has it.
     """
 
@@ -88,7 +88,7 @@ def train(
 def record_gradients(
     program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield the gradients of the records' cross-entropies at `parameters` (size,), some rows (…, size) at a time.
+    """Yield the gradients of the records' losses at `parameters` (size,), some rows (…, size) at a time.
 
     Each record is computed alone, at the same place in memory: its gradient depends on it and on the parameters, bit
     for bit, and not on who else is there. `torch.func.vmap` would take half the time, but its products round by how
@@ -145,7 +145,5 @@ def _leaves(program: Program, weights: Tensor, gradient: Tensor) -> dict[str, Te
 
 
 def _add_gradient(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tensor) -> None:
-    """Add the gradient of the mean cross-entropy of records (n, d), n ≥ 1, where the leaves' gradients lie."""
-    from torch.nn import functional
-
-    functional.cross_entropy(program.logits(leaves, x), labels).backward()  # type: ignore[no-untyped-call]
+    """Add the gradient of the program's loss on records (n, d), n ≥ 1, where the leaves' gradients lie."""
+    program.loss(leaves, x, labels).backward()  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
 from secagg.head import Artifact, to_safetensors
+from secagg.models import TrainedModel
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import SessionSetup
@@ -27,6 +28,8 @@ from secagg.roster import SERVER_INDEX
 from secagg.statistics import sanity_failures
 
 HEAD_FILE = "head.safetensors"
+PERSONAL_FILE = "personal-{}.safetensors"
+"""A model that is a member's own, by its name."""
 TORCH_FILE = "head.pt"
 AGGREGATE_FILE = "aggregate.npz"
 NO_ARTIFACT = bytes(32)
@@ -83,9 +86,24 @@ def conclude(setup: SessionSetup, members: tuple[int, ...], vector: Integers, se
     blocks = setup.layout.split(vector)
     if setup.known_round is None:
         return SumResult(members, vector, blocks, None, ())
-    seed = seed or digest("public randomness", setup.context.plan, sum_digest(vector))
-    step = setup.round.finalize(Opened(blocks, setup.plan.grid, setup.opened_noise(len(members)), len(members), seed))
+    step = setup.round.finalize(_opened(setup, members, vector, seed))
     return SumResult(members, vector, blocks, step.artifact, _doubts(setup, blocks), step.next_round)
+
+
+def personal_models(
+    setup: SessionSetup, members: tuple[int, ...], vector: Integers, state: bytes
+) -> Mapping[str, TrainedModel]:
+    """The models, by name, that the last sum and its private `state` leave a member for itself; mostly none.
+
+    Raises BadInput for a state that is not that round's.
+    """
+    return setup.round.personal(state, _opened(setup, members, vector))
+
+
+def _opened(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
+    noise = setup.opened_noise(len(members))
+    seed = seed or digest("public randomness", setup.context.plan, sum_digest(vector))
+    return Opened(setup.layout.split(vector), setup.plan.grid, noise, len(members), seed)
 
 
 def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:
@@ -136,6 +154,22 @@ def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcom
 def _metadata(plan: Plan) -> dict[str, str]:
     """What the head's file says of where it belongs."""
     return Pipeline.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
+
+
+def write_personal(setup: SessionSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:
+    """Write the models that the plan leaves a member for itself, from its private `state`; return where, by name.
+
+    They are trained on its records and for nobody else. `outcome` is the last one's, and checked. Raises BadInput for
+    a state that is not that round's.
+    """
+    if not outcome.release:
+        return {}
+    vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
+    paths = {}
+    for name, model in personal_models(setup, outcome.members, vector, state).items():
+        paths[name] = folder / PERSONAL_FILE.format(name)
+        write_synced(paths[name], to_safetensors(model, _metadata(setup.plan)))
+    return paths
 
 
 def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:

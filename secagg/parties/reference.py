@@ -24,16 +24,16 @@ def is_own_reference(setup: SessionSetup, members: tuple[int, ...]) -> bool:
     """Whether the plan's result of these clients is its reference: all are in it, and nothing is noised or left out."""
     everybody = members == tuple(setup.context.clients)
     plain = not setup.plan.has_noise and not setup.method.class_threshold
-    return everybody and plain and all(kind.is_additive or kind.per is not Unit.RECORD for kind in setup.sums)
+    return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.sums))
 
 
 def is_pooled(setup: SessionSetup) -> bool:
     """Whether the reference is over pooled records, and so depends on nothing but these and `reference_key`.
 
-    Where what a client sends is computed from all of its records together, as an update is, pooling them would be
-    another method: the members' own contributions are summed instead, exactly.
+    Where what a client sends is computed from all of its records together, as an update is, or by a model of its own,
+    pooling them would be another method: the members' own contributions are summed instead, exactly.
     """
-    return all(kind.per is Unit.RECORD for kind in setup.sums)
+    return all(kind.per is Unit.RECORD and not kind.keeps_state for kind in setup.sums)
 
 
 def reference_key(setup: SessionSetup, records: str) -> str:

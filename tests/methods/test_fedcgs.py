@@ -105,7 +105,11 @@ def test_parameters_make_the_method_again():
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("fedsgd", {}, "unknown method 'fedsgd': fedavg, fedcgs, fedtc, mpft, prototypes have a secure sum"),
+        (
+            "fedsgd",
+            {},
+            "unknown method 'fedsgd': fedavg, fedcgs, fedpcl, fedproto, fedtc, mpft, prototypes have a secure sum",
+        ),
         ("fedcgs", {"rounds": 3}, "it has covariance, ridge, refine"),
         ("fedcgs", {"covariance": "diagonal"}, "within or total"),
         ("fedcgs", {"covariance": 1}, "its default is 'within'"),

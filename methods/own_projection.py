@@ -1,0 +1,253 @@
+"""Rounds in which every member trains a projection of its own, and class prototypes are all that the members share.
+
+What is summed is, for each class, how many records there are and the sum of their projections z of unit length, as
+integers (Tan et al. 2022, "Federated Learning from Pre-Trained Models", Eq. 5 and 6 with the weights of a mean: Eq. 6
+divides twice). In the first round all project by one public start, and nothing is trained; a later one begins with
+training against the prototypes that the round before opened. The projection never leaves its member.
+
+The records' projections depend on all of the member's records, through the training. So a record has no sensitivity,
+and a promise is about members: with `cap` all that one sends is inside lengths that are checked on integers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.local_work import Scaled
+from methods.method import Parameters, SimpleMethod, SumSpec, clipped
+from methods.private_projection import Kept
+from methods.round import Contribution, Local, Opened, Round, Step
+from methods.slots import MAX_CENTRE_BYTES, MOST_TOLD, cell_sums, read_centres, told_centres
+from secagg.crypto.labels import digest
+from secagg.encoding import Block, Integers, Kind
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.head import Artifact
+from secagg.models import MostSimilar, Projecting, TrainedModel, TrainingSettings, read_model, train
+from secagg.privacy import Unit
+from secagg.roster import SERVER_INDEX
+from secagg.statistics import Grid
+from secagg.updates import integers_of_records
+
+COUNTS, SUMS = "counts", "class_sums"
+SHARES = {COUNTS: 0.1, SUMS: 0.9}
+"""Of μ²: a count is one number a class, and only scales the prototype."""
+MOST = 1_000_000
+MOST_WIDTH = 1 << 13
+REFUSAL = (
+    "a member trains its projection on its records, so that one of them can move the sum of every class; with the "
+    "parameter cap all that a member sends is bounded, and the promise is about members"
+)
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OwnProjection(SimpleMethod, ABC):
+    """`rounds` sums over projections to `width` dimensions; it is its own rounds, at the `prototypes` that opened one.
+
+    From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
+    `decay`: SGD, as the authors' code has it for transformers' features (Adam else), whose state need not be kept.
+    Where `cap` is above 0, a member counts at most t records of each class, t as large as ‖counts‖₂ ≤ cap allows, and
+    its sums are shortened alike. `dimension`, `number` and `prototypes` (C, width), in grid units, are the round's.
+    """
+
+    name: ClassVar[str]
+    rounds: int = 50
+    epochs: int = 1
+    rate: float = 0.1
+    momentum: float = 0.5
+    batch: int = 32
+    decay: float = 1e-4
+    width: int = 256
+    cap: int = 0
+    dimension: int = field(default=0, metadata={"round": True})
+    number: int = field(default=1, metadata={"round": True})
+    prototypes: Integers | None = field(default=None, repr=False, compare=False, metadata={"round": True})
+
+    def __post_init__(self) -> None:
+        for name, most in (("rounds", MOST_TOLD), ("epochs", MOST), ("batch", MOST), ("width", MOST_WIDTH)):
+            if not 1 <= getattr(self, name) <= most:
+                raise BadInput(f"{name} is {getattr(self, name)}", remedy=f"give 1 to {most}")
+        if not 0 <= self.cap <= MOST:
+            raise BadInput(f"cap is {self.cap}", remedy=f"give 0 to {MOST}")
+        self.training  # noqa: B018  # refuses settings that cannot be
+
+    @abstractmethod
+    def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
+        """Return what a member trains against prototypes (C, width); no matter which, its tensors are the same."""
+
+    @abstractmethod
+    def own_models(
+        self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
+    ) -> dict[str, TrainedModel]:
+        """Return a member's models by name: of its trained tensors, the shared prototypes and its own (C, width)."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """All fields but the round's."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if "round" not in each.metadata}
+
+    @property
+    def training(self) -> TrainingSettings:
+        """What a member does in a round."""
+        return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
+
+    @property
+    def needs_unit_length(self) -> bool:
+        """Yes: the rate is for such records."""
+        return True
+
+    @property
+    def shows_last_sum(self) -> bool:
+        """Yes: members make their own models of it."""
+        return True
+
+    def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
+        """Counts and sums of every class; a projection is no longer than R_z = `levels`. Raises BadInput."""
+        if 0 < self.cap**2 < classes:
+            raise BadInput(
+                f"with cap {self.cap} a member of all {classes} classes would send nothing",
+                remedy=f"give {math.isqrt(classes - 1) + 1} or more",
+            )
+        if 4 * classes * self.width > MAX_CENTRE_BYTES:
+            raise BadInput(f"{classes} prototypes of {self.width} numbers are too many to be told")
+        most = self.cap or 1
+        blocks = (
+            Block(COUNTS, (classes,), bound=most, kind=Kind.COUNTS),
+            Block(SUMS, (classes, self.width), bound=most * levels, kind=Kind.CLASS_SUMS),
+        )
+        spec = SumSpec(blocks, (), SHARES, times=self.rounds, is_additive=False, keeps_state=True, refusal=REFUSAL)
+        if not self.cap:
+            return (spec,)
+        moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)})
+        return (replace(spec, sensitivities=moved, per=Unit.SILO, refusal=""),)
+
+    def begin(self, dimension: int, classes: int, levels: int) -> Round:
+        """The first round over records of this dimension."""
+        return replace(self, dimension=dimension)
+
+    def contribute(self, local: Local) -> Contribution:
+        """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
+        records, labels = local.examples.records, local.examples.labels
+        dimension, classes, levels = records.shape[1], local.classes, local.grid.levels
+        inputs = local.examples.once(Scaled(local.grid.unit(dimension), math.sqrt(dimension)))
+        program = self.local_program(dimension, self._told(classes) / levels)
+        flat = self._start(program)
+        if local.state:
+            flat = Kept.of(local.state, program, classes).flat
+        if self.prototypes is not None:
+            flat = self._trained(program, flat, inputs, local)
+        projected = integers_of_records(_project(flat[: self.width * dimension], inputs), 1.0, levels)
+        counts, sums = cell_sums(projected, labels, classes)
+        kept = Kept(program, flat, sums / (levels * np.maximum(counts, 1)[:, None]))
+        if self.cap:
+            counts, sums = shorten(counts, sums, self.cap)
+        return Contribution({COUNTS: counts, SUMS: sums}, kept.to_bytes())
+
+    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
+        """The model of the public start. Raises BadInput for anything else."""
+        return read_model(content)
+
+    def _told(self, classes: int) -> Integers:
+        """The prototypes, zeros in the first round. Raises ProtocolViolation for those of more or fewer classes."""
+        if self.prototypes is None:
+            return np.zeros((classes, self.width), dtype=np.int64)
+        if len(self.prototypes) != classes:
+            raise ProtocolViolation(SERVER_INDEX, f"broadcasts {len(self.prototypes)} prototypes for {classes} classes")
+        return self.prototypes
+
+    def _start(self, program: Projecting) -> Floats:
+        return program.start(digest("public start", self.name.encode()))
+
+    def _trained(self, program: Projecting, flat: Floats, inputs: NDArray[np.float32], local: Local) -> Floats:
+        """The tensors after training on records whose class has a prototype; as they were, where it gives no number."""
+        labels = local.examples.labels
+        known: NDArray[np.bool_] = (self._told(local.classes) != 0).any(axis=1)[labels]
+        if not known.all():
+            inputs, labels = inputs[known], labels[known]
+        trained = train(program, flat, inputs, labels, self.training, local.randomness)
+        return trained if np.isfinite(trained).all() else flat
+
+    def finalize(self, opened: Opened) -> Step:
+        """The next round at the class means; after the last the model of the public start and these means.
+
+        Raises BadInput where no class has a mean.
+        """
+        means = class_means(opened)
+        if not means.any():
+            raise BadInput("no class has a prototype", remedy="the sum takes records of one class at least")
+        if self.number < self.rounds:
+            return Step(next_round=replace(self, number=self.number + 1, prototypes=means))
+        program = MostSimilar(self.dimension, len(means), self.width)
+        weight = self._start(self.local_program(self.dimension, means / opened.grid.levels))
+        size = self.width * self.dimension
+        return Step(TrainedModel.of(program, np.concatenate([weight[:size], means.ravel() / opened.grid.levels])))
+
+    def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
+        """The member's own models. Raises BadInput for another state than its contribution left."""
+        shared = class_means(opened) / opened.grid.levels
+        kept = Kept.of(state, self.local_program(self.dimension, shared), len(shared))
+        return self.own_models(kept.tensors, shared, kept.prototypes)
+
+    def broadcast(self) -> bytes:
+        """The prototypes; nothing where the plan opens the round."""
+        return b"" if self.prototypes is None else told_centres(self.number, self.prototypes)
+
+    def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
+        """The next round. Raises MalformedMessage or ProtocolViolation."""
+        if self.number == self.rounds:
+            raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
+        entries = read_centres(broadcast, self.number + 1, grid.levels)
+        if len(entries) % self.width:
+            raise MalformedMessage("Centres", f"{len(entries)} numbers are no prototypes of {self.width}")
+        return replace(self, number=self.number + 1, prototypes=entries.reshape(-1, self.width))
+
+    def require_equal(self, told: Round) -> None:
+        """The same integers: they follow from the sum by divisions that are the same everywhere."""
+        same = isinstance(told, type(self)) and told.number == self.number
+        if not (same and np.array_equal(told.prototypes, self.prototypes)):  # type: ignore[attr-defined, arg-type]
+            raise ProtocolViolation(SERVER_INDEX, "the prototypes it broadcasts do not follow from the released sum")
+
+
+def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
+    """Return counts (C,) with ‖counts‖₂ ≤ cap, and sums (C, w) of so many records of the same means, truncated.
+
+    Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
+    negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
+    """
+    low, high = 0, int(counts.max(initial=0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = sum(min(count, middle) ** 2 for count in counts.tolist()) <= cap * cap
+        low, high = (middle, high) if fits else (low, middle - 1)
+    fewer = np.minimum(counts, low)
+    return fewer, sums * fewer[:, None] // np.maximum(counts, 1)[:, None]
+
+
+def class_means(opened: Opened) -> Integers:
+    """Return the classes' means (C, width) in grid units, truncated; 0 for a class without records.
+
+    What noise may break is mended: a count below 1 is 1, no entry is negative, none longer than R_z. Divisions of
+    float64 and integers alone, so that everybody has the same.
+    """
+    multipliers = [opened.noise[name].multiplier if opened.noise else 1 for name in (COUNTS, SUMS)]
+    counts = np.maximum(opened.blocks[COUNTS] / multipliers[0], 1.0)
+    levels = opened.grid.levels
+    means = np.clip(np.trunc(opened.blocks[SUMS] / multipliers[1] / counts[:, None]), 0, levels).astype(np.int64)
+    for row, square in enumerate((means * means).sum(axis=1).tolist()):
+        if square > levels**2:
+            means[row] = means[row] * levels // (math.isqrt(square) + 1)
+    return means
+
+
+def _project(weight: Floats, inputs: NDArray[np.float32]) -> Floats:
+    """z (n, width) of records (n, d), 0 where ReLU leaves nothing."""
+    raised = np.maximum(inputs.astype(np.float64) @ weight.reshape(-1, inputs.shape[1]).T, 0.0)
+    lengths = np.sqrt(np.einsum("ij,ij->i", raised, raised))[:, None]
+    return raised / np.where(lengths > 0, lengths, 1.0)

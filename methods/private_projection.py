@@ -1,0 +1,53 @@
+"""What a member keeps of its own between rounds, in bytes that are sealed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.head import parse_tensors
+from secagg.models import Projecting
+
+OWN = "own"
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The `program`'s tensors in one row, `flat` (size,), and the member's own class `prototypes` (C, width)."""
+
+    program: Projecting
+    flat: Floats = field(repr=False)
+    prototypes: Floats = field(repr=False)
+
+    @property
+    def tensors(self) -> Mapping[str, NDArray[np.float32]]:
+        """The program's, by name."""
+        ends = np.cumsum([math.prod(shape) for shape in self.program.shapes.values()])
+        parts = zip(self.program.shapes.items(), np.split(self.flat.astype(np.float32), ends[:-1]), strict=True)
+        return {name: part.reshape(shape) for (name, shape), part in parts}
+
+    def to_bytes(self) -> bytes:
+        """A safetensors file of float32."""
+        from safetensors.numpy import save
+
+        return save({**self.tensors, OWN: self.prototypes.astype(np.float32)})
+
+    @classmethod
+    def of(cls, content: bytes, program: Projecting, classes: int) -> Kept:
+        """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
+        tensors, _ = parse_tensors(content)
+        shapes = {**program.shapes, OWN: (classes, program.width)}
+        found = {name: tensor.shape for name, tensor in tensors.items()}
+        fit = found == shapes and all(
+            tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
+        )
+        if not fit:
+            raise BadInput(f"the private state holds {found} and not {shapes}")
+        flat = np.concatenate([tensors[name].ravel() for name in program.shapes])
+        return cls(program, flat.astype(np.float64), tensors[OWN].astype(np.float64))

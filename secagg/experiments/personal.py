@@ -1,0 +1,69 @@
+"""What the models are worth that a method leaves each member for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.experiments.features import Features
+from secagg.experiments.own_records import Examples, Measurable
+from secagg.head.evaluation import clopper_pearson
+from secagg.models import TrainedModel
+from secagg.parties import SessionSetup, SumResult
+from secagg.parties.outcome import personal_models
+
+
+@dataclass(frozen=True)
+class ClientAccuracy:
+    """Of one client's model, on held-out records distributed like its own, with its 95 % interval."""
+
+    client: int
+    accuracy: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PersonalAccuracy:
+    """Of all clients' models of one kind: each one's, and their mean."""
+
+    model: str
+    mean: float
+    clients: tuple[ClientAccuracy, ...]
+
+
+def measure_personal(
+    features: Features,
+    last: SessionSetup,
+    result: SumResult,
+    states: Mapping[int, bytes],
+    rows: Mapping[int, NDArray[np.int64]],
+) -> tuple[PersonalAccuracy, ...]:
+    """Measure the models that the last sum and their `states` leave its members, on records like those at `rows`.
+
+    A member is left out that has no held-out records like its own. Empty where there is nothing to measure.
+    """
+    models = {each: personal_models(last, result.members, result.vector, states[each]) for each in result.members}
+    measurable = Measurable.of(features, last.plan.grid) if any(models.values()) else None
+    if measurable is None:
+        return ()
+    found: dict[str, list[ClientAccuracy]] = {}
+    for client, own in models.items():
+        weights = measurable.weights(measurable.own(rows[client]))
+        if weights is not None:
+            for name, model in own.items():
+                found.setdefault(name, []).append(_measure(client, model, measurable.held_out, weights))
+    return tuple(
+        PersonalAccuracy(name, fmean(each.accuracy for each in clients), tuple(clients))
+        for name, clients in found.items()
+    )
+
+
+def _measure(client: int, model: TrainedModel, held_out: Examples, weights: NDArray[np.float64]) -> ClientAccuracy:
+    """The weighted mean, and the interval for as many records as the weighted ones are worth (Kish 1965)."""
+    accuracy = float(np.average(model.predict(held_out.inputs) == held_out.labels, weights=weights))
+    worth = float(weights.sum() ** 2 / (weights @ weights))
+    return ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))

@@ -1,0 +1,150 @@
+"""FedPCL with all its parties: sealed projections are carried, and members end with models of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from methods.private_projection import Kept
+from methods.slots import Centres
+from secagg.errors import BadInput, ProtocolViolation
+from secagg.federation import session_folder
+from secagg.models import read_model
+from secagg.parties import conclude
+from secagg.parties.links import verify_transcript
+from secagg.parties.outcome import HEAD_FILE, check_outcome, personal_models, write_personal
+from secagg.parties.private_state import STATE_FILE, recall_state
+from secagg.protection.messages import Outcome
+from secagg.statistics import Normalisation
+from secagg.transcript import payload_of, peek, read_transcript
+from secagg.wire import decode, encode
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+
+EVERYONE = (1, 2, 3, 4)
+EXACT = {"epsilon": float("inf"), "delta": None, "adjacency": None}
+ROUNDS = (("rounds", 3), ("width", 8))
+
+
+def played(folder: Path, method: str = "fedpcl", **events: Any) -> Finished:
+    """A plan of three rounds, without noise."""
+    patience = {"join_seconds": 10, "step_seconds": 10}  # the first training loads torch
+    choices = {"parameters": ROUNDS, "normalisation": Normalisation.CENTRED_UNIT, **EXACT, **patience}
+    world = SimulatedFederation.of(folder, method=method, **choices)
+    return world, asyncio.run(run_federation(world, **events))
+
+
+@pytest.fixture(scope="module", params=["fedpcl", "fedproto"])
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Every party is at the end."""
+    return played(tmp_path_factory.mktemp("plan"), request.param)
+
+
+def test_projections_are_sealed_and_carried(finished: Finished) -> None:
+    """Each round leaves each member other tensors, in its own folder alone; no transcript or message holds them."""
+    world, ended = finished
+    assert len(ended.stages) == 3
+    for member in EVERYONE:
+        states = []
+        for stage in ended.stages:
+            folder = session_folder(world.state(member), stage)
+            states.append(recall_state(folder, stage.context.plan))
+            assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
+        assert len(set(states)) == 3
+    assert not list(world.state(0).rglob(STATE_FILE))
+    weights = Kept.of(states[-1], world.setup.method.local_program(4, np.zeros((3, 8))), 3).tensors["weight"].tobytes()
+    for transcript in (*world.transcripts(1, ended.stages), *world.transcripts(4, ended.stages)):
+        verify_transcript(transcript)
+        assert weights not in transcript.read_bytes()
+
+
+def test_members_end_with_models_of_their_own(finished: Finished) -> None:
+    """From its state and the last sum each member writes models, which differ from the others' and know its records."""
+    world, ended = finished
+    last, found = ended.stages[-1], set()
+    for member in EVERYONE:
+        _, outcome = ended.clients[member]
+        folder = session_folder(world.state(member), last)
+        state = recall_state(folder, last.context.plan)
+        paths = write_personal(last, outcome, state, folder)
+        models = personal_models(last, outcome.members, opened(world, last), state)
+        assert set(paths) == set(models)
+        for name, path in paths.items():
+            model, texts = world.setup.method.read_artifact(path.read_bytes())
+            assert model.digest == models[name].digest
+            assert texts["plan"] == world.setup.plan.digest.hex()
+            assert path.stat().st_mode & 0o777 == 0o600
+        records = world.records[member]
+        inputs = records.integers / last.plan.grid.unit(last.plan.dimension)
+        assert models["shared"].evaluate(inputs, records.labels).accuracy > 0.6
+        found |= {model.digest for model in models.values()}
+    assert len(found) == 8
+    with pytest.raises(BadInput, match="not a safetensors file"):
+        write_personal(last, outcome, b"another", folder)
+
+
+def test_everybody_is_told_the_public_model(finished: Finished) -> None:
+    """The plan's artifact is the model that the opened sum gives, and its file says which program it is."""
+    world, ended = finished
+    last = ended.stages[-1]
+    expected = conclude(last, EVERYONE, opened(world, last)).artifact_sha256
+    for _, outcome in ended.clients.values():
+        assert outcome.head_sha256 == expected
+        model, texts = world.setup.method.read_artifact(outcome.head)
+        assert texts["program"] == "similar:8"
+        assert model.digest == outcome.head_sha256.hex()
+    assert (session_folder(world.state(0), last) / HEAD_FILE).exists()
+
+
+def test_the_server_may_crash_and_the_members_go_on(tmp_path: Path) -> None:
+    """A server that dies at an outcome comes back, and nobody trains a round twice: all end with one sum."""
+    world, ended = played(tmp_path, kill=[(2, "sent", "Outcome")])
+    assert ended.restarts == 1
+    sums = {outcome.aggregate_sha256 for _, outcome in ended.clients.values()}
+    assert sums == {conclude(ended.stages[-1], EVERYONE, opened(world, ended.stages[-1])).aggregate_sha256}
+
+
+def other_prototypes(outcome: Outcome) -> Outcome:
+    """One unit more in one entry."""
+    told = decode(Centres, outcome.broadcast)
+    return replace(outcome, broadcast=encode(replace(told, rows=bytes([told.rows[0] ^ 1]) + told.rows[1:])))
+
+
+def other_model(outcome: Outcome) -> Outcome:
+    """Another last entry, and its digest."""
+    head = outcome.head[:-1] + bytes([outcome.head[-1] ^ 1])
+    return replace(outcome, head=head, head_sha256=bytes.fromhex(read_model(head)[0].digest))
+
+
+def other_program(outcome: Outcome) -> Outcome:
+    """The same tensors under another rule, with its digest."""
+    head = outcome.head.replace(b"similar:8", b"nearest:8")
+    return replace(outcome, head=head, head_sha256=bytes.fromhex(read_model(head)[0].digest))
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "words"),
+    [
+        (0, other_prototypes, "the prototypes it broadcasts do not follow from the released sum"),
+        (1, other_prototypes, "the prototypes it broadcasts do not follow from the released sum"),
+        (2, other_model, "the head does not follow from the released sum"),
+        (2, other_program, "the head does not follow from the released sum"),
+    ],
+)
+def test_what_does_not_follow_from_the_sum_is_refused(
+    finished: Finished, number: int, change: Callable[[Outcome], Outcome], words: str
+) -> None:
+    """A member makes prototypes and public model of the sum that it is shown, and refuses others."""
+    world, ended = finished
+    stage = ended.stages[number]
+    transcript = read_transcript(world.transcripts(0, (stage,))[0])
+    bodies = [peek(record.content) for record in transcript if record.kind == "sent"]
+    outcome = next(payload_of(body, Outcome) for body in bodies if body.step == Outcome.__name__)
+    check_outcome(stage, outcome)
+    with pytest.raises(ProtocolViolation, match=words):
+        check_outcome(stage, change(outcome))
