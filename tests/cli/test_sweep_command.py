@@ -30,7 +30,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_takes_what_simulate_takes() -> None:
-    """Every option of simulate is there with its default and help, but for seeds, processes and the curves' folder."""
+    """Every option of simulate is there with its default and help; sweeps count, run and draw by themselves."""
     offered = inspect.signature(sweep).parameters
     simulated = inspect.signature(simulate, eval_str=True).parameters
     assert set(simulated) - set(offered) == {"seed", "processes", "curves"}
