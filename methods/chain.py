@@ -120,6 +120,15 @@ class ChainRound(SimpleRound):
             raise ProtocolViolation(SERVER_INDEX, f"announces a state after {told_of} after round {self.number}")
         return replace(self, number=told.number, state=state)
 
+    @property
+    def stands_alone(self) -> bool:
+        """Yes: the state is all of it."""
+        return True
+
+    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+        """The round at the state in the broadcast. Raises MalformedMessage or ProtocolViolation."""
+        return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
+
     def require_equal(self, told: Round) -> None:
         """The same bits: the arithmetic is the same everywhere."""
         if not isinstance(told, ChainRound) or (told.number, told.state.digest) != (self.number, self.state.digest):

@@ -152,6 +152,18 @@ class Round(Protocol):
         """Return the round after this one as `broadcast` opens it. Raises MalformedMessage or ProtocolViolation."""
         ...
 
+    @property
+    def stands_alone(self) -> bool:
+        """Whether `broadcast` tells all of a round: only then may who was away return (`later`)."""
+        ...
+
+    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+        """Return the round of this number, counted from 1, as `broadcast` alone opens it, where it `stands_alone`.
+
+        Raises MalformedMessage or ProtocolViolation.
+        """
+        ...
+
     def require_equal(self, told: Round) -> None:
         """Raise ProtocolViolation unless `told` is this round but for rounding: machines differ in the last bits."""
         ...
@@ -179,6 +191,15 @@ class SimpleRound:
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """There is no other round. Raises ProtocolViolation."""
         raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
+
+    @property
+    def stands_alone(self) -> bool:
+        """No: what a round sums follows from those before it."""
+        return False
+
+    def later(self, number: int, broadcast: bytes, grid: Grid) -> Round:
+        """Nobody can tell without the rounds between. Raises ProtocolViolation."""
+        raise ProtocolViolation(SERVER_INDEX, f"round {number} does not follow from its broadcast alone")
 
     def require_equal(self, told: Round) -> None:
         """The first round is not told. Raises ProtocolViolation."""

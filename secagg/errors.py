@@ -143,6 +143,13 @@ class SessionAborted(SecaggError):
         super().__init__(f"session aborted: {reason}")
 
 
+class LeftBehind(SessionAborted):
+    """The session goes on without this party, which was away for too long or has lost what it needs; it did no wrong.
+
+    Where rounds follow it may return in one of them.
+    """
+
+
 class NotNow(SecaggError):
     """It cannot be done at present; nothing is lost, and running the same command again may go on."""
 

@@ -20,7 +20,7 @@ from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 SMALLEST_EPSILON = 1e-6
 MOST_STATED = 1 << 40
 """Records of all members, as stated."""
@@ -97,6 +97,7 @@ class Plan:
     noises: Annotated[tuple[PlannedNoise, ...], Items(0, 20)]
     security: Annotated[int, Range(128, 256)]
     at_least: Annotated[int, Range(0, MOST_STATED)]
+    round_seconds: Annotated[int, Range(1, 2_592_000)]
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

@@ -7,28 +7,30 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from methods import method_named, parameters_of
 from methods.refinement import AUTO
-from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, to_epsilon, two_columns
-from secagg.cli.options import ProtectionOption, RefineOption, read_rounds
+from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon
+from secagg.cli.demo_summary import audit_sentence, summary
+from secagg.cli.options import MethodOption, ParametersOption, ProtectionOption, RefineOption, read_rounds
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
-from secagg.head import Evaluation, load_safetensors
+from secagg.head import Evaluation, load_as
+from secagg.models import parse_artifact
 from secagg.parties import Pipeline, SessionSetup, read_records
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_together
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.reference import pooled_result
-from secagg.parties.staging import vector_path
 from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 from secagg.plan import write_plan
@@ -38,9 +40,10 @@ from secagg.randomness import OperatingSystem
 from secagg.roster import Roster
 from secagg.transport.enrolment import create_authority, create_request, issue
 
-if TYPE_CHECKING:
-    from threat_models.findings import Finding
-    from threat_models.report.content import AuditReport
+EXPAND = 512
+ON_DIGITS = "rounds=5 rate=0.5 clip=10"
+ON_DIGITS_WITH_NOISE = "rounds=5 rate=1 clip=4 gradients=1"
+"""For a method that trains; with noise so that the promise is about a record."""
 
 
 def demo(
@@ -48,20 +51,26 @@ def demo(
         Path, typer.Option(help="Folder for everything that the demo writes; an earlier demo in it is removed.")
     ] = Path("secagg-demo"),
     clients: Annotated[int, typer.Option(min=2, max=50, help="Number of client processes.")] = 5,
-    expand: Annotated[int, typer.Option(min=0, help="Random ReLU features; 0 is off.")] = 512,
+    method: MethodOption = "fedcgs",
+    parameters: ParametersOption = "",
+    rounds: Annotated[int | None, typer.Option(min=1, help="The same as rounds=N among the parameters.")] = None,
+    expand: Annotated[
+        int | None, typer.Option(min=0, help="Random ReLU features; 0 is off, as where a model is trained; else 512.")
+    ] = None,
     protection: ProtectionOption = USUAL,
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
     refine: RefineOption = "0",
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Five members build a digit classifier together; the server sees nothing but the sum.
+    """Five members build a digit classifier together; the server sees nothing but sums.
 
     Where the protection lets a client speak once, each of them uploads and is gone before the next one starts.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
-    choices = _choices(expand, protection, promise, read_rounds(refine))
+    chosen = _parameters(method, parameters if rounds is None else f"{parameters} rounds={rounds}", refine, promise)
+    choices = _choices(method, chosen, expand, protection, promise)
     stage = _set_the_stage(out, clients, choices, speaker)
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
@@ -85,7 +94,7 @@ def demo(
         **_audited(stage, Path(results[SERVER]["transcripts"][0]), speaker),
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    speaker.result(content, *_report(stage, content, federated, pooled, first, verified))
+    speaker.result(content, *summary(stage, content, federated, pooled, first, verified))
 
 
 def _verified(stage: Stage, transcripts: list[Path]) -> dict[str, Any]:
@@ -121,40 +130,30 @@ def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]
         "audit": str(page),
         "audit_gate": verdict,
         "audit_found": report.headline(),
-        "audit_says": _in_a_sentence(report),
+        "audit_says": audit_sentence(report),
     }
 
 
-def _in_a_sentence(report: AuditReport) -> str:
-    """What the audit comes to, and what was to be expected."""
-    from threat_models.findings import Verdict
-
-    found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}
-    won, open_ = found[Verdict.SUCCEEDS], len(found[Verdict.INCONCLUSIVE])
-    titles = dict.fromkeys(report.note(each.attack).title for each in won)
-    named = f" ({'; '.join(titles)}{_within(report, won)})" if won else ""
-    tried = f"of {len(report.findings)} attacks on it {len(won)} succeed{'s' if len(won) == 1 else ''}{named}"
-    tried += f" and {open_} stay{'s' if open_ == 1 else ''} inconclusive"
-    if math.isinf(report.promise.claimed):
-        return f"An exact sum promises nothing about a record, as expected: {tried}. --epsilon 4 adds a promise."
-    verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
-    return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
+def _parameters(method: str, given: str, refine: str, epsilon: float) -> tuple[tuple[str, Any], ...]:
+    """The method's parameters: those given, and beside them some by which few rounds of training get far on digits."""
+    number = read_rounds(refine)
+    shared = {"refine": AUTO if number is None else number}
+    if not method_named(method).trains:
+        return tuple(parameters_of(method, shared, given).items())
+    usual = ON_DIGITS if math.isinf(epsilon) else ON_DIGITS_WITH_NOISE
+    read = parameters_of(method, shared, given)
+    return tuple({**parameters_of(method, {}, usual), **read}.items())
 
 
-def _within(report: AuditReport, won: Sequence[Finding]) -> str:
-    """That successes are no more than the promise allows, where there is one and the gate faults none of them."""
-    lines = report.gate.lines if report.gate is not None else ()
-    faulted = {(line.attack, line.adversary) for line in lines if line.outcome == "fail"}
-    if math.isinf(report.promise.claimed) or any((each.attack, each.adversary) in faulted for each in won):
-        return ""
-    return f", within what epsilon = {report.promise.claimed:g} allows"
-
-
-def _choices(expand: int, protection: str, epsilon: float, refine: int | None) -> PlanChoices:
+def _choices(
+    method: str, parameters: tuple[tuple[str, Any], ...], expand: int | None, protection: str, epsilon: float
+) -> PlanChoices:
+    usual = 0 if method_named(method).trains else EXPAND
     return PlanChoices(
         purpose="recognise handwritten digits",
-        parameters=(("refine", AUTO if refine is None else refine),),
-        expand=expand,
+        method=method,
+        parameters=parameters,
+        expand=usual if expand is None else expand,
         max_records=2048,
         protection=protection,
         epsilon=epsilon,
@@ -221,8 +220,8 @@ def _hand_out(stage: Stage, dataset: Dataset) -> None:
 
 
 def _accuracy(stage: Stage, head: Path) -> Evaluation:
-    linear, metadata = load_safetensors(head)
-    return linear.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
+    artifact, metadata = load_as(head, parse_artifact)
+    return artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
 def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
@@ -233,64 +232,3 @@ def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
     counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))
     artifact = pooled_result(setup, records).require_artifact()
     return artifact.evaluate(inputs, stage.test.labels), [int(value) for value in counts[:4]]
-
-
-def _report(
-    stage: Stage,
-    content: dict[str, Any],
-    federated: Evaluation,
-    pooled: Evaluation,
-    first: list[int],
-    verified: dict[str, Any],
-) -> list[str]:
-    """One screen: what was built, what the server saw, what an audit says of that, and where everything lies."""
-    seen = [
-        (f"{stage.members[0]}'s counts begin", ", ".join(map(str, first))),
-        _received(stage, SessionSetup.of(stage.plan, stage.roster)),
-        ("the server learned", f"the sum of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
-        ("its transcript", f"{verified['verdict']}; countersigned by {len(verified['countersigned_by'])} members"),
-        ("it proves", verified["proves"]),
-    ]
-    files = [
-        ("the head", content["head"]),
-        ("the server's transcript", content["transcript"]),
-        ("the plan", str(stage.folder / "plan.json")),
-        ("the audit's page", content["audit"]),
-        ("this and more", str(stage.folder / "report.json")),
-    ]
-    return [
-        "\n" + two_columns("What was built", _built(stage, content, federated, pooled)),
-        "\n" + two_columns("What the server saw", seen),
-        f"\nAn audit of what it saw\n  {content['audit_says']}",
-        "\n" + two_columns("Files", files),
-    ]
-
-
-def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled: Evaluation) -> list[tuple[str, str]]:
-    """The head's accuracy, what it cost, and what is promised."""
-    setup = SessionSetup.of(stage.plan, stage.roster)
-    claim = setup.claim
-    rounds = f", and {setup.rounds - 1} rounds more" if setup.rounds > 1 else ""
-    promised = "infinite: no noise, the exact sum is opened"
-    if claim is not None:
-        promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"
-    size = f"{setup.layout.length} integers of {setup.context.ring.bits} bits{rounds}"
-    return [
-        ("accuracy on held-out data", percent(federated)),
-        ("accuracy on pooled data", f"{percent(pooled)}, without noise"),
-        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
-        ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
-        ("epsilon", promised),
-    ]
-
-
-def _received(stage: Stage, setup: SessionSetup) -> tuple[str, str]:
-    """What stands in the same place of what the first member uploaded, and who got it."""
-    receiver = setup.protection.deliveries(setup.context)[0].receiver
-    name = stage.roster.name(receiver)
-    vector = vector_path(stage.session(name), 1).read_bytes()
-    if setup.protection.speaks_once:
-        return f"{name} received", f"{vector[:24].hex()}… ({len(vector)} bytes, encrypted)"
-    ring = setup.context.ring
-    shown = ring.decode(ring.unpack(vector, setup.layout.length)[:4])
-    return f"{name} received", ", ".join(str(int(value)) for value in shown)

@@ -132,6 +132,10 @@ def new(
     step_seconds: Annotated[
         int, typer.Option(min=1, help="How long it waits at every later step.")
     ] = PlanChoices.step_seconds,
+    round_seconds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How long it waits for members to join a later round, for which they compute first."),
+    ] = None,
     result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = PlanChoices.result,
     explain_all: Annotated[
         bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")

@@ -65,13 +65,11 @@ async def _serve(federation: FederationServer, credentials: Credentials, listen:
 
 
 def _export_torch(folder: Path) -> None:
-    """Write a head for PyTorch too; what another artifact is takes its program."""
-    from secagg.head import LinearHead, load_as, save_state_dict
+    from secagg.head import load_as, save_state_dict
     from secagg.models import parse_artifact
 
-    head, _ = load_as(folder / HEAD_FILE, parse_artifact)
-    if isinstance(head, LinearHead):
-        save_state_dict(head, folder / TORCH_FILE)
+    artifact, _ = load_as(folder / HEAD_FILE, parse_artifact)
+    save_state_dict(artifact, folder / TORCH_FILE)
 
 
 def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:

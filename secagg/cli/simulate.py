@@ -207,19 +207,22 @@ def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, pro
 
 
 def _follow(told: Steps) -> Watcher:
-    """What says of every round, where a plan has several, how far it is; with the accuracy that was measured last."""
-    seen: list[str] = []
+    """What says, where a plan has several rounds, how far it is and what was known last."""
 
-    def playing(report: RoundReport) -> None:
-        if report.rounds == 1:
+    def playing(number: int, rounds: int, report: RoundReport | None) -> None:
+        if rounds == 1:
             return
-        if report.evaluation is not None:
-            seen[:] = [f"accuracy {100 * report.evaluation.accuracy:.2f} %"]
-        spent = [f"ε {shown(report.epsilon_spent)} spent"] if report.epsilon_spent is not None else []
-        state = ", ".join([f"round {report.number} of {report.rounds}", *seen, *spent])
-        told(f"playing {report.rounds} rounds", report.number, report.rounds, state)
+        known = f"; after {report.number}: {_known(report)}" if report is not None and _known(report) else ""
+        told(f"playing {rounds} rounds", number, rounds, f"round {number} of {rounds}{known}")
 
     return playing
+
+
+def _known(report: RoundReport) -> str:
+    """The accuracy and the ε spent, where there are any."""
+    test, spent = report.evaluation, report.epsilon_spent
+    known = [f"{100 * test.accuracy:.2f} %" if test else "", f"ε {shown(spent)}" if spent is not None else ""]
+    return ", ".join(filter(None, known))
 
 
 def open_simulated(
@@ -245,7 +248,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
         ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
     ]
     if on_the_way := _on_the_way(result):
-        rows.insert(1, (f"of {result.rounds[-1].rounds} rounds", on_the_way))
+        rows.insert(1, (f"after rounds, of {result.rounds[-1].number}", on_the_way))
     if result.reference is not None:
         rows.insert(1, ("accuracy, pooled, no noise", f"{100 * result.reference.accuracy:.2f} %"))
     if left_out := content["classes_left_out"]:
@@ -273,10 +276,6 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
 
 
 def _on_the_way(result: SimulationResult) -> str:
-    """Some rounds' accuracies, evenly spread, and what was spent by then; empty where there was none to measure."""
+    """What was known after some of the rounds, evenly spread; empty where a plan has one, or nothing was measured."""
     measured = [each for each in result.rounds[:-1] if each.evaluation is not None]
-    told = []
-    for each in measured[:: max(1, -(-len(measured) // SHOWN))]:
-        spent = f" (ε {shown(each.epsilon_spent)})" if each.epsilon_spent is not None else ""
-        told.append(f"{100 * each.evaluation.accuracy:.2f} % after {each.number}{spent}" if each.evaluation else "")
-    return ", ".join(told)
+    return "; ".join(f"{each.number}: {_known(each)}" for each in measured[:: max(1, -(-len(measured) // SHOWN))])

@@ -74,4 +74,5 @@ class Ring:
         # Each word is read where its entry begins, with the first bytes of the next one in it, which the mask removes.
         filled = b"".join((packed, bytes(self.word.itemsize - self.entry_bytes)))
         words: Residues = np.ndarray((length,), dtype=self.word, buffer=filled, strides=(self.entry_bytes,))
-        return words & self.word.type((1 << self.bits) - 1)
+        masked: Residues = words & self.word.type((1 << self.bits) - 1)
+        return masked

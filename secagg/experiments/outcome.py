@@ -97,12 +97,7 @@ class SimulationResult:
             "unit": s.unit,
             "noise": s.noise if self.federated and (math.isfinite(s.epsilon) or s.paper_noise) else None,
             "refine": self._refinements,
-            "at_least": s.at_least,
-            "class_gate": s.class_gate,
-            "covariance": s.covariance,
-            "expand": s.expand,
-            "leave_out": s.leave_out,
-            "validate": s.validate,
+            **{name: getattr(s, name) for name in OTHERS},
             "accuracy": test.accuracy if test else None,
             "accuracy_interval": list(test.interval) if test else None,
             "accuracy_reference": reference.accuracy if reference else None,
@@ -142,6 +137,8 @@ class SimulationResult:
         return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
+OTHERS = ("at_least", "class_gate", "covariance", "expand", "leave_out", "validate")
+"""Settings that are told as they are."""
 MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "personal", "rounds")
 """What is measured on held-out records."""
 WITHOUT_NOISE = (

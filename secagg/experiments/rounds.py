@@ -20,15 +20,14 @@ POINTS = 20
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What is known after round `number` of `rounds`.
+    """What is known after round `number`.
 
-    `evaluation`: of the model as it is then; None where it was not measured, or where there is none to measure.
+    `evaluation`: of the model as it is then; None where there is none, or nothing to measure it on.
     `epsilon_spent`: of the sums so far alone, at the plan's δ, rounded up; None without noise. `upload_bytes`: the most
     that one client has sent so far.
     """
 
     number: int
-    rounds: int
     evaluation: Evaluation | None
     epsilon_spent: float | None
     upload_bytes: int
@@ -45,12 +44,12 @@ class RoundReport:
         }
 
 
-Watcher = Callable[[RoundReport], None]
-"""Is told of every round as it ends."""
+Watcher = Callable[[int, int, RoundReport | None], None]
+"""Is told as every round ends: how many have, how many there are, and the last report if there is one."""
 
 
 class RoundLog:
-    """Keeps a report of every K-th round and of the last (`points`), and tells a watcher of every one.
+    """Keeps a report of every K-th round and of the last (`points`), and tells a watcher of every round.
 
     `every` None: so that there are about `POINTS`.
     """
@@ -58,23 +57,18 @@ class RoundLog:
     def __init__(self, features: Features, first: SessionSetup, every: int | None, watcher: Watcher | None) -> None:
         self._every = every or -(-first.rounds // POINTS)
         self._measure = features.measuring(first.plan.grid)
-        self._watcher = watcher or (lambda report: None)
+        self._watcher = watcher
         self.points: list[RoundReport] = []
 
     def end(self, setup: SessionSetup, result: SumResult, sent: Mapping[int, int]) -> None:
         """The round of this session has ended, `sent` being what each client has sent so far, in bytes."""
-        is_point = setup.is_last or setup.number % self._every == 0
-        model = model_after(result) if is_point else None
-        report = RoundReport(
-            setup.number,
-            setup.rounds,
-            self._measure(model.evaluate) if model is not None else None,
-            setup.claim.after(setup.number, setup.rounds) if setup.claim is not None else None,
-            max(sent[member] for member in result.members),
-        )
-        if is_point:
-            self.points.append(report)
-        self._watcher(report)
+        if setup.is_last or setup.number % self._every == 0:
+            model = model_after(result)
+            measured = self._measure(model.evaluate) if model is not None else None
+            spent = setup.claim.after(setup.number, setup.rounds) if setup.claim is not None else None
+            self.points.append(RoundReport(setup.number, measured, spent, max(sent[each] for each in result.members)))
+        if self._watcher is not None:
+            self._watcher(setup.number, setup.rounds, self.points[-1] if self.points else None)
 
 
 def model_after(result: SumResult) -> Artifact | None:

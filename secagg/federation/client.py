@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.errors import BadInput, SessionAborted
+from secagg.errors import BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of
+from secagg.federation.returning import way_back
 from secagg.federation.storage import session_folder
 from secagg.ledger import Ledger
 from secagg.parties import (
@@ -30,6 +30,7 @@ from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.spending import Release
+from secagg.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal
 
 
@@ -37,8 +38,11 @@ from secagg.transcript import FILE_NAME, Journal
 class FederationClient:
     """One member's part in a plan. Start again after a crash: what was sent is not computed again.
 
-    A round's vector is computed before the round is joined, so that no later step waits for the data. `greet` is
+    A round's vector is computed before the round is joined, so that no later step waits for the data, and beside the
+    event loop: an interrupt ends it. `greet` is
     awaited before a session that still needs the server, and raises when that is not there, or runs another plan.
+    Where a session goes on without it, it returns in a later one, if the plan lets it (`parties.returning`); what
+    rounds left to it privately before then counts for nothing (`parties.private_state`).
     `stays`: wait for every outcome even where a client may speak once in each session and be gone. Raises BadInput on a
     machine that lacks what the plan's protection needs.
     """
@@ -71,6 +75,10 @@ class FederationClient:
                 self.progress(f"round {setup.number} of {setup.rounds}")
             try:
                 outcome = await self._session(setup, private, server, others or {})
+            except LeftBehind as error:
+                rounds.go_on_at(await self._return(setup, error, server, others or {}))
+                private = b""
+                continue
             except SessionAborted as error:
                 raise self._say_counted(setup, error) from None
             if outcome is None:
@@ -83,6 +91,18 @@ class FederationClient:
     def release(self) -> Release:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
         return release_of(self.setup, self.policy.data_name)
+
+    async def _return(
+        self, left: SessionSetup, why: LeftBehind, server: Connection, others: Mapping[int, Connection]
+    ) -> SessionSetup:
+        """The session in which this client goes on. Raises SessionAborted, with why it was left behind, for none."""
+        away = others.values()
+        try:
+            return await way_back(left, self.setup, self.me.member, self.state, server, away, self.progress)
+        except LeftBehind:
+            raise self._say_counted(left, why) from None
+        except SessionAborted as error:
+            raise self._say_counted(left, SessionAborted(f"{why.reason}; {error.reason}")) from None
 
     def _say_counted(self, setup: SessionSetup, error: SessionAborted) -> SessionAborted:
         """The session's end, and that the ledger counts it where a vector may have left: nothing is ever refunded."""
@@ -124,6 +144,6 @@ class FederationClient:
             session = MemberSession(setup, self.me, folder, journal, hooks, stays)
             if session.outcome is None:
                 if not session.is_protected:
-                    await asyncio.to_thread(prepare)
+                    await compute_aside(prepare)
                 await self.greet()
             return await session.run(server, others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,9 @@ from secagg.parties import (
     begin_transcript,
     note_plan,
 )
+from secagg.parties.returning import may_return
 from secagg.protection import LocalParty
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
 
 
@@ -37,18 +39,19 @@ class FederationSecond:
     state: Path
     progress: Callable[[str], None]
     _uploads: dict[bytes, AggregatorWork] = field(default_factory=dict)
+    _rounds: Rounds[Outcome] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._rounds = Rounds(self.setup)
         self.setup.protection.check_machine()
 
     async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""
-        rounds: Rounds[Outcome] = Rounds(self.setup)
-        for setup in rounds:
-            rounds.ended(await self._session(setup, server, rounds.gone))
-        return rounds.done
+        for setup in self._rounds:
+            self._rounds.ended(await self._session(setup, server, self._rounds.gone))
+        return self._rounds.done
 
-    async def _session(self, setup: SessionSetup, server: Connection, gone: frozenset[int]) -> Outcome:
+    async def _session(self, setup: SessionSetup, server: Connection, gone: AbstractSet[int]) -> Outcome:
         folder = session_folder(self.state, setup)
         note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
@@ -75,5 +78,8 @@ class FederationSecond:
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
-        """An aggregator tells nothing but receipts. Raises ProtocolViolation."""
+        """An aggregator tells nothing but receipts, and waits for who knocks. Raises ProtocolViolation."""
+        if step == Return.__name__ and may_return(self.setup) and member in self.setup.context.clients:
+            self._rounds.knock(member)
+            return None
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import MalformedMessage, OtherPlan
+from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
 from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
-from secagg.protection.messages import Outcome
+from secagg.parties.returning import may_return
+from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
+from secagg.wire import encode
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ class FederationServer:
         return await self._find(peek(frame).plan).upload(member, frame, parts)
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
-        """The frame of `step` for `member` in the session that is asked about."""
+        """The frame of `step` for `member` in the session that is asked about; to who was away, the way back."""
+        if step == Return.__name__:
+            return self._show_return(member, plan)
         return await self._find(plan).fetch(member, plan, step, patience)
 
     def close(self) -> None:
@@ -97,10 +101,24 @@ class FederationServer:
             raise OtherPlan(self.stages[-1].setup.plan.digest, plan)
         return self._stages[plan].session
 
+    def _show_return(self, member: int, plan: bytes) -> bytes | None:
+        """What a client that was away needs to join the round that is open; it is waited for from now on."""
+        first = self.stages[0].setup
+        if plan != first.context.plan:
+            raise OtherPlan(first.plan.digest, plan)
+        if not may_return(first) or member not in first.context.clients:
+            raise ProtocolViolation(member, "asks for a way back into a plan that has none")
+        self._rounds.knock(member)
+        if len(self._stages) < 2:
+            return None
+        before, latest = self.stages[-2:]
+        shown = latest.session.show_return(before.session, member)
+        return None if shown is None else encode(shown)
+
     def _go_on(self) -> None:
         """Open the session that is due, and those that follow from what its transcript already holds.
 
-        Nobody is told of a round who was not in the sum before it.
+        Who was not in the sum before it is told of a round only when it asks, and where it may (`may_return`).
         """
         for setup in self._rounds:
             outcome = self._begin(setup).outcome
@@ -120,7 +138,6 @@ class FederationServer:
             self._go_on()
             return outcome
 
-        gone = frozenset(setup.context.names[member] for member in self._rounds.gone)
-        session = ServerSession(setup, self._identity, folder, journal, finish, gone)
+        session = ServerSession(setup, self._identity, folder, journal, finish, self._rounds.gone)
         self._stages[setup.context.plan] = Stage(setup, folder, session)
         return session

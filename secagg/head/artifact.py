@@ -26,7 +26,7 @@ class Artifact(Protocol):
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """What a file says of what its tensors are; mostly nothing."""
+        """What its files say of it beside the tensors; nothing of a head."""
         ...
 
     def require_fit(self, classes: int, dimension: int) -> None:

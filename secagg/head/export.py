@@ -23,7 +23,7 @@ Parsed = TypeVar("Parsed")
 
 
 def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: the artifact's tensors, and a mapping of texts to texts, with the artifact's own."""
+    """Return a file's bytes: the artifact's tensors, what it says of itself, and a mapping of texts to texts."""
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in artifact.tensors.items()}
@@ -101,12 +101,19 @@ def to_linear(head: LinearHead) -> torch.nn.Linear:
     return linear
 
 
-def save_state_dict(head: LinearHead, path: Path) -> None:
-    """Write the state dictionary of `to_linear(head)` for its owner; `torch.load(path, weights_only=True)` reads it."""
+def save_state_dict(artifact: Artifact, path: Path) -> None:
+    """Write a state dictionary for its owner: of `to_linear(head)`, or of a model's tensors by name.
+
+    `torch.load(path, weights_only=True)` reads it. Raises BadInput where nothing can be written.
+    """
     import torch
 
+    if isinstance(artifact, LinearHead):
+        content = to_linear(artifact).state_dict()
+    else:
+        content = {name: torch.from_numpy(tensor.copy()) for name, tensor in artifact.tensors.items()}
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))  # torch would let everybody read it
-        torch.save(to_linear(head).state_dict(), path)
+        torch.save(content, path)
     except (OSError, RuntimeError) as error:
         raise BadInput(f"cannot write the head {path} ({why(error)})") from error

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,13 @@ _log = logging.getLogger("secagg.aggregator")
 
 
 class AggregatorWork:
-    """One session's uploads at one aggregator, and its work on them. `gone` clients are not waited for.
+    """One session's uploads at one aggregator, and its work on them. Clients are not waited for while they are `gone`.
 
     Raises BadInput for a party that the plan's protection has take no uploads.
     """
 
     def __init__(
-        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, gone: frozenset[int] = frozenset()
+        self, setup: SessionSetup, me: LocalParty, folder: Path, journal: Journal, gone: AbstractSet[int] = frozenset()
     ) -> None:
         parts = {part.receiver: part for part in setup.protection.deliveries(setup.context)}
         if setup.protection.handover is None or me.member not in parts:

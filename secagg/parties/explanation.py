@@ -8,6 +8,7 @@ from scipy.special import ndtr
 
 from methods.method import domains_of
 from secagg.encoding import Kind
+from secagg.parties.returning import may_return, witnesses_of
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, PlannedNoise
 from secagg.privacy import Claim, TrainingClaim, Unit
@@ -42,10 +43,40 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("who must agree", setup.protection.explain(setup.context)),
         *_promise(setup),
         ("who gets the head", plan.result),
-        ("waiting", f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"),
+        *_rounds(setup),
+        ("waiting", _waiting(setup)),
         ("session", plan.session.hex()),
         ("plan SHA-256", plan.digest.hex()),
     ]
+
+
+def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
+    """What becomes of who was away for a round, and what several exact sums tell; nothing in a plan of one round."""
+    if setup.rounds == 1:
+        return []
+    others, needed = len(setup.context.clients) - 1, witnesses_of(setup)
+    said = "is in no later round"
+    if may_return(setup):
+        said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
+    elif setup.round.stands_alone:
+        said += f": {needed} other clients would have to sign what opened it, and there are {others}"
+    rows = [("who was away", said)]
+    if not setup.plan.has_noise and setup.record_sums > 1:
+        told = (
+            "who drops out of a round, or comes back, changes who is in its sum: the difference of two such sums is "
+            "nearly that client's part, exactly; a policy refuses that unless it says refinement_without_noise"
+        )
+        rows.append(("several exact sums", told))
+    return rows
+
+
+def _waiting(setup: SessionSetup) -> str:
+    """How long the server waits for members, in later rounds too, where there are any in which they stay."""
+    plan = setup.plan
+    said = f"{plan.join_seconds} s for members to join, {plan.step_seconds} s at every later step"
+    if setup.rounds == 1 or setup.protection.speaks_once:
+        return said
+    return f"{said}, {plan.round_seconds} s for them to compute for a later round and join it"
 
 
 def _stated(setup: SessionSetup) -> str:

@@ -64,9 +64,23 @@ class Series:
         before = self._ended.get(_place_before(one), ())
         if one.number == 1 or any(each.author in (one.author, SERVER_INDEX) for each in before):
             return one
+        return replace(one, doubts=(*one.doubts, self._gap(one)))
+
+    def _gap(self, one: Verified) -> Doubt:
+        """What stands for the rounds before `one`, whose transcripts are not there."""
+        if one.setup.shown is not None:
+            last = max((number for number in range(one.number) if self._has(one, number)), default=0)
+            return Doubt(
+                f"rounds {last + 1} to {one.number - 1} were not followed by this member, as far as the given "
+                f"transcripts tell: {len(one.setup.shown.acknowledgements)} members' signatures stand for them",
+                f"if the rounds before it ended as {len(one.setup.shown.acknowledgements)} members have signed",
+                "give the server's transcripts of all rounds",
+            )
         words = f"round {one.number} of {one.setup.rounds} stands without the transcript of round {one.number - 1}"
-        alone = Doubt(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
-        return replace(one, doubts=(*one.doubts, alone))
+        return Doubt(words, "if the rounds before it ended as it says", "give the transcripts of all rounds")
+
+    def _has(self, one: Verified, number: int) -> bool:
+        return any(each.author == one.author for each in self._ended.get((one.setup.plan.digest, number), ()))
 
     def _problem(self, one: Verified) -> str:
         """What contradicts the history that `one` names, in the round before it or further back; else nothing."""

@@ -20,15 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from secagg.encoding import Integers
-from secagg.errors import MalformedMessage, NotNow, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.errors import (
+    LeftBehind,
+    MalformedMessage,
+    NotNow,
+    ProtocolViolation,
+    SecaggError,
+    ServerAway,
+    SessionAborted,
+)
 from secagg.parties.hearing import Connection, Hearing
 from secagg.parties.member_transcript import MemberTranscript
 from secagg.parties.outcome import check_outcome
+from secagg.parties.rounds import acknowledgement_of
 from secagg.parties.sealed_state import Memory, write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Journal, payload_of, peek
 
@@ -123,7 +132,7 @@ class MemberSession:
     async def _steps(self, connections: Mapping[int, Connection]) -> Outcome | None:
         recalled = self._memory.recall()
         if recalled is None and self._transcript.has_sent:
-            raise SessionAborted("what this party remembered of the session is lost; it has dropped out")
+            raise LeftBehind("what this party remembered of the session is lost; it has dropped out")
         state, frames = recalled or self._keep(self._script.begin(self._context, self._me))
         while True:
             self._transcript.sent(frames)
@@ -201,7 +210,7 @@ class MemberSession:
         elif body.receiver not in self._transcript.receipts:
             self._hooks.progress(f"uploading to {self._setup.roster.name(body.receiver)}")
             if not self._vector_file.exists():
-                raise SessionAborted("the protected bytes are lost and no others are ever made; it has dropped out")
+                raise LeftBehind("the protected bytes are lost and no others are ever made; it has dropped out")
             part = self._deliveries(self._script.announcement)[body.receiver]
             upload = partial(connection.upload, frame, self._vector_file, part.start, part.size)
             if body.receiver == SERVER_INDEX:
@@ -218,7 +227,7 @@ class MemberSession:
         waits = self._stays or expected is not Outcome
         self._hooks.progress(f"waiting for the server's {expected.__name__}" if waits else "asking for the outcome")
         plan = self._setup.plan
-        seconds = 2.0 * (plan.join_seconds + plan.step_seconds) + _GRACE_SECONDS if waits else 0.0
+        seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS if waits else 0.0
 
         async def ask() -> bytes:
             data = await connection.fetch(self._context.plan, expected.__name__, seconds)
@@ -257,7 +266,7 @@ class MemberSession:
         if transcript.is_countersigned:
             return
         if not transcript.acknowledgement:
-            transcript.sent(transcript.sign(Acknowledgement(outcome.aggregate_sha256)))
+            transcript.sent(transcript.sign(acknowledgement_of(self._setup, outcome)))
         expected_head = transcript.head
         try:
             ask = partial(connection.submit, transcript.acknowledgement)

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from secagg.errors import SessionAborted
+from secagg.errors import LeftBehind, SessionAborted
 from secagg.parties.setup import SessionSetup
 from secagg.protection import LocalParty
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
-from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
+from secagg.transcript import (
+    EVERYONE,
+    NOT_SEEN,
+    FrameBody,
+    Journal,
+    chain,
+    make_body,
+    open_frame,
+    payload_of,
+    peek,
+    sign_frame,
+)
 
 
 class MemberTranscript:
@@ -104,4 +115,5 @@ class MemberTranscript:
         elif body.step == Receipt.__name__:
             self.is_countersigned = True
         elif body.step == Abort.__name__:
-            raise SessionAborted(payload_of(body, Abort).reason)
+            reason = payload_of(body, Abort).reason
+            raise SessionAborted(reason) if body.receiver == EVERYONE else LeftBehind(reason)

@@ -80,6 +80,7 @@ class PlanChoices:
     minimum_cohort: int = 1
     join_seconds: int = 600
     step_seconds: int = 60
+    round_seconds: int | None = None
     result: str = "members"
 
 
@@ -139,14 +140,23 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         adjacency="",
         unit=choices.unit.value,
         roster=roster.digest,
-        join_seconds=choices.join_seconds,
-        step_seconds=choices.step_seconds,
         result=choices.result,
         normalisation=normalised.value,
         noise="",
         noises=(),
         security=choices.security,
+        **_waits(choices),
     )
+
+
+def _waits(choices: PlanChoices) -> dict[str, int]:
+    """How long the server waits: for members to come at first, at a step, and for them to join a later round."""
+    step = choices.step_seconds
+    return {
+        "join_seconds": choices.join_seconds,
+        "step_seconds": step,
+        "round_seconds": choices.round_seconds or step,
+    }
 
 
 def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:

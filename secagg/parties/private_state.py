@@ -1,5 +1,9 @@
 """What a round leaves to its own member: sealed in the round's folder before the upload leaves, read by the next.
 
+A round gets what the round just before it left, and only if the member's vector was in that sum. Otherwise (it was
+away, its vector came too late, the file is lost) it begins anew, as in the first round, with nothing: what assumes a
+vector that no sum has, or is older than the public state that the round begins at, counts for nothing.
+
 A method whose rounds keep nothing leaves no file. The key lies beside the state: who reads the folder reads both; the
 seal binds the state to its round and shows damage.
 """

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 from secagg.parties.setup import SessionSetup
-from secagg.protection.messages import RoundOpening
+from secagg.protection.messages import Acknowledgement, RoundOpening
+
+LAST = bytes(32)
+"""What is acknowledged to be opened by the last round."""
 
 
 class Ended(Protocol):
@@ -34,6 +37,9 @@ E = TypeVar("E", bound=Ended)
 class Rounds(Generic[E]):
     """The sessions of a plan in order, each as soon as the one before has `ended`; the iteration stops where none has.
 
+    `gone` are the clients that the latest sum left behind: nobody waits for them, but for those that knock. A new set
+    after each session, which changes while its session is open.
+
     So it may be taken up again, as by a server that waits for outcomes:
 
         for setup in rounds:
@@ -45,6 +51,8 @@ class Rounds(Generic[E]):
         self._due: SessionSetup | None = first
         self._open = first
         self.done: list[tuple[SessionSetup, E]] = []
+        self.gone: set[int] = set()
+        self._knocked: set[int] = set()
 
     def __iter__(self) -> Iterator[SessionSetup]:
         while (setup := self._due) is not None:
@@ -54,21 +62,42 @@ class Rounds(Generic[E]):
     def ended(self, how: E) -> None:
         """The session that is open has come to its end. Raises what `SessionSetup.following` raises."""
         self.done.append((self._open, how))
+        knocked, self._knocked = self._knocked, set()
+        self.gone = set(self._first.context.clients) - set(how.members) - knocked
         self._due = following_setup(self._open, how)
+
+    def knock(self, client: int) -> None:
+        """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
+        self._knocked.add(client)
+        self.gone.discard(client)
+
+    def go_on_at(self, setup: SessionSetup) -> None:
+        """The next session is a later one: this party has missed those between."""
+        self._due = setup
 
     @property
     def last(self) -> E:
         """How the latest session ended."""
         return self.done[-1][1]
 
-    @property
-    def gone(self) -> frozenset[int]:
-        """The clients that the latest sum left behind: they take part no more."""
-        return frozenset(self._first.context.clients) - frozenset(self.last.members) if self.done else frozenset()
+
+def opening_after(setup: SessionSetup, how: Ended) -> RoundOpening | None:
+    """What an end tells of the next round; None after the last."""
+    if not how.broadcast:
+        return None
+    return RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.broadcast)
 
 
 def following_setup(setup: SessionSetup, how: Ended) -> SessionSetup | None:
     """The session that an end opens; None after the last. Raises what `SessionSetup.following` raises."""
-    if not how.broadcast:
-        return None
-    return setup.following(RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.broadcast))
+    opening = opening_after(setup, how)
+    return None if opening is None else setup.following(opening)
+
+
+def acknowledgement_of(setup: SessionSetup, how: Ended) -> Acknowledgement:
+    """What a party signs that has checked a session's end: the sum, and what that opens for it.
+
+    So many clients say so of a round that one that was away may believe them (`secagg.parties.returning`).
+    """
+    opening = opening_after(setup, how)
+    return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))

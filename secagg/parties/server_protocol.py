@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.parties.rounds import acknowledgement_of
 from secagg.parties.setup import SessionSetup
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
@@ -30,6 +31,8 @@ class ServerProtocol:
         self._own_heads = {NOT_SEEN}
         self.client_heads: dict[int, bytes] = {}
         self.uploads: dict[int, Announcement] = {}
+        self.acknowledgements: dict[int, bytes] = {}
+        self._acknowledgement: Acknowledgement | None = None
         self.due: dict[str, Mapping[int, Any]] = {}
         self.recipients: dict[str, frozenset[int]] = {}
         self.sum_to_declare: SumToDeclare | None = None
@@ -59,6 +62,11 @@ class ServerProtocol:
             return plan.join_seconds if setup.protection.speaks_once else plan.step_seconds
         joining = setup.join_seconds if self._step.is_joining else plan.step_seconds
         return joining + (plan.step_seconds if self._step.expected & set(setup.context.seconds) else 0)
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether parties may still come."""
+        return self._step is not None and self._step.is_joining
 
     @property
     def is_complete(self) -> bool:
@@ -115,6 +123,7 @@ class ServerProtocol:
             self._reasons[member] = payload_of(body, Abort).reason
         elif step is None:
             self._check_acknowledgement(member, payload_of(body, Acknowledgement))
+            self.acknowledgements[member] = frame
         else:
             payload = payload_of(body, step.awaits)
             step.accept(member, payload)
@@ -170,6 +179,7 @@ class ServerProtocol:
     def conclude(self, outcome: Outcome) -> None:
         """The sum is opened: the outcome is due to everyone in it, and to the second parties."""
         self.outcome = outcome
+        self._acknowledgement = acknowledgement_of(self._setup, outcome)
         self._owe(dict.fromkeys((*outcome.members, *self._setup.context.seconds), outcome))
 
     def _owe(self, messages: Mapping[int, Any]) -> None:
@@ -184,7 +194,6 @@ class ServerProtocol:
         self._own_heads.add(head)
 
     def _check_acknowledgement(self, member: int, payload: Acknowledgement) -> None:
-        outcome = self.outcome
         told = self.recipients.get(Outcome.__name__, frozenset())
-        if outcome is None or member not in told or payload.aggregate_sha256 != outcome.aggregate_sha256:
+        if member not in told or payload != self._acknowledgement:
             raise ProtocolViolation(member, "acknowledges another outcome")

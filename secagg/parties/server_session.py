@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,12 +19,13 @@ from secagg.errors import BadInput, MalformedMessage, OtherPlan, ProtocolViolati
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.outbox import Outbox
 from secagg.parties.outcome import SumResult, open_sum
+from secagg.parties.returning import show_return
 from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import Staging, read_vector
 from secagg.parties.transcripts import begin_transcript
 from secagg.protection import SumToDeclare, SumToOpen
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, UploadHeader
+from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader
 from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of, peek
 
 _log = logging.getLogger("secagg.server")
@@ -35,8 +37,8 @@ Finish = Callable[[SumResult], Outcome]
 class ServerSession:
     """One session, as the endpoint's coordinator. `finish` turns the opened sum into files and the outcome.
 
-    `gone` are the names of clients that an earlier round left behind: they are not waited for. Whoever changes the
-    protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
+    `gone` are clients that an earlier round left behind: nobody waits for them while they are in it. Whoever changes
+    the protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class ServerSession:
         folder: Path,
         journal: Journal,
         finish: Finish,
-        gone: frozenset[str] = frozenset(),
+        gone: AbstractSet[int] = frozenset(),
     ) -> None:
         self._setup = setup
         self._identity = identity
@@ -70,6 +72,15 @@ class ServerSession:
     def outcome(self) -> Outcome | None:
         """The outcome, once it is decided."""
         return self._protocol.outcome
+
+    def show_return(self, before: ServerSession, client: int) -> Return | None:
+        """What a client that was away is shown while parties may still come; None at another time, or too early.
+
+        `before` is the session of the round before this one.
+        """
+        if self._outbox.said(Abort, EVERYONE) is not None or not self._protocol.is_joining:
+            return None
+        return show_return(self._setup, before._protocol.acknowledgements, client)
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
@@ -294,13 +305,16 @@ class ServerSession:
         while True:
             async with self._turn:
                 changed = self._changed
-                if protocol.is_complete or not set(protocol.waiting_for) - self._gone:
+                if protocol.is_complete or not self._waits_for(protocol.waiting_for):
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 return
             await self._change_within(changed, min(left, LOOK_SECONDS))
             if self._disk_failure is not None:
                 raise self._disk_failure
+
+    def _waits_for(self, names: tuple[str, ...]) -> bool:
+        return bool(set(names) - {self._setup.roster.name(member) for member in self._gone})
 
     async def _change_within(self, changed: asyncio.Event, seconds: float) -> bool:
         try:

@@ -17,12 +17,13 @@ from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, Calibration, Claim, PrivacyClaim, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
-from secagg.protection.messages import RoundOpening
+from secagg.protection.messages import Return, RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
 from secagg.spending import Spent
 
 MAX_RELEASE = 40 << 20
 """Bytes of one opened sum that members are shown between rounds: with the broadcast it fits into one frame."""
+_MOST_STEPS = 6
 LEAST_PATIENCE = 60.0
 """Seconds: whoever looks after a server has it running again by then."""
 FINE_LEVELS = 1 << 16
@@ -36,7 +37,8 @@ class SessionSetup:
     A plan of several rounds has one session for each: `round` is what this one sums, `opening` led to it (None to the
     first). `known_round` is None where the broadcasts of the rounds between are not at hand. `claim` is the promise of
     all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are the bytes that
-    a client uploads, beside its messages, for each kind of sum in order.
+    a client uploads, beside its messages, for each kind of sum in order. `shown` is None but to a client that returned
+    in this round, which was shown it in place of the rounds before.
     """
 
     plan: Plan
@@ -51,6 +53,7 @@ class SessionSetup:
     uploads: tuple[int, ...]
     claim: Claim | None
     calibration: Calibration | None
+    shown: Return | None = None
 
     @classmethod
     def of(cls, plan: Plan, roster: Roster) -> SessionSetup:
@@ -126,7 +129,28 @@ class SessionSetup:
             capacity=capacity,
             context=context,
             calibration=calibration,
+            shown=None,
         )
+
+    def returning(self, shown: Return) -> SessionSetup:
+        """The session of a later round to a client that was shown its opening, whoever may have signed that.
+
+        Raises MalformedMessage or ProtocolViolation for one that cannot be.
+        """
+        opening = shown.opening
+        return replace(self.later(opening, self._alone(opening)), shown=shown)
+
+    def opened_alone(self, opening: RoundOpening) -> SessionSetup:
+        """The session that an opening begins, from this first one; of what it sums, what the opening alone tells.
+
+        Raises MalformedMessage or ProtocolViolation for one that cannot be.
+        """
+        if opening.number == 2:
+            return self.following(opening)
+        return self.later(opening, self._alone(opening) if self.round.stands_alone else None)
+
+    def _alone(self, opening: RoundOpening) -> Round:
+        return self.round.later(opening.number, opening.broadcast, self.plan.grid)
 
     @property
     def round(self) -> Round:
@@ -180,9 +204,18 @@ class SessionSetup:
 
     @property
     def join_seconds(self) -> int:
-        """How long parties may take to come: at first in their own time; in later rounds too where they may leave."""
+        """How long parties may take to come: at first in their own time; in later rounds too where they may leave.
+
+        Where they stay, they take so long to compute before they join.
+        """
         waits = self.number == 1 or self.protection.speaks_once
-        return self.plan.join_seconds if waits else self.plan.step_seconds
+        return self.plan.join_seconds if waits else self.plan.round_seconds
+
+    @property
+    def longest_round(self) -> float:
+        """Seconds after which any round is over, whoever was late: most protections have fewer than so many steps."""
+        plan = self.plan
+        return float(max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + self.patience
 
     @property
     def patience(self) -> float:

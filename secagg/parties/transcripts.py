@@ -17,7 +17,7 @@ from typing import TypeVar
 from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.parties.setup import SessionSetup
 from secagg.plan import Plan
-from secagg.protection.messages import RoundOpening
+from secagg.protection.messages import Return, RoundOpening
 from secagg.roster import Roster
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript
 from secagg.wire import decode, encode
@@ -35,19 +35,21 @@ def folder_name(context: bytes) -> str:
 
 
 def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
-    """Write the plan, the roster and what opened this round; a journal that has them stays as it is."""
+    """Write the plan, the roster and what opened this round; a journal that has them stays as it is.
+
+    Who returned writes what it was shown: the opening, and who has signed it.
+    """
     journal.append("plan", encode(setup.plan))
     journal.append("roster", encode(setup.roster))
-    if setup.opening is not None:
+    if setup.shown is not None:
+        journal.append("return", encode(setup.shown))
+    elif setup.opening is not None:
         journal.append("round", encode(setup.opening))
 
 
-def open_alone(first: SessionSetup, opening: RoundOpening) -> SessionSetup:
-    """The session that an opening begins; what it sums is not known without the openings before it."""
-    return first.following(opening) if opening.number == 2 else first.later(opening)
-
-
-def setup_of(records: Sequence[Record], follow: Follow = open_alone) -> tuple[SessionSetup, Sequence[Record]]:
+def setup_of(
+    records: Sequence[Record], follow: Follow = SessionSetup.opened_alone
+) -> tuple[SessionSetup, Sequence[Record]]:
     """The session of a transcript, and the records that follow its beginning.
 
     `follow` leads to a later round. Raises TranscriptInvalid, BadInput for a transcript of a plan or roster of another
@@ -63,6 +65,9 @@ def setup_of(records: Sequence[Record], follow: Follow = open_alone) -> tuple[Se
         if len(records) > index + 1 and records[index + 1].kind == "round":
             index += 1
             setup = follow(setup, _content(records, index, "round", RoundOpening))
+        elif len(records) > index + 1 and records[index + 1].kind == "return":
+            index += 1
+            setup = setup.returning(_content(records, index, "return", Return))
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
@@ -93,7 +98,7 @@ class Openings:
                 break
             before = self._given.get(at.previous) or _find_kept(state, at.previous)
             if before is None:
-                return first.later(opening)
+                return first.opened_alone(opening)
             at = before
         for each in reversed(missing):
             known = self._sessions[plan, each.context] = known.following(each)
@@ -107,11 +112,32 @@ def _find_kept(state: Path, context: bytes) -> RoundOpening | None:
 
 def _opening_of(path: Path) -> RoundOpening | None:
     """What a transcript says that it was opened by; None where it says nothing of the sort."""
+    told = {record.kind: record.content for record in _beginning(path)}
     try:
-        beginning = islice(iterate_transcript(path), _BEGINNING)
-        return next((decode(RoundOpening, record.content) for record in beginning if record.kind == "round"), None)
+        if "return" in told:
+            return decode(Return, told["return"]).opening
+        return decode(RoundOpening, told["round"]) if "round" in told else None
     except SecaggError:
         return None
+
+
+def next_return(state: Path, plan: Plan, after: int) -> Return | None:
+    """What a client was shown when it first returned to a plan after a round, from its state folder; None if never."""
+    found = []
+    for path in state.glob(f"*/{FILE_NAME}"):
+        told = {record.kind: record.content for record in _beginning(path)}
+        if "return" in told and told.get("plan") == encode(plan):
+            found.append(decode(Return, told["return"]))
+    later = [each for each in found if each.opening.number > after]
+    return min(later, key=lambda each: each.opening.number, default=None)
+
+
+def _beginning(path: Path) -> list[Record]:
+    """The records that tell what a session was derived from; none of a file that is no transcript."""
+    try:
+        return list(islice(iterate_transcript(path, torn_tail_allowed=True), _BEGINNING))
+    except SecaggError:
+        return []
 
 
 def _content(records: Sequence[Record], index: int, kind: str, cls: type[T]) -> T:

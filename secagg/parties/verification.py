@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.errors import MalformedMessage, SecaggError, TranscriptInvalid
+from secagg.errors import MalformedMessage, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.parties.doubt import Doubt, require
 from secagg.parties.member_verification import MemberVerifier
+from secagg.parties.returning import follow_return
 from secagg.parties.server_verification import ServerVerifier
 from secagg.parties.setup import SessionSetup
 from secagg.parties.transcripts import Openings, setup_of
 from secagg.parties.vouching import Trust
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import Outcome, Return
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import Record, peek, read_transcript
 
@@ -111,6 +112,8 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
     if problem := trust.contradiction(setup):
         raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
+    if setup.shown is not None:
+        _check_return(setup, setup.shown, verifier, place_of_plan(records) + 2)
     known: set[tuple[str, bytes]] = set()
     for record in following:
         require((record.kind, record.content) not in known, record, "it stands there already: no party writes it twice")
@@ -139,6 +142,16 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
         verifier.proves,
         told,
     )
+
+
+def _check_return(setup: SessionSetup, shown: Return, verifier: ServerVerifier | MemberVerifier, place: int) -> None:
+    """What a client was shown when it returned is signed by enough others. Raises TranscriptInvalid."""
+    if verifier.role != "client":
+        raise TranscriptInvalid(place, f"a {verifier.role} does not return")
+    try:
+        follow_return(SessionSetup.of(setup.plan, setup.roster), shown, verifier.author, 1)
+    except (MalformedMessage, ProtocolViolation) as error:
+        raise TranscriptInvalid(place, str(setup.roster.name_culprit(error))) from None
 
 
 def place_of_plan(records: Sequence[Record]) -> int:

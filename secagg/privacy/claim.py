@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 
 from secagg.errors import BadInput
 from secagg.privacy.calibration import Mechanism
@@ -124,11 +124,7 @@ class TrainingClaim:
 
     def __post_init__(self) -> None:
         refuse_small_delta(self.delta)
-        _refuse_less(self._least, self.epsilon, self.delta)
-
-    @cached_property
-    def _least(self) -> float:
-        return self.cost.epsilon(self.delta)
+        _refuse_less(_epsilon(self.cost, self.delta), self.epsilon, self.delta)
 
     @property
     def unit(self) -> Unit:
@@ -141,16 +137,11 @@ class TrainingClaim:
         return Adjacency.ADD_REMOVE
 
     def after(self, sums: int, of: int) -> float:
-        """Return ε, rounded up, of what members gave away before the first so many sums `of` all.
-
-        Of fewer than all by their Rényi curve, which is some per cent above what their losses would give, in a
-        thousandth of the time; never more than of all.
-        """
+        """Return ε, rounded up, of what members gave away before the first so many sums `of` all."""
         if sums == of:
-            return self._least
+            return _epsilon(self.cost, self.delta)
         steps = replace(self.cost.steps, steps=self.cost.steps.steps * sums // of)
-        part = replace(self.cost, steps=steps, gap=self.cost.gap * sums / of * (1 + 2.0**-50))
-        return min(self._least, part.curve().epsilon(self.delta))
+        return _epsilon(replace(self.cost, steps=steps, gap=self.cost.gap * sums / of * (1 + 2.0**-50)), self.delta)
 
     def sentence(self) -> str:
         """Return the promise in plain words."""
@@ -163,6 +154,12 @@ class TrainingClaim:
 
 
 Claim = PrivacyClaim | TrainingClaim
+
+
+@lru_cache(maxsize=256)
+def _epsilon(cost: TrainingCost, delta: float) -> float:
+    """The ε of a cost: a second of work, which every party of a simulation and every seed of a sweep would repeat."""
+    return cost.epsilon(delta)
 
 
 def _promised(claim: Claim, times: str) -> str:

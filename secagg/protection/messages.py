@@ -73,13 +73,30 @@ class RoundOpening:
         """The digest that stands for plan and history in the session that this opens (`SessionContext.plan`)."""
         return digest("round", number(self.number), self.previous, self.aggregate_sha256, self.broadcast)
 
+    def statement(self, plan: bytes) -> bytes:
+        """The digest by which a member that followed this opening says so (`Acknowledgement.opens`).
+
+        It names the plan (by digest) too: who did not follow the rounds between cannot tell whose `previous` is.
+        """
+        return digest("opens", plan, self.context)
+
 
 @message("Acknowledgement")
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A client has recorded the outcome."""
+    """A party has recorded the outcome. `opens` is the `statement` of what that opens, zero after the last round."""
 
     aggregate_sha256: Digest
+    opens: Digest
+
+
+@message("Return")
+@dataclass(frozen=True)
+class Return:
+    """What opened a round, and the frames in which others said so, for a client that was away."""
+
+    opening: RoundOpening
+    acknowledgements: Annotated[tuple[bytes, ...], Items(1, MAX_CLIENTS, each=Length(1, 1024))]
 
 
 @message("Receipt")

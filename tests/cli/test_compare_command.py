@@ -21,12 +21,13 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_takes_what_simulate_takes() -> None:
-    """Every option of simulate is there, but for method, parameters, seed and processes, which have their own form."""
+    """Every option of simulate is there, but for those that have their own form, or none."""
     assert set(inspect.signature(simulate).parameters) - set(inspect.signature(compare).parameters) == {
         "method",
         "parameters",
         "seed",
         "processes",
+        "curves",
     }
 
 

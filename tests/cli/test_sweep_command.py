@@ -30,10 +30,10 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_takes_what_simulate_takes() -> None:
-    """Every option of simulate is there with its default and help; sweeps count seeds and processes themselves."""
+    """Every option of simulate is there with its default and help, but for seeds, processes and the curves' folder."""
     offered = inspect.signature(sweep).parameters
     simulated = inspect.signature(simulate, eval_str=True).parameters
-    assert set(simulated) - set(offered) == {"seed", "processes"}
+    assert set(simulated) - set(offered) == {"seed", "processes", "curves"}
     for name in AXES:
         default = simulated[name].default
         flag = isinstance(default, bool)

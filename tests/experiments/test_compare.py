@@ -14,6 +14,8 @@ from secagg.experiments.compare import Contender, compare
 from secagg.experiments.comparison import Comparison
 
 FILES = {"results.csv", "results.json", "table.md", "table.tex", "accuracy.png", "accuracy.svg"}
+CURVES = {"curves.csv", "curves.png", "curves.svg"}
+"""Of a method with rounds."""
 DOMAINS = np.array(["art", "photo", "sketch"])
 GRID: dict[str, list[Any]] = {"leave_out": ["domain=*"], "clients": [3], "normalise": ["unit"], "colluders": [1]}
 CONTENDERS = (
@@ -103,7 +105,7 @@ def test_each_domain_is_left_out(compared: tuple[Path, Comparison, Any]) -> None
 def test_files(compared: tuple[Path, Comparison, Any]) -> None:
     """All results are written, with a radar chart of the domains, and features are not left behind."""
     out, result, _ = compared
-    assert {path.name for path in out.iterdir()} == FILES | {"domains.png", "domains.svg", "runs"}
+    assert {path.name for path in out.iterdir()} == FILES | CURVES | {"domains.png", "domains.svg", "runs"}
     assert json.loads((out / "results.json").read_text()) == result.to_json()
     rows = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
     assert [row["protection"] for row in rows] == ["masked"] * 6 + ["none"] * 6

@@ -1,5 +1,6 @@
 """One session in memory, under every protection: who leaves when, what it costs, and what a further one needs."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 import secagg
 from secagg.errors import SessionAborted
-from secagg.experiments.session import run_session
+from secagg.experiments.session import _Uploads, run_session
 from secagg.protection import PROTECTIONS, Protection
 from tests.experiments.test_protections import EXACT, identities
 from tests.worlds.setups import make_setup
@@ -59,3 +60,19 @@ def test_too_few_at_any_step_open_nothing(name: str, step: str) -> None:
     """When one client of five is left at any step, the session ends without a sum."""
     with pytest.raises(SessionAborted):
         session(name, dict.fromkeys((1, 2, 3, 4), step))
+
+
+def test_uploads_beyond_what_is_held_wait_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is held in memory, each party's latest bytes are given back, and no file is left."""
+    monkeypatch.setattr("secagg.experiments.session.MOST_HELD", 10)
+    with ExitStack() as closing:
+        uploads = _Uploads(closing)
+        kept = {1: b"12345678", 2: b"much too long", 3: b"12"}
+        for index, content in kept.items():
+            uploads[index] = content
+        folder = uploads._folder
+        assert [path.name for path in folder.iterdir()] == ["2"]
+        assert {index: uploads[index] for index in kept} == kept
+        uploads[2], uploads[1] = b"", b"as long as this"
+        assert (uploads[2], uploads[1], uploads[3]) == (b"", b"as long as this", b"12")
+    assert not folder.exists()

@@ -149,6 +149,13 @@ def test_damaged_state_is_refused(tmp_path: Path, damage: str) -> None:
         recall_state(tmp_path, b"another" if damage == "other round" else b"round")
 
 
+def test_a_state_that_is_lost_begins_anew(tmp_path: Path) -> None:
+    """Where the file is gone the next round gets what the first one gets: nothing."""
+    keep_state(tmp_path, b"secret", b"round", OperatingSystem())
+    (tmp_path / STATE_FILE).unlink()
+    assert recall_state(tmp_path, b"round") == b""
+
+
 def test_a_round_that_leaves_nothing_leaves_no_file(tmp_path: Path) -> None:
     """Methods without private state write none, and find none."""
     keep_state(tmp_path, b"", b"round", OperatingSystem())

@@ -16,12 +16,11 @@ from methods.slots import read_centres, slot_of, told_centres
 from secagg.encoding.layout import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import Adapter, head_digest, predict
-from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.parties.noise_checks import check_promise
-from tests.worlds.setups import make_setup
+from tests.worlds.setups import IN_SUMS, make_setup
 
 GENERATOR = np.random.default_rng(21)
 CLASSES, DIMENSION = 3, 6
@@ -160,7 +159,7 @@ def test_threshold_divides_the_budget():
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("unit", Unit)
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 @pytest.mark.parametrize("method", [METHOD, STRICT], ids=["plain", "threshold"])
 def test_plan_keeps_its_promise(adjacency, unit, noise, method):
     """A plan of slot sums at finite ε is accepted by members who recompute ε over all of its sums."""

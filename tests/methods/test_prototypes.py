@@ -20,7 +20,7 @@ from secagg.randomness import OperatingSystem
 from secagg.statistics import Grid, Normalisation, inputs_of, quantise
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
 from tests.parties.noise_checks import check_noise, check_promise, delta_by_hand
-from tests.worlds.setups import make_setup, some_records
+from tests.worlds.setups import IN_SUMS, make_setup, some_records
 
 METHOD = Prototypes()
 GENERATOR = np.random.default_rng(11)
@@ -215,7 +215,7 @@ def test_there_is_one_round():
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("unit", Unit)
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 def test_plan_keeps_its_promise(adjacency, unit, noise):
     """A plan of prototypes at finite ε is accepted by members who recompute ε, and its noise is the least to 0.1 %."""
     setup = make_setup(adjacency=adjacency, unit=unit, noise=noise, **TWO_BLOCKS)
@@ -224,7 +224,7 @@ def test_plan_keeps_its_promise(adjacency, unit, noise):
 
 
 @pytest.mark.parametrize("factor", [1, 2])
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 def test_claim_by_hand(factor, noise):
     """μ² = Σ l2²/v, v = σ² or that of the honest shares less 3, doubled steps for replace-one, gives ε in 40 digits."""
     adjacency = tuple(Adjacency)[factor - 1]

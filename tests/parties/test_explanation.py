@@ -11,7 +11,7 @@ from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import shown
 from secagg.statistics import Normalisation
-from tests.worlds.setups import make_setup
+from tests.worlds.setups import IN_SUMS, make_setup
 
 EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None}
 PROMISE_ROWS = ["promise", "against", "noise of one party", "what breaks it", "a bad record", "grid"]
@@ -35,7 +35,7 @@ def test_order_is_fixed():
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("unit", Unit)
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 @pytest.mark.parametrize("epsilon", [0.25, 3.5])
 def test_promise_names_unit_adjacency_epsilon_and_delta(adjacency, unit, noise, epsilon):
     """The promise says in words and in numbers who is hidden and how well."""
@@ -132,12 +132,12 @@ def test_unprotected_vectors_are_said(choices):
 
 def test_what_breaks_shares_is_named():
     """With shares it is members who withhold or tell their noise; further plans add up for everyone."""
-    for noise in NoiseFrom:
+    for noise in IN_SUMS:
         assert "another plan over the same data adds to it" in explained(noise=noise)["what breaks it"]
     assert explained()["what breaks it"].startswith("members that leave their noise out or tell it to others")
 
 
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 def test_limits_of_a_record_promise_are_said(noise):
     """A record's promise says that clients and people with many records have less; a silo's does not."""
     limit = "a client's records as a whole, or people with many records, are protected far less"
@@ -197,6 +197,22 @@ def test_gate_that_is_a_toss_is_doubted(clients, epsilon, doubted):
     setup = make_setup(clients, class_gate=1, dropouts=1, refine=2, epsilon=epsilon)
     passes = float(dict(explain(setup))["class gate"].split(" where one holds it and ")[1].split()[0])
     assert bool(doubts_of(setup)) == doubted == (passes < 0.95)
+
+
+def test_rounds_say_who_may_return_and_what_exact_sums_tell():
+    """Who was away returns where others can sign for it; exact sums over changing members are said to tell of one."""
+    averaging = {"method": "fedavg", "parameters": (("rounds", 3),), "unit": Unit.SILO, "round_seconds": 90}
+    said = explained(clients=4, **averaging)
+    assert said["who was away"] == (
+        "may return in a later round, shown what opened it by the signatures of 3 other clients"
+    )
+    assert "several exact sums" not in said
+    assert said["waiting"].endswith("90 s for them to compute for a later round and join it")
+    few = explained(clients=3, **averaging)["who was away"]
+    assert few == "is in no later round: 3 other clients would have to sign what opened it, and there are 2"
+    assert explained(refine=2)["who was away"] == "is in no later round"
+    assert "nearly that client's part" in explained(clients=4, **averaging, **EXACT)["several exact sums"]
+    assert not {"who was away", "several exact sums"} & set(explained())
 
 
 def test_no_gate_is_no_doubt():

@@ -30,14 +30,14 @@ from tests.parties.noise_checks import (
     reported,
 )
 from tests.worlds.rosters import make_roster
-from tests.worlds.setups import DELTA, exact, make_setup, some_records
+from tests.worlds.setups import DELTA, IN_SUMS, exact, make_setup, some_records
 
 ADD, REPLACE = Adjacency
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("unit", Unit)
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 @pytest.mark.parametrize(("epsilon", "refine"), [(0.5, 0), (8.0, 0), (8.0, 3)])
 def test_planned_noise_keeps_the_promise_and_is_not_wasted(adjacency, unit, noise, epsilon, refine):
     """Whatever is promised, members accept the plan, and its noise is the least to 0.1 % of ε."""
@@ -46,7 +46,7 @@ def test_planned_noise_keeps_the_promise_and_is_not_wasted(adjacency, unit, nois
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0])
 def test_worst_neighbours_use_the_promise_up(adjacency, noise, epsilon):
     """Real sums of the worst neighbours, over the plan's own σ, have the promised ε by formulas in 40 digits."""
@@ -94,7 +94,7 @@ def scaled(plan: Plan, factor: float, *blocks: str) -> Plan:
 
 
 @pytest.mark.parametrize("unit", Unit)
-@pytest.mark.parametrize("noise", NoiseFrom)
+@pytest.mark.parametrize("noise", IN_SUMS)
 @pytest.mark.parametrize("refine", [0, 2])
 @pytest.mark.parametrize("change", [{"epsilon": 0.99}, {"delta": 0.9e-5}, {"adjacency": "replace-one"}, {}])
 def test_plan_that_promises_more_than_its_noise_is_refused(unit, noise, refine, change):

@@ -25,6 +25,31 @@ def test_each_session_is_there_once_the_one_before_has_ended() -> None:
     assert list(rounds) == []
 
 
+def test_who_knocks_is_waited_for_in_this_round_and_the_next() -> None:
+    """A client that the latest sum lacks and that knocks is gone neither then nor in the next round."""
+    rounds: Rounds[SumResult] = Rounds(make_setup(refine=3, epsilon=8.0))
+    gone = []
+    for setup in rounds:
+        rounds.ended(ending(setup, 1, 3, 4, 5))
+        gone.append(set(rounds.gone))
+        if setup.number == 1:
+            rounds.knock(2)
+            gone.append(set(rounds.gone))
+    assert gone == [{2}, set(), set(), {2}, {2}]
+
+
+def test_later_rounds_have_a_time_of_their_own() -> None:
+    """Members join the first round in the plan's `join_seconds`, later ones in `round_seconds`; by default a step's."""
+    times = {"refine": 1, "epsilon": 8.0, "join_seconds": 11, "step_seconds": 12}
+    for choices, expected in (({"round_seconds": 13}, 13), ({}, 12)):
+        rounds: Rounds[SumResult] = Rounds(make_setup(**times, **choices))
+        waits = []
+        for setup in rounds:
+            waits.append(setup.join_seconds)
+            rounds.ended(ending(setup, 1, 2, 3, 4, 5))
+        assert waits == [11, expected]
+
+
 def test_who_is_not_in_a_sum_is_gone() -> None:
     """Nobody is gone at first; later those whom the latest sum lacks."""
     rounds: Rounds[SumResult] = Rounds(make_setup(refine=1, epsilon=8.0))

@@ -41,6 +41,15 @@ def test_the_promise_is_of_all_steps_of_all_rounds() -> None:
     assert spent.cost == setup.claim.cost
 
 
+def test_rounds_are_paid_for_one_by_one() -> None:
+    """After one round of three its four steps are spent, and less than all; after three the whole claim."""
+    claim = trained().claim
+    assert isinstance(claim, TrainingClaim)
+    third = TrainingCost(replace(claim.cost.steps, steps=4), gap=claim.cost.gap / 3)
+    assert claim.after(1, 3) == pytest.approx(third.epsilon(DELTA), rel=1e-12)
+    assert claim.after(1, 3) < claim.after(3, 3) == claim.cost.epsilon(DELTA) <= claim.epsilon
+
+
 def test_opacus_agrees() -> None:
     """Its accountant, which shares no code, gives the plan's noise an ε within two per cent, and none above 1.01."""
     accountants = pytest.importorskip("opacus.accountants")

@@ -192,13 +192,14 @@ def test_other_survivors_shown(over: SimulatedSession) -> None:
     assert "does not follow" in str(error)
 
 
-def test_acknowledgement_of_another_sum(over: SimulatedSession) -> None:
-    """An acknowledgement of another aggregate is no countersignature."""
+@pytest.mark.parametrize("change", [{"aggregate_sha256": bytes(32)}, {"opens": b"o" * 32}], ids=["sum", "opens"])
+def test_acknowledgement_of_another_sum(over: SimulatedSession, change: dict[str, bytes]) -> None:
+    """An acknowledgement of another aggregate, or of one that opens something else, is no countersignature."""
     at = position(over, "Acknowledgement")
 
     def forge(entries: list[Entry]) -> list[Entry]:
         body = peek(entries[at][1])
-        other = replace(body, payload=encode(Acknowledgement(bytes(32))))
+        other = replace(body, payload=encode(replace(payload_of(body, Acknowledgement), **change)))
         return [*entries[:at], ("received", sign_frame(over.keys[body.sender], other))]
 
     rewrite(over, forge)

@@ -120,6 +120,8 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
         {"schema": "{}"},
         {"join_seconds": 0},
         {"step_seconds": 10**9},
+        {"round_seconds": 0},
+        {"round_seconds": 10**9},
         {"at_least": -1},
         {"at_least": 1 << 41},
         {"security": 127},
@@ -140,13 +142,13 @@ def test_value_out_of_bounds_is_refused(tmp_path: Path, text: dict[str, Any], ch
         read_back(tmp_path, {**text, **change})
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(4, "write it again with plan new"), (6, "use the newer secagg")])
+@pytest.mark.parametrize(("version", "remedy"), [(5, "write it again with plan new"), (7, "use the newer secagg")])
 def test_plan_of_another_version_is_refused_by_its_version(
     tmp_path: Path, text: dict[str, Any], version: int, remedy: str
 ) -> None:
     """An older or newer plan, whatever fields it has, gets one line with both versions and what is to be done."""
     for content in ({**text, "version": version}, {"version": version, "unknown": 1}):
-        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 5; {remedy}"):
+        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 6; {remedy}"):
             read_back(tmp_path, content)
 
 

@@ -238,3 +238,17 @@ def test_more_sums_than_planned_cost_more():
     (first, _), (second, times) = releases.parts
     assert Releases(((first, 1), (second, times + 1))).epsilon(DELTA) > 1.05 * releases.epsilon(DELTA)
     assert replace(releases, parts=((first, 1),)).epsilon(DELTA) < releases.epsilon(DELTA)
+
+
+def test_first_sums_cost_what_they_alone_would():
+    """The first sums of a plan are those parts of it in order; all of them are the plan, and there are no others."""
+    releases = calibrated(rounds=3)
+    (first, _), (second, _) = releases.parts
+    assert releases.until(1) == Releases(((first, 1),))
+    assert releases.until(3) == Releases(((first, 1), (second, 2)))
+    assert releases.until(4) == releases
+    spent = [releases.until(sums).epsilon(DELTA) for sums in (1, 2, 3, 4)]
+    assert spent == sorted(set(spent))
+    for sums in (-1, 0, 5):
+        with pytest.raises(BadInput, match="no first"):
+            releases.until(sums)

@@ -142,7 +142,7 @@ def test_composition_lies_between_crude_bounds(rate, sigma, steps, mu, removed):
         assert high < 1.2 * low
 
 
-@pytest.mark.parametrize(("mu", "times"), [(0.01, 1), (0.3, 1), (0.1, 100), (1.0, 9), (0.005, 10**5)])
+@pytest.mark.parametrize(("mu", "times"), [(0.01, 1), (0.3, 1), (0.1, 100), (1.0, 9), (0.01, 10**4)])
 def test_grid_gives_the_gaussian_back(mu, times):
     """Steps that take every record, composed on the grid all the same, have their Gaussian's ε, or 0.1 % more."""
     for delta in (1e-3, 1e-15, 1e-100):
@@ -212,6 +212,16 @@ def test_convolution_is_covered_by_its_error(tilt):
     assert np.all(found >= exact * (1 - 1e-13))
     likely = exact * np.exp(tilt * places * 0.125 - shift) > 1e-4
     assert np.allclose(found[likely], exact[likely], rtol=1e-5)
+
+
+@pytest.mark.parametrize("step", [2.0**-10, 0.25, 2.0])
+def test_epsilon_of_a_law_is_enough(step):
+    """At the ε that a law gives for δ its δ is that, or less where points are far apart, also between two points."""
+    law = accounting._Law(-5, step, np.random.default_rng(3).dirichlet(np.ones(40)), 1e-9)
+    for delta in np.linspace(0.001, 0.5, 100):
+        epsilon = law.epsilon(float(delta))
+        assert law.delta(epsilon) <= delta * (1 + 1e-9)
+        assert step > 1 or epsilon == 0 or law.delta(epsilon) >= delta * (1 - 1e-6)
 
 
 def test_normal_distribution_is_as_exact_as_allowed_for():

@@ -25,7 +25,8 @@ _PLAN = """version:uint session:bytes purpose:text method:text parameters:text d
 classes:text* backbone:text backbone_digest:bytes input_shape:uint* expand:uint dimension:uint radius:double
 levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint minimum_cohort:uint
 epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text
-normalisation:text noise:text noises:PlannedNoise* security:uint at_least:uint"""
+normalisation:text noise:text noises:PlannedNoise* security:uint at_least:uint
+round_seconds:uint"""
 
 FIELDS: dict[str, list[tuple[str, str]]] = {
     "Member": [("name", "text"), ("role", "text"), ("identity", "bytes"), ("tls_spki_sha256", "bytes")],
@@ -87,7 +88,8 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     ],
     "Centres": [("number", "uint"), ("rows", "bytes")],
     "KeptClasses": [("classes", "uint*")],
-    "Acknowledgement": [("aggregate_sha256", "bytes")],
+    "Acknowledgement": [("aggregate_sha256", "bytes"), ("opens", "bytes")],
+    "Return": [("opening", "RoundOpening"), ("acknowledgements", "bytes*")],
     "Receipt": [],
     "Abort": [("reason", "text")],
     "Record": [("index", "uint"), ("previous", "bytes"), ("kind", "text"), ("content", "bytes")],

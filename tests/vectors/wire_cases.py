@@ -29,8 +29,8 @@ def _held(dealer: int) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 5, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
-    numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60}
+    numbers = {"version": 6, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60, "round_seconds": 86400}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
@@ -98,7 +98,9 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("RefinementBroadcast", {"number": 100, "scale": 0.5, **geometry, "matrix": "", "centre": ""}),
         ("Centres", {"number": 1, "rows": _hex("centres", 24)}),
         ("KeptClasses", {"classes": [0, 1, 127, 128, 9999]}),
-        ("Acknowledgement", {"aggregate_sha256": _hex("sum")}),
+        ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": _hex("opens")}),
+        ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": "00" * 32}),
+        ("Return", {"opening": opening, "acknowledgements": [_hex("one", 260), _hex("other", 261)]}),
         ("Receipt", {}),
         ("Abort", {"reason": "too few clients are left"}),
         ("Record", {"index": 0, "previous": "00" * 32, "kind": "closed", "content": "44"}),
@@ -204,12 +206,12 @@ def wire() -> dict[str, Any]:
         ("fields_out_of_order", "Endorsement", block(2, signature) + scalar(1, "uint", 5)),
         ("field_twice", "Endorsement", scalar(1, "uint", 4) + endorsed),
         ("number_with_a_needless_byte", "Endorsement", bytes([8, 0x85, 0]) + block(2, signature)),
-        ("length_with_a_needless_byte", "Acknowledgement", bytes([10, 0xA0, 0]) + key),
-        ("tag_with_a_needless_byte", "Acknowledgement", bytes([0x8A, 0, 32]) + key),
+        ("length_with_a_needless_byte", "Acknowledgement", bytes([10, 0xA0, 0]) + key + block(2, key)),
+        ("tag_with_a_needless_byte", "Acknowledgement", bytes([0x8A, 0, 32]) + key + block(2, key)),
         ("number_above_32_bits", "Endorsement", bytes([8]) + varint(2**32 + 5) + block(2, signature)),
         ("negative_number", "Endorsement", bytes([8]) + varint(2**64 - 1) + block(2, signature)),
         ("number_as_bytes", "Endorsement", block(1, b"\x05") + block(2, signature)),
-        ("bytes_as_number", "Acknowledgement", scalar(1, "uint", 32)),
+        ("bytes_as_number", "Acknowledgement", scalar(1, "uint", 32) + block(2, key)),
         ("numbers_not_packed", "Survivors", scalar(1, "uint", 1) + scalar(1, "uint", 2)),
         ("numbers_packed_in_two_pieces", "Survivors", block(1, b"\x01") + block(1, b"\x02")),
         ("default_written_out", "Outcome", canonical("Outcome", dict(values())["Outcome"]) + block(4, b"")),
@@ -226,7 +228,7 @@ def wire() -> dict[str, Any]:
         ("member_left_out", "Endorsement", block(2, signature)),
         ("signature_left_out", "Endorsement", scalar(1, "uint", 5)),
         ("signature_of_63_bytes", "Endorsement", scalar(1, "uint", 5) + block(2, signature[:-1])),
-        ("digest_of_33_bytes", "Acknowledgement", block(1, key + b"\x00")),
+        ("digest_of_33_bytes", "Acknowledgement", block(1, key + b"\x00") + block(2, key)),
         ("reason_left_out", "Abort", b""),
         ("reason_of_2001_letters", "Abort", scalar(1, "text", "a" * 2001)),
         ("text_not_utf8", "Abort", block(1, b"\xff\xfe")),

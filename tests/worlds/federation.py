@@ -157,6 +157,13 @@ class FederationRun:
     def _me(self, member: int) -> LocalParty:
         return LocalParty(member, self.world.keys[member], OperatingSystem())
 
+    async def pause(self, member: int, plan: bytes, step: str) -> None:
+        """What comes before a client's call about a session: nothing, unless a test has it wait or leave."""
+
+    def number_of(self, plan: bytes) -> int:
+        """Which round's session this is at the server."""
+        return [stage.setup.context.plan for stage in self.hosts[SERVER_INDEX].session.stages].index(plan) + 1
+
     async def call(self, receiver: int, make: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask the server or an aggregator; the server may die once it has answered."""
         host = self.hosts[receiver]
@@ -196,15 +203,20 @@ class Wire:
         if len(self._sessions) > self._run.leaves.get(self._member, 1000):
             raise Left
 
+    async def _begin(self, frame: bytes) -> None:
+        body = peek(frame)
+        self._count(body.plan)
+        await self._run.pause(self._member, body.plan, body.step)
+
     async def submit(self, frame: bytes) -> bytes:
         """Hand one frame over."""
-        self._count(peek(frame).plan)
+        await self._begin(frame)
         reply: bytes = await self._run.call(self._receiver, lambda party: party.submit(self._member, frame))
         return reply
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
         """Hand over a frame and its part of the file."""
-        self._count(peek(frame).plan)
+        await self._begin(frame)
         content = (await asyncio.to_thread(vector.read_bytes))[start : start + size]
         reply: bytes = await self._run.call(
             self._receiver, lambda party: party.upload(self._member, frame, parts_of(content))
@@ -214,10 +226,11 @@ class Wire:
     async def fetch(self, plan: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
         self._count(plan)
-        host = self._run.hosts[SERVER_INDEX]
+        await self._run.pause(self._member, plan, step)
+        host = self._run.hosts[self._receiver]
         while True:
             is_over = host.is_over and host.session is not None
-            frame = await self._run.call(SERVER_INDEX, lambda server: server.fetch(self._member, plan, step, 0.1))
+            frame = await self._run.call(self._receiver, lambda party: party.fetch(self._member, plan, step, 0.1))
             if frame:
                 return self._run.tamper(self._member, step, frame)
             if is_over:

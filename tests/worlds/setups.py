@@ -12,11 +12,14 @@ from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.parties import LocalRecords, SessionSetup
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan import NoiseFrom
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
 from tests.worlds.rosters import make_roster
 
 DELTA = 1e-5
+IN_SUMS = (NoiseFrom.CLIENT, NoiseFrom.AGGREGATOR)
+"""Whose noise is in what is summed; that of members' training is in what they make of their records."""
 WIDE = 128
 """Features of the plans whose noise is measured: 8 643 coordinates tell n shares from n − 1 = 4."""
 

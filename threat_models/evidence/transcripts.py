@@ -183,14 +183,11 @@ def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | N
 
 
 def _head(folder: Path, outcome: Outcome) -> LinearHead | None:
-    """The head: shown in the outcome, or beside a transcript; None where this party has none, or another artifact."""
+    """The head: shown in the outcome, or beside a transcript; None where this party has none, or has a model."""
     file = folder / HEAD_FILE
-    if outcome.head:
-        artifact = parse_artifact(outcome.head)[0]
-    elif file.exists():
-        artifact = load_as(file, parse_artifact)[0]
-    else:
+    if not outcome.head and not file.exists():
         return None
+    artifact, _ = parse_artifact(outcome.head) if outcome.head else load_as(file, parse_artifact)
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
     return artifact if isinstance(artifact, LinearHead) else None

@@ -205,10 +205,20 @@ class KeptClasses(_message.Message):
     def __init__(self, classes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Acknowledgement(_message.Message):
-    __slots__ = ("aggregate_sha256",)
+    __slots__ = ("aggregate_sha256", "opens")
     AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    OPENS_FIELD_NUMBER: _ClassVar[int]
     aggregate_sha256: bytes
-    def __init__(self, aggregate_sha256: _Optional[bytes] = ...) -> None: ...
+    opens: bytes
+    def __init__(self, aggregate_sha256: _Optional[bytes] = ..., opens: _Optional[bytes] = ...) -> None: ...
+
+class Return(_message.Message):
+    __slots__ = ("opening", "acknowledgements")
+    OPENING_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _ClassVar[int]
+    opening: RoundOpening
+    acknowledgements: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, opening: _Optional[_Union[RoundOpening, _Mapping]] = ..., acknowledgements: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ()

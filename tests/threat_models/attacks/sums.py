@@ -41,6 +41,7 @@ def plan_of(dimension, classes, *, radius=1.0, centre=0.0, normalisation=Normali
         "roster": bytes(32),
         "join_seconds": 600,
         "step_seconds": 60,
+        "round_seconds": 60,
         "result": "server",
         "normalisation": normalisation.value,
         "noise": "",

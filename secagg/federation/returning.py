@@ -1,0 +1,69 @@
+"""The way back of a client that the round it was in has left behind: it knocks until it is shown a later one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
+from secagg.parties import Connection, SessionSetup
+from secagg.parties.returning import follow_return, may_return, witnesses_of
+from secagg.parties.transcripts import next_return
+from secagg.protection.messages import Return
+from secagg.wire import decode
+
+KNOCK_SECONDS = 0.5
+
+
+async def way_back(
+    left: SessionSetup,
+    first: SessionSetup,
+    client: int,
+    state: Path,
+    server: Connection,
+    others: Iterable[Connection],
+    progress: Callable[[str], None],
+) -> SessionSetup:
+    """The session of a later round in which a client goes on that the session `left` goes on without.
+
+    The one that it had returned in before a crash, else the one that t others have signed: `first` is the plan's first,
+    `others` the aggregators, which wait for who knocks, too. Raises SessionAborted where nobody shows a valid one for
+    as long as a round may take, LeftBehind where there can be none.
+    """
+    if not may_return(first) or left.is_last:
+        raise LeftBehind("no round follows in which it may return")
+    kept = next_return(state, first.plan, left.number)
+    if kept is not None:
+        return follow_return(first, kept, client, left.number)
+    clock, problem = asyncio.get_running_loop().time, "nobody has shown it one"
+    deadline = clock() + first.longest_round
+    progress(f"left behind in round {left.number}; asking for a later one for up to {first.longest_round:.0f} s")
+    while clock() < deadline:
+        try:
+            data = await _knock(first, server, others)
+            if data:
+                return follow_return(first, decode(Return, data), client, left.number)
+        except (MalformedMessage, ProtocolViolation) as error:  # nobody signed the whole: whoever carried it may have
+            problem = _say_once(str(first.roster.name_culprit(error)), problem, progress)
+        except ServerAway as error:
+            problem = error.problem
+            break
+        await asyncio.sleep(KNOCK_SECONDS)
+    raise SessionAborted(
+        f"no later round was shown to it, with {witnesses_of(first)} other clients' signatures: {problem}"
+    )
+
+
+async def _knock(first: SessionSetup, server: Connection, others: Iterable[Connection]) -> bytes:
+    for other in others:
+        with contextlib.suppress(SecaggError):  # it may be late for one aggregator, which then holds up no other
+            await other.fetch(first.context.plan, Return.__name__, 0.0)
+    return await server.fetch(first.context.plan, Return.__name__, 0.0)
+
+
+def _say_once(said: str, before: str, progress: Callable[[str], None]) -> str:
+    if said != before:
+        progress(f"{said}; asking again")
+    return said

@@ -1,0 +1,34 @@
+"""`secagg demo` where a model is trained: processes of their own, real gRPC, and a summary that claims what is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tests.cli.command import Command
+
+
+def test_demo_trains_a_model_in_rounds(secagg: Command, tmp_path: Path) -> None:
+    """Two rounds of three members give a model that knows the digits, verifies, and is called a model."""
+    out = tmp_path / "demo"
+    said = secagg("demo", "--quiet", "--out", out, "--method", "fedavg", "--rounds", "2", "--clients", "3")
+    assert said.code == 0, said.err
+    rows = dict(line.strip().split("  ", 1) for line in said.out.splitlines() if "  " in line.strip())
+    assert {"the model", "accuracy in one place", "the server learned"} <= rows.keys()
+    assert not {"the head", "accuracy on pooled data", "clinic-1's counts begin"} & rows.keys()
+    assert rows["the server learned"].strip().startswith("2 sums, the last of 3 vectors")
+    assert rows["its transcript"].strip().startswith("verifies; countersigned by 3 members")
+    (model,) = out.glob("coordinator/state/*/head.safetensors")
+    assert rows["the model"].strip() == str(model)
+    predicted = secagg("predict", "--head", model, "--data", out / "public" / "records.npz", "--json", "-").json
+    assert predicted["accuracy"] > 0.8
+    assert torch.load(model.with_name("head.pt"), weights_only=True)["weight"].shape == (10, 64)
+
+
+def test_demo_takes_rounds_of_methods_that_have_some(secagg: Command, tmp_path: Path) -> None:
+    """The number of rounds is a parameter of the method: others refuse it, and none takes it twice."""
+    for given in (["--rounds", "2"], ["--method", "fedavg", "--parameters", "rounds=3", "--rounds", "2"]):
+        said = secagg("demo", "--quiet", "--out", tmp_path / "demo", *given)
+        assert said.code == 2
+        assert "cannot take 'rounds=2'" in said.complaint
