@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FedPCL(OwnProjection):
     """Trains −log softmax_j(z·c_j/τ) at the label, c_j the shared means, τ the `temperature`.
 
-    The means are not normalised: the paper's are not. Own models: `shared` predicts the most similar of the shared
+    The means are not normalised: the paper's are not. Own models: `global` predicts the most similar of the shared
     prototypes, `own` the nearest of the member's own (as the authors' code does), so no class that it has no record of.
     """
 
@@ -46,10 +46,10 @@ class FedPCL(OwnProjection):
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """`shared` and `own`."""
+        """`global` and `own`."""
         shape = kept["weight"].shape[1], len(shared), self.width
         return {
-            "shared": TrainedModel(MostSimilar(*shape), {**kept, "prototypes": shared.astype(np.float32)}),
+            "global": TrainedModel(MostSimilar(*shape), {**kept, "prototypes": shared.astype(np.float32)}),
             "own": TrainedModel(Nearest(*shape), {**kept, "prototypes": own.astype(np.float32)}),
         }
 

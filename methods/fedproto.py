@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FedProto(OwnProjection):
     """Trains the cross-entropy of a head of the member's own on z, plus `pull`·‖z − c_y‖², c_y its class's prototype.
 
-    Own models: `shared` predicts the nearest of the shared prototypes (the paper's rule), `head` by the member's head.
+    Own models: `global` predicts the nearest of the shared prototypes (the paper's rule), `head` by the member's head.
     """
 
     name: ClassVar[str] = "fedproto"
@@ -46,10 +46,10 @@ class FedProto(OwnProjection):
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """`shared` and `head`."""
+        """`global` and `head`."""
         shape = kept["weight"].shape[1], len(shared), self.width
         near = {"weight": kept["weight"], "prototypes": shared.astype(np.float32)}
-        return {"shared": TrainedModel(Nearest(*shape), near), "head": TrainedModel(ByHead(*shape), kept)}
+        return {"global": TrainedModel(Nearest(*shape), near), "head": TrainedModel(ByHead(*shape), kept)}
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,10 @@ def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Se
 
     A client's part is zeroed (add-remove), or exchanged for any other, which moves each block by twice its length.
     """
-    parts = tuple(BlockSensitivity(block.name, lengths[block.name], block.size) for block in blocks)
+    parts = tuple(
+        BlockSensitivity(block.name, lengths[block.name], block.size, scalable=block.kind is Kind.COUNTS)
+        for block in blocks
+    )
     return tuple(BlockwiseSensitivity(Unit.SILO, each, parts) for each in Adjacency)
 
 

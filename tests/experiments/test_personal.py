@@ -64,7 +64,7 @@ def test_a_member_of_one_domain_is_measured_in_it() -> None:
     """With a domain each, as even in classes as what is held out, accuracy and interval are the domain's."""
     settings = SimulationSettings(method="fedpcl", parameters=SHORT, partition="column:domain", protection="none")
     run = simulate_dataset(dataset(), settings)
-    assert [each.model for each in run.personal] == ["shared", "own"]
+    assert [each.model for each in run.personal] == ["global", "own"]
     for each in run.personal:
         assert [client.client for client in each.clients] == [1, 2]
         assert each.mean == pytest.approx(np.mean([client.accuracy for client in each.clients]))

@@ -81,7 +81,7 @@ def test_members_end_with_models_of_their_own(finished: Finished) -> None:
             assert path.stat().st_mode & 0o777 == 0o600
         records = world.records[member]
         inputs = records.integers / last.plan.grid.unit(last.plan.dimension)
-        assert models["shared"].evaluate(inputs, records.labels).accuracy > 0.6
+        assert models["global"].evaluate(inputs, records.labels).accuracy > 0.6
         found |= {model.digest for model in models.values()}
     assert len(found) == 8
     with pytest.raises(BadInput, match="not a safetensors file"):

@@ -198,11 +198,11 @@ def test_rounds_lead_to_a_public_model_and_models_of_ones_own(name):
     inputs = RECORDS / GRID.unit(DIMENSION)
     for state, rows in zip(states, THIRDS, strict=True):
         models = last.personal(state, opened)
-        assert set(models) == {"fedpcl": {"shared", "own"}, "fedproto": {"shared", "head"}}[name]
+        assert set(models) == {"fedpcl": {"global", "own"}, "fedproto": {"global", "head"}}[name]
         for model in models.values():
             model.require_fit(CLASSES, DIMENSION)
             assert read_model(to_safetensors(model, {}))[0].digest == model.digest
-        assert models["shared"].evaluate(inputs[rows], LABELS[rows]).accuracy > 2 / CLASSES
+        assert models["global"].evaluate(inputs[rows], LABELS[rows]).accuracy > 2 / CLASSES
 
 
 @every_method
@@ -230,7 +230,7 @@ def test_a_class_that_nobody_holds_is_never_predicted(name):
     inputs = np.random.default_rng(0).normal(size=(200, DIMENSION))
     assert 2 not in artifact.predict(inputs)
     own = last.personal(states[0], opened)
-    assert 2 not in own["shared"].predict(inputs)
+    assert 2 not in own["global"].predict(inputs)
 
 
 def test_own_prototypes_predict_no_class_that_the_member_lacks():
@@ -241,7 +241,7 @@ def test_own_prototypes_predict_no_class_that_the_member_lacks():
     inputs = np.random.default_rng(0).normal(size=(200, DIMENSION))
     models = last.personal(states[0], opened)
     assert set(np.unique(models["own"].predict(inputs))) == {0, 1}
-    assert set(np.unique(models["shared"].predict(inputs))) > {0, 1}
+    assert set(np.unique(models["global"].predict(inputs))) > {0, 1}
 
 
 @every_method
