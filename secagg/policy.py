@@ -157,8 +157,8 @@ class Policy:
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
             f"noise_from: the noise would come from the {plan.noise}": exact or plan.noise in self.noise_from,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
-            f"refinement_without_noise: {further} more exact sums about the same records would be opened": further < 1
-            or self.refinement_without_noise,
+            f"refinement_without_noise: {further} more exact sums about the same records would be opened, which "
+            "a finite epsilon would cover together": further < 1 or self.refinement_without_noise,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 
