@@ -83,8 +83,7 @@ class MemberUpdate:
         total = self.encoding.decode(opened.blocks[UPDATE]) / _multiplier(opened, UPDATE)
         if not self.cap:
             return total / opened.clients
-        weights = float(opened.blocks[WEIGHT][0]) / _multiplier(opened, WEIGHT) / WEIGHT_LEVELS
-        return total / max(weights, 1 / WEIGHT_LEVELS)
+        return total / (_number(opened, WEIGHT) / WEIGHT_LEVELS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +144,14 @@ class RecordGradients:
     def mean(self, opened: Opened) -> Floats:
         """−rate times the mean gradient."""
         total = opened.blocks[GRADIENT] * (self.clip / self.units) / _multiplier(opened, GRADIENT)
-        count = float(opened.blocks[COUNT][0]) / _multiplier(opened, COUNT)
-        return total * (-self.rate / max(count, 1.0))
+        return total * (-self.rate / _number(opened, COUNT))
 
 
 def _multiplier(opened: Opened, block: str) -> int:
     return opened.noise[block].multiplier if opened.noise else 1
+
+
+def _number(opened: Opened, block: str) -> float:
+    """A block's one number, which a mean is divided by: at least 1, and σ, below which there is nothing but noise."""
+    sigma = opened.noise[block].of_record.sigma if opened.noise else 0.0
+    return max(float(opened.blocks[block][0]) / _multiplier(opened, block), sigma, 1.0)

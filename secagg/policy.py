@@ -165,8 +165,8 @@ class Policy:
             "training: the plan trains on the records, with noise of the member's own": plan.noise != NoiseFrom.MEMBER
             or self.training,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
-            f"refinement_without_noise: {further} more exact sums about the same records would be opened": further < 1
-            or self.refinement_without_noise,
+            f"refinement_without_noise: {further} more exact sums about the same records would be opened, which "
+            "a finite epsilon would cover together": further < 1 or self.refinement_without_noise,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 

@@ -83,7 +83,8 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
     """The head's accuracy, what it cost, and what is promised."""
     setup = SessionSetup.of(stage.plan, stage.roster)
     claim = setup.claim
-    rounds = f", and {setup.rounds - 1} rounds more" if setup.rounds > 1 else ""
+    more = f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
+    rounds = f", and {more}" if setup.rounds > 1 else ""
     promised = "infinite: no noise, the exact sum is opened"
     if claim is not None:
         promised = f"{claim.epsilon:g} (delta {claim.delta:g}, {claim.unit}, {claim.adjacency})"

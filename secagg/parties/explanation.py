@@ -11,7 +11,7 @@ from secagg.encoding import Kind
 from secagg.parties.returning import may_return, witnesses_of
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, PlannedNoise
-from secagg.privacy import Claim, TrainingClaim, Unit
+from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
@@ -127,7 +127,7 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
 
 def doubts_of(setup: SessionSetup) -> list[str]:
     """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
-    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup)]
+    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup), *_doubts_of_updates(setup)]
 
 
 def _doubts_of_delta(setup: SessionSetup) -> list[str]:
@@ -151,6 +151,44 @@ def _doubts_of_gate(setup: SessionSetup) -> list[str]:
         "of it: take more clients, a larger epsilon, a lower gate or none"
     )
     return [said]
+
+
+def _doubts_of_updates(setup: SessionSetup) -> list[str]:
+    """Noise that is longer than any sum of updates leaves nothing to learn from."""
+    return [
+        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {len(setup.context.clients)} "
+        "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
+        "model"
+        for name, ratio in noise_to_signal(setup).items()
+        if ratio > 1
+    ]
+
+
+def noise_to_signal(setup: SessionSetup) -> dict[str, float]:
+    """Of each block of updates in this session: the length of the noise over that of the longest sum there can be.
+
+    √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
+    for sums without noise, and for those whose bound is about records, whose number no plan knows.
+    """
+    clients, spec = len(setup.context.clients), setup.spec
+    noise = setup.opened_noise(clients)
+    if noise is None or spec.per is not Unit.SILO:
+        return {}
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
+    return {
+        block.name: math.sqrt(block.size) * noise[block.name].of_record.sigma / (clients * lengths[block.name])
+        for block in spec.blocks
+        if block.kind is Kind.UPDATE
+    }
+
+
+def _of_rounds(setup: SessionSetup) -> list[tuple[str, str]]:
+    """How the noise compares with the updates; nothing where there are none."""
+    told = [
+        f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
+        for name, ratio in noise_to_signal(setup).items()
+    ]
+    return [("noise of a round", "; ".join(told))] if told else []
 
 
 def _census_sigma(setup: SessionSetup) -> float | None:
@@ -196,6 +234,7 @@ def _promise(setup: SessionSetup) -> list[tuple[str, str]]:
         *_delta(setup),
         ("against", _against(setup)),
         ("noise of one party", f"{noise}. {_enough(claim)}"),
+        *_of_rounds(setup),
         ("what breaks it", _breaks(setup)),
         ("a bad record", "counts as zero, by a rule that looks at it alone; the operator sees how many there are"),
         ("grid", f"{plan.levels} steps in a record's length{saved}"),

@@ -16,7 +16,7 @@ from methods.local_work import WEIGHT_LEVELS, MemberUpdate, RecordGradients
 from methods.round import Examples, Opened
 from secagg.errors import BadInput
 from secagg.models import TrainedModel
-from secagg.privacy import Adjacency, Unit
+from secagg.privacy import Adjacency, OpenedNoise, Unit
 from tests.methods.training import (
     CLASSES,
     DIMENSION,
@@ -166,6 +166,21 @@ def test_records_beyond_the_cap_weigh_no_more() -> None:
     """A weight is min(n, cap)/cap of a full one."""
     weights = [int(part(first_round(cap=8), some_examples(count)).blocks["weight"][0]) for count in (1, 4, 8, 20)]
     assert weights == [WEIGHT_LEVELS // 8, WEIGHT_LEVELS // 2, WEIGHT_LEVELS, WEIGHT_LEVELS]
+
+
+@pytest.mark.parametrize(("chosen", "sent"), [({"cap": 8}, "weight"), ({"gradients": 1}, "count")])
+@pytest.mark.parametrize("number", [-3000, 0, 20])
+def test_noise_in_place_of_a_number_does_not_blow_the_step_up(chosen: dict[str, float], sent: str, number: int) -> None:
+    """Where noise leaves a number below its σ, or below 0, the mean is taken over σ: no step is longer for it."""
+    round_ = first_round(**chosen)
+    blocks = {**part(round_, some_examples(20)).blocks, sent: np.array([3 * number])}
+    noise = {name: OpenedNoise(60.0, 3 if name == sent else 1) for name in blocks}
+    moved = round_.work.mean(Opened(blocks, GRID, noise, clients=4))
+    at_sigma = round_.work.mean(Opened({**blocks, sent: np.array([60])}, GRID, noise, clients=4))
+    assert np.array_equal(moved, at_sigma)
+    exact = round_.work.mean(Opened({**blocks, sent: np.array([20])}, GRID, clients=4))
+    assert np.allclose(exact, moved)
+    assert np.isfinite(round_.work.mean(Opened({**blocks, sent: np.array([0])}, GRID, clients=4))).all()
 
 
 @pytest.mark.parametrize("gradients", [0, 1])

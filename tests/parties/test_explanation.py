@@ -219,3 +219,29 @@ def test_no_gate_is_no_doubt():
     """Without a gate, or without noise on its census, nothing is doubted."""
     exact = make_setup(4, class_gate=1, normalisation=Normalisation.CENTRED_UNIT, **EXACT)
     assert doubts_of(make_setup(4)) == doubts_of(exact) == []
+
+
+UPDATES = {"method": "fedavg", "unit": Unit.SILO, "epsilon": 8.0}
+
+
+@pytest.mark.parametrize(("clients", "rounds"), [(4, 2), (4, 8), (12, 8)])
+def test_noise_of_updates_is_compared_with_the_longest(clients, rounds):
+    """The row and the doubt go by √entries·σ of all clients' noise over their lengths laid end to end."""
+    setup = make_setup(clients=clients, parameters=(("rounds", rounds),), **UPDATES)
+    (block,), (noise,) = setup.spec.blocks, setup.plan.noises
+    length = setup.spec.sensitivities[0].blocks[0].l2
+    expected = math.sqrt(block.size * clients) * noise.sigma / (clients * length)
+    assert f"on update {expected:.3g} times as long" in dict(explain(setup))["noise of a round"]
+    warned = [doubt for doubt in doubts_of(setup) if "training follows the noise" in doubt]
+    assert bool(warned) == (expected > 1) == (clients == 4)
+    assert all(
+        f"{expected:.2g} times as long as the longest sum of it that {clients} clients" in each for each in warned
+    )
+
+
+def test_sums_of_records_are_compared_with_nothing():
+    """No plan knows how many records there are, and exact sums have no noise: neither has the row."""
+    gradients = {"method": "fedavg", "parameters": (("gradients", 1),)}
+    assert "noise of a round" not in explained(**gradients)
+    assert "noise of a round" not in explained(**EXACT, method="fedavg", parameters=())
+    assert "noise of a round" not in explained(unit=Unit.SILO)
