@@ -37,7 +37,7 @@ async def way_back(
     kept = next_return(state, first.plan, left.number)
     if kept is not None:
         return follow_return(first, kept, client, left.number)
-    clock, problem = asyncio.get_running_loop().time, "nobody has shown it one"
+    clock, problem = asyncio.get_running_loop().time, ""
     deadline = clock() + first.longest_round
     progress(f"left behind in round {left.number}; asking for a later one for up to {first.longest_round:.0f} s")
     while clock() < deadline:
@@ -48,12 +48,11 @@ async def way_back(
         except (MalformedMessage, ProtocolViolation) as error:  # nobody signed the whole: whoever carried it may have
             problem = _say_once(str(first.roster.name_culprit(error)), problem, progress)
         except ServerAway as error:
-            problem = error.problem
+            problem = problem or error.problem
             break
         await asyncio.sleep(KNOCK_SECONDS)
-    raise SessionAborted(
-        f"no later round was shown to it, with {witnesses_of(first)} other clients' signatures: {problem}"
-    )
+    said = f"no later round was shown to it, with {witnesses_of(first)} other clients' signatures"
+    raise SessionAborted(f"{said}: {problem or 'nobody has shown it any'}")
 
 
 async def _knock(first: SessionSetup, server: Connection, others: Iterable[Connection]) -> bytes:

@@ -119,11 +119,15 @@ def world_of(folder: Path, **choices: Any) -> SimulatedFederation:
     return SimulatedFederation.of(folder, refine=0, radius=100.0, **{**fixed, **choices})
 
 
+FIRST = ("KeyAdvertisement", "ShareManifest", "EncryptedUpload")
+"""What a client says first, under each protection."""
+
+
 @dataclass
 class Absence(FederationRun):
     """A run in which one client leaves before round 2, and comes back once the others are about to begin round 4.
 
-    They wait there until it has joined, so that it is seen to return in a round that is open.
+    They wait there until it has come, so that it is seen to return in a round that is open; then it is the slowest.
     """
 
     is_due: asyncio.Event = field(default_factory=asyncio.Event)
@@ -142,6 +146,8 @@ class Absence(FederationRun):
         self.knocks += step == Return.__name__
         if number == 4:
             self.is_back.set()
+            if step in FIRST:
+                await asyncio.sleep(0.2)
         if number == 2 and self.lives == 1:
             raise Left
 
