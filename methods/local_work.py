@@ -12,7 +12,17 @@ from methods.chain import Floats
 from methods.method import SampledTraining, SumSpec, clipped
 from methods.round import Contribution, Local, Opened
 from secagg.encoding import Block, Integers, Kind
-from secagg.models import DpSgdSettings, Program, TrainingSettings, dp_sgd, record_gradients, train
+from secagg.models import (
+    DpSgdSettings,
+    Program,
+    TrainingSettings,
+    Untainted,
+    dp_sgd,
+    public,
+    record_gradients,
+    require_untainted,
+    train,
+)
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.updates import UpdateEncoding, sum_of_records
 
@@ -61,17 +71,17 @@ class MemberUpdate:
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """w·(trained − state), rotated and rounded at random."""
-        examples = local.examples
-        inputs = examples.once(Scaled(local.grid.unit(examples.records.shape[1]), self.scale))
-        update = self.update(state.astype(np.float32).astype(np.float64), inputs, local)  # as training takes it
-        weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(examples), self.cap) // self.cap
+        labels, start = local.examples.labels, as_trained(state)
+        update = train(self.program, start, self.inputs(local), labels, self.settings, local.randomness) - start
+        weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(labels), self.cap) // self.cap
         encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
         blocks = {UPDATE: encoded.integers}
         return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}))
 
-    def update(self, start: Floats, inputs: NDArray[np.float32], local: Local) -> Floats:
-        """What training moves from `start`."""
-        return train(self.program, start, inputs, local.examples.labels, self.settings, local.randomness) - start
+    def inputs(self, local: Local) -> NDArray[np.float32]:
+        """The member's records as the program takes them (n, d)."""
+        unit = local.grid.unit(local.examples.records.shape[1])
+        return local.examples.once(Scaled(unit, self.scale))
 
     def _shortened(self, update: Floats) -> Floats:
         """No longer than the clip: the weight comes after."""
@@ -103,10 +113,16 @@ class PrivateTraining(MemberUpdate):
         taken = SampledTraining(self.private.sampling_rate, self.private.steps, self.private.levels, self.program.size)
         return replace(of_update, sensitivities=(), training=taken, refusal="the noise is in the members' training")
 
-    def update(self, start: Floats, inputs: NDArray[np.float32], local: Local) -> Floats:
-        """What DP-SGD moves, with the plan's noise."""
-        settings = replace(self.private, sigma=local.sigma)
-        return dp_sgd(self.program, start, inputs, local.examples.labels, settings, local.randomness) - start
+    def contribute(self, state: Floats, local: Local) -> Contribution:
+        """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
+        inputs, labels = self.inputs(local), local.examples.labels
+        start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
+        trained = dp_sgd(self.program, start, inputs, labels, settings, local.randomness)
+        return Contribution({UPDATE: self._encode(trained.then(lambda weights: weights - start.value), local)})
+
+    def _encode(self, update: Untainted[Floats], local: Local) -> Integers:
+        """What leaves. Raises TypeError for what could be tainted."""
+        return self.encoding.encode(self._shortened(require_untainted(update)), local.randomness).integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +161,11 @@ class RecordGradients:
         """−rate times the mean gradient."""
         total = opened.blocks[GRADIENT] * (self.clip / self.units) / _multiplier(opened, GRADIENT)
         return total * (-self.rate / _number(opened, COUNT))
+
+
+def as_trained(state: Floats) -> Floats:
+    """The state as training takes it: of float32's numbers."""
+    return state.astype(np.float32).astype(np.float64)
 
 
 def _multiplier(opened: Opened, block: str) -> int:

@@ -5,6 +5,7 @@ from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
 from secagg.models.registry import PROGRAMS, program_named
+from secagg.models.taint import Untainted, public, require_untainted
 from secagg.models.training import TrainingSettings, record_gradients, train
 
 __all__ = [
@@ -17,12 +18,15 @@ __all__ = [
     "Projecting",
     "TrainedModel",
     "TrainingSettings",
+    "Untainted",
     "dp_sgd",
     "parse_artifact",
     "program_named",
     "project",
+    "public",
     "read_model",
     "record_gradients",
+    "require_untainted",
     "similarities",
     "train",
 ]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.models.programs import Program
+from secagg.models.taint import Untainted, require_untainted
 from secagg.models.training import record_gradients, require_records
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import RandomSource
@@ -64,19 +65,20 @@ class DpSgdSettings:
 
 def dp_sgd(
     program: Program,
-    start: NDArray[np.float64],
+    start: Untainted[NDArray[np.float64]],
     x: NDArray[np.float32],
     labels: NDArray[np.int64],
     settings: DpSgdSettings,
     randomness: RandomSource,
-) -> NDArray[np.float64]:
+) -> Untainted[NDArray[np.float64]]:
     """Return parameters (size,) after DP-SGD from `start` on records (n, d) with labels (n,), n ≥ 0.
 
     A step without records is a noisy step, a record whose gradient is not finite adds nothing, and n appears nowhere.
-    Raises BadInput for other shapes or labels.
+    Raises BadInput for other shapes or labels, TypeError for a start that is not `Untainted`. Nothing else of the
+    member's is read: what a program's own loss holds beside the parameters must be public, too.
     """
-    require_records(program, start, x, labels)
-    weights = start.copy()
+    weights = require_untainted(start).copy()
+    require_records(program, weights, x, labels)
     unit = settings.rate * settings.clip / (settings.levels * settings.denominator)
     for _ in range(settings.steps):
         # The noise is drawn before the records are touched: how long that takes says nothing of them (Jin et al. 2022).
@@ -85,7 +87,7 @@ def dp_sgd(
         for gradients in record_gradients(program, weights, x[drawn], labels[drawn]):
             total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
         weights -= unit * total
-    return weights
+    return Untainted(weights)
 
 
 def poisson_sample(count: int, rate: float, randomness: RandomSource) -> NDArray[np.int64]:

@@ -314,7 +314,7 @@ def test_declared_promises_are_of_members_or_of_records() -> None:
         ({"gradients": True}, "gradients"),
         ({"server": "sgd"}, "choose one of average, momentum, adam"),
         ({"rounds": 1.5}, "its default is 20"),
-        ({"steps": 5}, "no parameter 'steps'"),
+        ({"speed": 5}, "no parameter 'speed'"),
     ],
     ids=str,
 )

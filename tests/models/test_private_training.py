@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from secagg.errors import BadInput
-from secagg.models import DpSgdSettings, dp_sgd, program_named, record_gradients
+from secagg.models import DpSgdSettings, dp_sgd, program_named, public, record_gradients
 from secagg.models.private_training import poisson_sample
 from secagg.updates import sum_of_records
 from tests.models.models import SEED, every_program, seeded, some_parameters, some_records
@@ -18,6 +18,11 @@ from tests.models.models import SEED, every_program, seeded, some_parameters, so
 FALSE_FAILURE = 1e-6
 EXACT = DpSgdSettings(rate=0.5, steps=4, sampling_rate=1.0, clip=0.7, levels=1 << 26, sigma=0.0, denominator=12.0)
 SOFTMAX = program_named("softmax", 7, 3)
+
+
+def private(program, start, *others):
+    """The parameters after DP-SGD from a public start."""
+    return dp_sgd(program, public(start), *others).value
 
 
 def integers_of(gradients, clip, levels):
@@ -30,7 +35,7 @@ def one_sum(records, labels, *, sampling_rate=1.0, sigma=0.0, levels=1000, name=
     clip = 0.5
     settings = DpSgdSettings(levels / clip, 1, sampling_rate, clip, levels, sigma, 1.0)
     start = np.zeros(SOFTMAX.size)
-    total = -dp_sgd(SOFTMAX, start, records, labels, settings, seeded(name))
+    total = -private(SOFTMAX, start, records, labels, settings, seeded(name))
     assert np.array_equal(total, np.rint(total))
     return total.astype(np.int64)
 
@@ -46,7 +51,7 @@ def test_without_noise_and_sampling_it_is_sgd_of_clipped_gradients(program):
         clipped += (lengths > EXACT.clip).sum()
         expected -= EXACT.rate * (gradients * np.minimum(1, EXACT.clip / lengths)).sum(axis=0) / EXACT.denominator
     assert clipped > 0
-    found = dp_sgd(program, start, records, labels, EXACT, seeded("none"))
+    found = private(program, start, records, labels, EXACT, seeded("none"))
     assert np.abs(found - expected).max() < 1e-6
 
 
@@ -107,8 +112,8 @@ def test_records_at_fault_and_the_count_of_records_do_not_enter():
     more = np.concatenate([records, np.full((30, 7), np.nan, np.float32)])
     more_labels = np.concatenate([labels, np.zeros(30, np.int64)])
     start = some_parameters(SOFTMAX)
-    alone = dp_sgd(SOFTMAX, start, records, labels, EXACT, seeded("same"))
-    assert alone.tobytes() == dp_sgd(SOFTMAX, start, more, more_labels, EXACT, seeded("same")).tobytes()
+    alone = private(SOFTMAX, start, records, labels, EXACT, seeded("same"))
+    assert alone.tobytes() == private(SOFTMAX, start, more, more_labels, EXACT, seeded("same")).tobytes()
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
@@ -173,7 +178,7 @@ def test_every_step_has_noise_of_its_own():
     """Two steps without records move by two different noises, which add up."""
     nothing = some_records(SOFTMAX, 0)
     settings = DpSgdSettings(2000.0, 2, 0.5, 0.5, 1000, 40.0, 1.0)
-    both = -dp_sgd(SOFTMAX, np.zeros(SOFTMAX.size), *nothing, settings, seeded("two"))
+    both = -private(SOFTMAX, np.zeros(SOFTMAX.size), *nothing, settings, seeded("two"))
     first = one_sum(*nothing, sigma=40.0, name="two")
     assert np.abs(both - first).sum() > 0
     assert not np.array_equal(both, 2 * first)
@@ -183,7 +188,7 @@ def test_private_training_learns():
     """With noise far below the sum, 60 sampled steps tell more than nine in ten records right."""
     records, labels = some_records(SOFTMAX, 300)
     settings = DpSgdSettings(1.0, 60, 0.2, 1.0, 1024, 1024.0, 60.0)
-    trained = dp_sgd(SOFTMAX, SOFTMAX.start(SEED), records, labels, settings, seeded("learn"))
+    trained = private(SOFTMAX, SOFTMAX.start(SEED), records, labels, settings, seeded("learn"))
     scores = records @ trained[:21].reshape(3, 7).T + trained[21:]
     assert (scores.argmax(axis=1) == labels).mean() > 0.9
 
