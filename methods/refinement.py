@@ -47,13 +47,21 @@ EXACT = OpenedNoise(1.0)
 
 
 def rounds_for(fixed: Fixed) -> int:
-    """Return how many rounds pay, by what a plan fixes alone: the usual number under noise about records, else none.
+    """Return how many rounds pay, by what a plan fixes alone: the usual number, or none (`why_none`)."""
+    return 0 if why_none(fixed) else USUAL_ROUNDS
 
-    None where members speak only once or are not to know the head, and where too much would be broadcast; without noise
-    the one-shot head is as good.
-    """
-    pays = math.isfinite(fixed.epsilon) and fixed.unit is Unit.RECORD and fixed.stays
-    return USUAL_ROUNDS if pays and _fits(fixed.dimension, fixed.classes) else 0
+
+def why_none(fixed: Fixed) -> str:
+    """Return why no rounds pay in a plan that fixes this; empty where they do."""
+    if math.isinf(fixed.epsilon):
+        return "there is no noise, without which one sum is nearly as good"
+    if fixed.unit is not Unit.RECORD:
+        return "they are tried under noise about records alone"
+    if not fixed.stays:
+        return "members stay for one sum only, or do not learn the head"
+    if not _fits(fixed.dimension, fixed.classes):
+        return f"too much would be broadcast for {fixed.dimension} features and {fixed.classes} classes"
+    return ""
 
 
 def _fits(dimension: int, classes: int) -> bool:

@@ -246,6 +246,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     rows = [
         (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
         ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+        *([("rounds of refinement", str(content["refine"]))] if content["refine"] else []),
     ]
     if on_the_way := _on_the_way(result):
         rows.insert(1, (f"after rounds, of {result.rounds[-1].number}", on_the_way))

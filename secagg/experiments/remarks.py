@@ -45,7 +45,7 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
     dataset, settings = features.dataset, run.settings
     held_out = dataset.test.bad if dataset.test is not None else 0
     noted = (*run.notes, *settings.remarks, *([VALIDATED] if settings.validate else []), *features.map.notes)
-    noted = (*noted, *_of_delta(run, len(dataset.train)))
+    noted = (*noted, *_of_delta(run, len(dataset.train)), *_of_statement(settings.at_least, len(dataset.train)))
     noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset))
     if not settings.has_known_noise:
         return replace(run, bad_held_out=held_out, notes=noted)
@@ -62,6 +62,10 @@ def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:
         return ()
     weak = weak_delta(settings.delta, units, name)
     return (weak,) if weak else ()
+
+
+def _of_statement(stated: int, records: int) -> tuple[str, ...]:
+    return (f"at least {stated} records are stated, but the clients have {records}",) if stated > records else ()
 
 
 def _of_bad_records(train: int, held_out: int, dataset: Dataset) -> tuple[str, ...]:

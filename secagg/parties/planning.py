@@ -275,10 +275,14 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
 
 def _settled(plan: Plan, epsilon: float) -> Plan:
     """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields."""
-    stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
-    fixed = Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays)
-    method = method_named(plan.method, plan.method_parameters).settle(fixed)
+    method = method_named(plan.method, plan.method_parameters).settle(fixed_by(plan, epsilon))
     return replace(plan, parameters=canonical_json(method.parameters))
+
+
+def fixed_by(plan: Plan, epsilon: float) -> Fixed:
+    """What a plan with this promise fixes before anyone looks at a record."""
+    stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
+    return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays)
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

@@ -291,6 +291,26 @@ def test_plan_without_rounds_to_decide_does_not_ask(secagg: Command, federation:
     assert new_plan(secagg, federation, *(arguments or ["--radius", 1])).rounds == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--radius", 1], "there is no noise"),
+        ([*PROMISE, "--unit", "silo"], "noise about records alone"),
+        ([*PROMISE, "--result", "server"], "do not learn the head"),
+    ],
+)
+def test_plan_says_why_the_rule_has_no_rounds(
+    secagg: Command, federation: Path, tmp_path: Path, arguments: list[object], reason: str
+) -> None:
+    """Whoever asks for `--refine auto` and gets none is told why."""
+    roster, out = federation / SERVER / "roster.json", tmp_path / "none.json"
+    chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", *arguments]
+    said = secagg("plan", "new", *chosen, "--refine", "auto")
+    assert said.code == 0
+    assert "--refine auto: no rounds, since" in said.err
+    assert reason in said.err
+
+
 def test_stated_records_are_in_the_plan(secagg: Command, federation: Path) -> None:
     """`--at-least` stands in the plan, `plan show` says who says so, and a δ that is too large for them is doubted."""
     plan = new_plan(secagg, federation, *PROMISE, *ONE_SUM, "--at-least", 300).plan
