@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 COMMANDS = {
-    "demo": ("demo:demo", "Five members build a digit classifier together; the server sees nothing but the sum."),
+    "demo": ("demo:demo", "Five members build a digit classifier together; the server sees nothing but sums."),
     "server": ("server:server", "Run one session: collect protected vectors, learn their sum, build the head."),
     "client": ("client:client", "Take part in one session."),
     "aggregator": (

@@ -193,7 +193,8 @@ class SimulationSettings:
         """Raise BadInput for rounds that the method does not have, or that are given twice."""
         having = [name for name, kind in METHODS.items() if ROUNDS in kind().parameters]
         if self.method not in having:
-            raise BadInput(f"method {self.method} has no rounds", remedy=f"leave them out; {' and '.join(having)} do")
+            remedy = f"leave them out; {', '.join(having)} have some"
+            raise BadInput(f"method {self.method} has no rounds", remedy=remedy)
         if any(word.startswith(f"{ROUNDS}=") for word in self.parameters.split()):
             raise BadInput("rounds are given twice", remedy="give them once, as a setting or among the parameters")
 

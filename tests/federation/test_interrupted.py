@@ -11,6 +11,7 @@ from secagg.threads import compute_aside
 ENDLESS = """
 import asyncio, signal
 import torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts tests in the background has it ignored
 from secagg.threads import compute_aside
 
 def train():

@@ -87,6 +87,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("centre", "bytes"),
     ],
     "Centres": [("number", "uint"), ("rows", "bytes")],
+    "ModelState": [("number", "uint"), ("state", "bytes")],
     "KeptClasses": [("classes", "uint*")],
     "Acknowledgement": [("aggregate_sha256", "bytes"), ("opens", "bytes")],
     "Return": [("opening", "RoundOpening"), ("acknowledgements", "bytes*")],

@@ -97,6 +97,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("RefinementBroadcast", {"number": 1, "scale": 1000.25, **geometry}),
         ("RefinementBroadcast", {"number": 100, "scale": 0.5, **geometry, "matrix": "", "centre": ""}),
         ("Centres", {"number": 1, "rows": _hex("centres", 24)}),
+        ("ModelState", {"number": 2, "state": _hex("state", 41)}),
         ("KeptClasses", {"classes": [0, 1, 127, 128, 9999]}),
         ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": _hex("opens")}),
         ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": "00" * 32}),
