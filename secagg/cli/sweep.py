@@ -108,6 +108,8 @@ def told_of(speaker: Speaker, shard: str | None, runs: int, out: Path) -> None:
     """Say what was written, and what is to be done after a shard."""
     if shard is None:
         speaker.say(f"wrote results, tables and plots into {out}")
+    elif not runs:
+        speaker.say(f"shard {shard} has no runs")
     else:
         speaker.say(f"{runs} runs of shard {shard} are in {out}; after the last shard, --collect writes the tables")
 

@@ -67,7 +67,7 @@ def curves_of(runs: Sequence[Run]) -> tuple[Curve, ...]:
         if run.result and run.result["rounds"]:
             groups.setdefault(repr(_shared(run)), []).append(run)
     shared = [_shared(group[0]) for group in groups.values()]
-    names = varying(shared) if shared else ()
+    names = varying(shared)
     return tuple(_curve(group, names) for group in groups.values())
 
 

@@ -201,7 +201,7 @@ class _Said:
 
     def __init__(self, progress: Progress | None, settings: Sequence[Mapping[str, Any]], total: int, kept: int) -> None:
         self._progress = progress or (lambda done, total: None)
-        self._names = ("epsilon", *(name for name in varying(settings or [{}]) if name not in ("epsilon", "seed")))
+        self._names = ("epsilon", *(name for name in varying(settings) if name not in ("epsilon", "seed")))
         self._total, self._kept, self._done = total, kept, kept
         self._begun = time.monotonic()
         self._progress(kept, total)
