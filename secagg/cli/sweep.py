@@ -101,7 +101,7 @@ def sweep(
     for note in result.notes:
         speaker.say(f"note: {note}")
     told_of(speaker, shard, len(result.runs), out)
-    speaker.result(result.to_json(), *([result.table.text()] if result.series else []))
+    speaker.result(result.to_json(), *([result.table.text()] if result.series and shard is None else []))
 
 
 def told_of(speaker: Speaker, shard: str | None, runs: int, out: Path) -> None:

@@ -148,11 +148,12 @@ def _caption(dataset: str, runs: Sequence[Run]) -> str:
 def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
     """What a table of accuracies shows, the kinds of intervals for these numbers of seeds, and what all runs share."""
     results = [run.result for run in runs if run.result]
-    seeds = len({run.settings["seed"] for run in runs})
+    several = {count for count in counts if count > 1}
     kinds = []
-    if max(counts) > 1:
-        kinds.append(f"mean over {seeds} seeds ± half the width of its 95 % Student-t interval, for fixed test records")
-    if min(counts) == 1:
+    if several:
+        seeds = f"{'up to ' if len(several) > 1 else ''}{max(several)} seeds"
+        kinds.append(f"mean over {seeds} ± half the width of its 95 % Student-t interval, for fixed test records")
+    if 1 in counts:
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)
     names = ("clients", "partition", "leave_out", "expand", *(("delta", "adjacency", "unit") if noisy else ()))

@@ -139,6 +139,17 @@ def test_table_of_mixed_seeds() -> None:
     assert "Clopper–Pearson" in table.caption
 
 
+@pytest.mark.parametrize(
+    ("refused", "said"), [(0, "mean over 3 seeds ±"), (1, "mean over up to 3 seeds ±"), (2, "mean over 3 seeds ±")]
+)
+def test_caption_claims_no_seed_that_was_refused(refused: int, said: str) -> None:
+    """Where some means are over fewer seeds than others, the caption says so; one seed's number is no mean."""
+    fewer = [run(None if seed < refused else 0.8, seed, 8.0) for seed in range(3)]
+    assert said in accuracy_table("data", [*grid(), *fewer]).caption
+    alone = accuracy_table("data", [run(0.8, 0), run(0.9, 1), run(None, 2)])
+    assert "mean over 2 seeds ±" in alone.caption
+
+
 def test_text_formats() -> None:
     """Markdown and LaTeX hold every cell, with what is special to them escaped; text is aligned."""
     table = Table("50 % of a_b", ("ε", "∞"), (("x|y", "1 ± 2"), ("column:A_B & C", "3–4")), ("¹² a & b",))
