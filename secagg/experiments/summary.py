@@ -48,11 +48,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Series:
-    """What differs in ε and seed alone, by growing ε. `unprotected`: no secure sum ran."""
+    """What differs in ε and seed alone, by growing ε. `unprotected`: no secure sum ran.
+
+    `known_noise`: some noise can be drawn again, and protects nobody.
+    """
 
     label: str
     settings: Mapping[str, Any]
     unprotected: bool
+    known_noise: bool
     cells: tuple[Cell, ...]
 
 
@@ -74,7 +78,8 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
         peers = [_find_shared(other[0]) for other in kept]
         names = varying([peer for peer in peers if peer["method"] == settings["method"]])
         first = next(run.result for run in group if run.result)
-        series.append(Series(described(settings, names), settings, first["protection"] == UNPROTECTED, _cells(group)))
+        bare, label = first["protection"] == UNPROTECTED, described(settings, names)
+        series.append(Series(label, settings, bare, has_known_noise(group), _cells(group)))
     return tuple(series)
 
 
@@ -95,6 +100,11 @@ def notes_of(runs: Sequence[Run]) -> tuple[str, ...]:
 def not_private(runs: Sequence[Run]) -> tuple[str, ...]:
     """What the runs' results hold that was computed without noise although an ε is finite, each once."""
     return tuple(dict.fromkeys(name for run in runs if run.result for name in run.result["not_private"]))
+
+
+def has_known_noise(runs: Sequence[Run]) -> bool:
+    """Whether whoever knows a seed takes the noise off any of the runs again."""
+    return any(run.result["reproducible_noise"] for run in runs if run.result)
 
 
 def is_baseline(result: Mapping[str, Any]) -> bool:

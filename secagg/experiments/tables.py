@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.experiments.seeding import REPRODUCIBLE
-from secagg.experiments.summary import Cell, Run, Series, is_baseline, not_private, rounds_under_noise, summarise
+from secagg.experiments.summary import (
+    Cell,
+    Run,
+    Series,
+    has_known_noise,
+    is_baseline,
+    not_private,
+    rounds_under_noise,
+    summarise,
+)
 from secagg.experiments.workers import plain
 
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -102,8 +111,7 @@ def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a table of accuracies must say below itself where an epsilon is finite."""
-    known = [run for run in runs if run.result and run.result["reproducible_noise"]]
-    if known:
+    if has_known_noise(runs):
         return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.",)
     if not not_private(runs):
         return ()
