@@ -168,7 +168,14 @@ def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
     federated = [result for result in results if not is_baseline(result)] or results
     shared = {name: value for name in names if (value := _common(federated, name))}
     conditions = [f"{name.replace('_', ' ')} {_number(value)}" for name, value in shared.items()]
-    return f"Accuracy (%) on the held-out records of {dataset}: {'; '.join(kinds)} ({', '.join(conditions)})."
+    tested = " or ".join(_tested(share, dataset) for share in sorted({result["validate"] for result in results}))
+    return f"Accuracy (%) on {tested}: {'; '.join(kinds)} ({', '.join(conditions)})."
+
+
+def _tested(share: float, dataset: str) -> str:
+    """The records that accuracy is measured on, where this share of the training records is for validation."""
+    validated = f"{100 * share:g} % of the training records of {dataset}, held out"
+    return validated if share else f"the held-out records of {dataset}"
 
 
 def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:

@@ -49,6 +49,7 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
         "notes": ["everybody trusts the trainer"],
         "by_domain": None,
         "reproducible_noise": None,
+        "validate": 0.0,
         "not_private": ["accuracy"] if finite else [],
     }
     return Run(chosen, result, None, unprotected)

@@ -37,6 +37,7 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "adjacency": "add-remove",
         "unit": "record",
         "reproducible_noise": None,
+        "validate": 0.0,
         "not_private": [] if math.isinf(epsilon) else ["accuracy"],
     }
     return Run(chosen, result)

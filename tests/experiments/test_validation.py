@@ -103,3 +103,11 @@ def test_sweep_validates(tmp_path: Any) -> None:
     direct = simulate_dataset(dataset(), VALIDATED).to_json()
     assert [run.result["accuracy"] for run in result.runs if run.result] == [direct["accuracy"]]
     assert "accuracy" in result.to_json()["not_private"]
+    assert result.table.caption.startswith("Accuracy (%) on 25 % of the training records of small, held out:")
+
+
+def test_captions_name_the_records(tmp_path: Any) -> None:
+    """Where a sweep tries several fractions, its caption names every kind of records that accuracy is measured on."""
+    grid = {"validate": [0.0, 0.25], "clients": [4], "radius": [8.0]}
+    said = "Accuracy (%) on the held-out records of small or 25 % of the training records of small, held out:"
+    assert sweep(dataset(), grid, 1, tmp_path, 1).table.caption.startswith(said)
