@@ -114,7 +114,8 @@ def is_baseline(result: Mapping[str, Any]) -> bool:
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The names whose values differ among some settings; none where there are no settings."""
-    return tuple(name for first in settings[:1] for name in first if any(each[name] != first[name] for each in settings))
+    first = settings[0] if settings else {}
+    return tuple(name for name in first if any(other[name] != first[name] for other in settings))
 
 
 def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:

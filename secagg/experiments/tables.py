@@ -17,10 +17,12 @@ from secagg.experiments.summary import (
     has_known_noise,
     is_baseline,
     not_private,
+    notes_of,
     rounds_under_noise,
     summarise,
 )
 from secagg.experiments.workers import plain
+from secagg.privacy.claim import OUTRIGHT
 
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 LATEX = str.maketrans(
@@ -111,11 +113,12 @@ def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a table of accuracies must say below itself where an epsilon is finite."""
+    weak = tuple(f"{note.capitalize()}." for note in notes_of(runs) if note.endswith(OUTRIGHT))
     if has_known_noise(runs):
-        return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.",)
+        return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.", *weak)
     if not not_private(runs):
         return ()
-    return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.",)
+    return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
 def csv_of(runs: Sequence[Run]) -> str:

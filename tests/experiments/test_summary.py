@@ -36,6 +36,7 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "delta": 1e-5,
         "adjacency": "add-remove",
         "unit": "record",
+        "notes": [],
         "reproducible_noise": None,
         "validate": 0.0,
         "not_private": [] if math.isinf(epsilon) else ["accuracy"],
