@@ -87,6 +87,12 @@ def test_what_cannot_be_held_out_is_refused(settings: dict[str, Any]) -> None:
         SimulationSettings(**settings)
 
 
+def test_a_share_of_no_record_is_refused() -> None:
+    """Where not one record would be held out, there is nothing to measure on, and the run is refused."""
+    with pytest.raises(BadInput, match=r"0\.0001 of 120 records is none"):
+        simulate_dataset(dataset(), replace(VALIDATED, validate=0.0001))
+
+
 def test_baselines_are_validated_on_the_same_records() -> None:
     """A baseline is measured on the records that a method with the same settings is measured on."""
     open_ = replace(VALIDATED, method="centralised", protection="none", radius=None)
