@@ -72,14 +72,9 @@ def compare(
     data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, out, workers, progress, **how)
-    if not any(run.result for run in result.runs):
-        if shard is not None:
-            told_of(speaker, shard, len(result.runs), out)
-            return
+    if shard is None and not any(run.result for run in result.runs):
         raise BadInput(f"every run was refused: {result.runs[0].refusal}")
-    shown = "\n".join(result.table.notes)
     for note in result.notes:
-        if note not in shown:
-            speaker.say(f"note: {note}")
+        speaker.say(f"note: {note}")
     told_of(speaker, shard, len(result.runs), out)
-    speaker.result(result.to_json(), result.table.text())
+    speaker.result(result.to_json(), *([result.table.text()] if shard is None else []))

@@ -35,7 +35,7 @@ def methods(context: typer.Context, json_to: JsonOption = None, quiet: QuietOpti
         return
     known = {name: _method(name) for name in METHODS}
     baselines = {
-        DP_SGD: {"leaves": "every record: somebody trusted has them all", "parameters": asdict(DpSgd())},
+        DP_SGD: {"leaves": DpSgd.leaves, "parameters": asdict(DpSgd())},
         **{
             name: {"leaves": each.leaves, "protections": each.protections, "parameters": asdict(each())}
             for name, each in BASELINES.items()

@@ -101,13 +101,15 @@ def sweep(
     for note in result.notes:
         speaker.say(f"note: {note}")
     told_of(speaker, shard, len(result.runs), out)
-    speaker.result(result.to_json(), *([result.table.text()] if result.series else []))
+    speaker.result(result.to_json(), *([result.table.text()] if result.series and shard is None else []))
 
 
 def told_of(speaker: Speaker, shard: str | None, runs: int, out: Path) -> None:
     """Say what was written, and what is to be done after a shard."""
     if shard is None:
         speaker.say(f"wrote results, tables and plots into {out}")
+    elif not runs:
+        speaker.say(f"shard {shard} has no runs")
     else:
         speaker.say(f"{runs} runs of shard {shard} are in {out}; after the last shard, --collect writes the tables")
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.records import BAD, Dataset, Records, parts_without
+from secagg.errors import BadInput
 
 Split = Callable[[Records], tuple[Records, Records]]
 
@@ -50,7 +51,11 @@ def hold_out(dataset: Dataset, share: float) -> tuple[Dataset, NDArray[np.bool_]
     """Return the data set with this share of its training records as its test part, and which they were (n,).
 
     The test part that it had is gone, so that nothing can be chosen by it. Always the same records, as by `held_out`.
+    Raises BadInput for a share so small that it is no record.
     """
     held = held_out(dataset.train.labels, share, VALIDATION_SEED)
+    if not held.any():
+        problem = f"{share:g} of {len(held)} records is none"
+        raise BadInput(problem, remedy="hold out a larger fraction of the training records")
     train, test = (dataset.train.take(np.flatnonzero(rows)) for rows in (~held, held))
     return replace(dataset, train=train, test=test, parts=parts_without(dataset, held)), held

@@ -87,6 +87,7 @@ def _run_unprotected(
         bad_records=0,
         federated=None,
         baseline_bytes=fitted.bytes_per_client,
+        leaves=baseline.leaves,
         notes=(
             f"no protection: with {settings.method}, what leaves a client is: {baseline.leaves}",
             *([f"{empty} of {len(clients)} clients hold no record"] if empty else []),
@@ -165,6 +166,7 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
         promise=_promise(spent, settings),
         bad_records=int((~counted).sum()),
         federated=None,
+        leaves=DpSgd.leaves,
         notes=("centralised: somebody trusted holds all records in the clear",),
         seconds=clock.laps,
     )

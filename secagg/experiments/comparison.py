@@ -272,11 +272,11 @@ def _is_bare(run: Run) -> bool:
 
 
 def _why_unprotected(run: Run) -> str:
-    """Why: the refusal of what was asked for, or what a baseline says of itself."""
+    """Why: the refusal of what was asked for, or what leaves a client of a baseline."""
     if run.unprotected is not None:
         return run.unprotected
-    notes = run.result["notes"] if run.result else []
-    return "; ".join(notes) or "there is no sum that could be protected"
+    leaves = run.result["leaves"] if run.result else None
+    return f"with {run.settings['method']}, what leaves a client is {leaves or 'in the clear'}"
 
 
 def _promise(result: Mapping[str, Any]) -> str:

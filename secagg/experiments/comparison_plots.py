@@ -9,6 +9,7 @@ from typing import Any
 
 from secagg.experiments.comparison import Comparison, Entry, Row
 from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, name_unprotected, save
+from secagg.experiments.summary import has_known_noise
 from secagg.extras import extra
 from secagg.protection import UNPROTECTED
 
@@ -43,7 +44,7 @@ def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
         axes.tick_params(axis="x", length=0)
         axes.set_ylabel("accuracy (%)")
         _legend(figure, axes, rows)
-        save(figure, paths)
+        save(figure, paths, known_noise=has_known_noise(comparison.runs))
 
 
 def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
@@ -73,7 +74,7 @@ def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
         axes.spines["polar"].set_visible(False)
         axes.set_title("accuracy (%)", loc="left", size=8)
         _legend(figure, axes, rows)
-        save(figure, paths)
+        save(figure, paths, known_noise=has_known_noise(comparison.runs))
 
 
 def _with_results(comparison: Comparison) -> list[Row]:

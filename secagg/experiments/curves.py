@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from secagg.experiments.plots import CM, STYLE, looks_of, save
-from secagg.experiments.summary import Run, described, student_interval, varying
+from secagg.experiments.summary import Run, described, has_known_noise, student_interval, varying
 from secagg.extras import extra
 from secagg.protection import UNPROTECTED
 
@@ -46,12 +46,13 @@ class Point:
 class Curve:
     """The runs that differ in their seed alone. `not_private`: counted without noise, though ε is finite.
 
-    `unprotected`: no vector was hidden.
+    `unprotected`: no vector was hidden. `known_noise`: the noise can be drawn again, and protects nobody.
     """
 
     label: str
     points: tuple[Point, ...]
     unprotected: bool
+    known_noise: bool
     not_private: bool
 
     @property
@@ -67,7 +68,7 @@ def curves_of(runs: Sequence[Run]) -> tuple[Curve, ...]:
         if run.result and run.result["rounds"]:
             groups.setdefault(repr(_shared(run)), []).append(run)
     shared = [_shared(group[0]) for group in groups.values()]
-    names = varying(shared) if shared else ()
+    names = varying(shared)
     return tuple(_curve(group, names) for group in groups.values())
 
 
@@ -110,7 +111,7 @@ def plot_curves(curves: Sequence[Curve], paths: Sequence[Path]) -> None:
         if len(drawn) > 1:
             handles, labels = panels[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=columns)
-        save(figure, paths)
+        save(figure, paths, known_noise=any(curve.known_noise for curve in drawn))
 
 
 def _draw(axes: Any, curve: Curve, places: Sequence[float], look: Mapping[str, Any]) -> None:
@@ -132,6 +133,7 @@ def _curve(runs: Sequence[Run], names: Sequence[str]) -> Curve:
         _label(runs[0].settings, names),
         tuple(_point([each[number] for each in found]) for number in common),
         results[0]["protection"] == UNPROTECTED,
+        has_known_noise(runs),
         any("rounds" in result["not_private"] for result in results),
     )
 

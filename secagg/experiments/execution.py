@@ -64,6 +64,8 @@ class Execution:
         """As `sweep` and `compare` take it. Raises BadInput."""
         if shard is not None and collect:
             raise BadInput("a shard makes runs, and collecting makes none", remedy="give one of both")
+        if collect and not out.is_dir():
+            raise BadInput(f"there is no folder {out}", remedy="give the --out of the shards")
         chosen = Shard.read(shard) if shard is not None else None
         return cls(engine_of(engine, workers, out, ray), chosen, collect, progress)
 

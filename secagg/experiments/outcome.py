@@ -43,7 +43,8 @@ class Federated:
 class SimulationResult:
     """One run. `to_json` has the keys of the command-line contract; `federated` is None for a baseline.
 
-    `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends.
+    `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends, and
+    `leaves`: what that is, in words.
     `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
     handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
@@ -67,6 +68,7 @@ class SimulationResult:
     client_seconds: float | None = None
     server_seconds: float | None = None
     baseline_bytes: int | None = None
+    leaves: str | None = None
     adapted: AdaptedClients | None = None
     personal: tuple[PersonalAccuracy, ...] = ()
     bad_held_out: int = 0
@@ -106,6 +108,7 @@ class SimulationResult:
             "personal": [asdict(each) for each in self.personal] or None,
             "rounds": [each.to_json() for each in self.rounds],
             "promise": self.promise,
+            "leaves": self.leaves,
             "head_sha256": self.head.digest if self.head is not None else None,
             "bad_records": self.bad_records,
             "bad_held_out": self.bad_held_out,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import Cell, Series, rounds_under_noise
 from secagg.extras import extra
 
@@ -54,11 +55,16 @@ def plot_accuracy(series: Sequence[Series], paths: Sequence[Path]) -> None:
             figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
         else:
             _by_series(axes, series)
-        save(figure, paths)
+        save(figure, paths, known_noise=any(each.known_noise for each in series))
 
 
-def save(figure: Any, paths: Sequence[Path]) -> None:
-    """Write a figure into files of the formats that their names say, the same bytes each time."""
+def save(figure: Any, paths: Sequence[Path], *, known_noise: bool) -> None:
+    """Write a figure into files of the formats that their names say, the same bytes each time.
+
+    Above noise that can be drawn again it says that nobody is protected.
+    """
+    if known_noise:
+        figure.suptitle(REPRODUCIBLE, size=8, color="firebrick")
     for path in paths:
         figure.savefig(path, dpi=300, metadata={"Date": None} if path.suffix == ".svg" else None)
 

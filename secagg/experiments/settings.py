@@ -23,6 +23,7 @@ from secagg.head.adaptation import PROTOTYPICAL
 from secagg.parties.planning import PlanChoices, usual_colluders
 from secagg.plan import MOST_STATED, NoiseFrom
 from secagg.privacy import Adjacency, Unit, read_shares
+from secagg.privacy.claim import refuse_delta
 from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
 
@@ -127,8 +128,8 @@ class SimulationSettings:
             raise BadInput(f"epsilon cannot be {self.epsilon}", remedy="give inf or a number above 0")
         if math.isfinite(self.epsilon) and (self.delta is None or self.adjacency is None):
             raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
-        if self.delta is not None and not 0 <= self.delta < 1:
-            raise BadInput(f"delta cannot be {self.delta}", remedy="give a small probability")
+        if self.delta is not None:
+            refuse_delta(self.delta)
         self._check_clients()
 
     def _check_clients(self) -> None:

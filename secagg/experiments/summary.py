@@ -48,11 +48,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Series:
-    """What differs in ε and seed alone, by growing ε. `unprotected`: no secure sum ran."""
+    """What differs in ε and seed alone, by growing ε. `unprotected`: no secure sum ran.
+
+    `known_noise`: some noise can be drawn again, and protects nobody.
+    """
 
     label: str
     settings: Mapping[str, Any]
     unprotected: bool
+    known_noise: bool
     cells: tuple[Cell, ...]
 
 
@@ -74,7 +78,8 @@ def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
         peers = [_find_shared(other[0]) for other in kept]
         names = varying([peer for peer in peers if peer["method"] == settings["method"]])
         first = next(run.result for run in group if run.result)
-        series.append(Series(described(settings, names), settings, first["protection"] == UNPROTECTED, _cells(group)))
+        bare, label = first["protection"] == UNPROTECTED, described(settings, names)
+        series.append(Series(label, settings, bare, has_known_noise(group), _cells(group)))
     return tuple(series)
 
 
@@ -97,14 +102,20 @@ def not_private(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for run in runs if run.result for name in run.result["not_private"]))
 
 
+def has_known_noise(runs: Sequence[Run]) -> bool:
+    """Whether whoever knows a seed takes the noise off any of the runs again."""
+    return any(run.result["reproducible_noise"] for run in runs if run.result)
+
+
 def is_baseline(result: Mapping[str, Any]) -> bool:
     """Whether a result is that of a baseline: there was no sum."""
     return result["aggregate_sha256"] is None
 
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names whose values differ among some settings."""
-    return tuple(name for name in settings[0] if any(other[name] != settings[0][name] for other in settings))
+    """The names whose values differ among some settings; none where there are no settings."""
+    first = settings[0] if settings else {}
+    return tuple(name for name in first if any(other[name] != first[name] for other in settings))
 
 
 def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -33,6 +33,8 @@ log = logging.getLogger("secagg.experiments")
 AXES = tuple(field.name for field in fields(SimulationSettings) if field.name != "seed")
 """The settings that a grid may list."""
 LEAVE_OUT = "leave_out"
+NAMED = 3
+"""Missing runs that a refusal names."""
 
 
 @dataclass(frozen=True)
@@ -178,13 +180,12 @@ def runs_of(
     folder, digest = out / "runs", data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
     there = _questions(folder, digest)
-    folder.mkdir(parents=True, exist_ok=True)
     found = {file.path: run for file in files if (run := file.read()) is not None}
     ended = {path: run for path, run in found.items() if run.result is not None or execution.collect}
     missing = [file for file in files if file.path not in ended]
     if missing and execution.collect:
-        problem = f"{len(missing)} of {len(files)} runs are missing in {out}"
-        raise BadInput(problem, remedy="run the shards that are missing, or the command without collecting")
+        raise _incomplete(out, files, missing, there)
+    folder.mkdir(parents=True, exist_ok=True)
     again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in there}
     kept = len(files) - len(missing)
     said = _Said(execution.progress, settings, len(files), kept)
@@ -196,12 +197,26 @@ def runs_of(
     return Ran(tuple(ended[file.path] for file in files), kept, len(again))
 
 
+def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile], there: set[str]) -> BadInput:
+    """The refusal to collect: which runs are missing, and what the folder holds instead."""
+    asked = {json.dumps(file.question) for file in files}
+    old = sum(json.dumps(file.question) in there for file in missing)
+    names = (*(name for name in varying([file.settings for file in files]) if name != "seed"), "seed")
+    named = "; ".join(described(file.settings, names) for file in missing[:NAMED])
+    more = "; …" if len(missing) > NAMED else ""
+    problem = f"{len(missing)} of {len(files)} runs are missing in {out} ({named}{more})"
+    problem += f"; {old} of them are there from other code or versions" if old else ""
+    others = len(there - asked)
+    problem += f"; it holds {others} of other settings" if others else ""
+    return BadInput(problem, remedy="run the shards that are missing, or the command without collecting")
+
+
 class _Said:
     """Tells progress and log of every run that ends."""
 
     def __init__(self, progress: Progress | None, settings: Sequence[Mapping[str, Any]], total: int, kept: int) -> None:
         self._progress = progress or (lambda done, total: None)
-        self._names = ("epsilon", *(name for name in varying(settings or [{}]) if name not in ("epsilon", "seed")))
+        self._names = ("epsilon", *(name for name in varying(settings) if name not in ("epsilon", "seed")))
         self._total, self._kept, self._done = total, kept, kept
         self._begun = time.monotonic()
         self._progress(kept, total)

@@ -10,8 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.experiments.seeding import REPRODUCIBLE
-from secagg.experiments.summary import Cell, Run, Series, is_baseline, not_private, rounds_under_noise, summarise
+from secagg.experiments.summary import (
+    Cell,
+    Run,
+    Series,
+    has_known_noise,
+    is_baseline,
+    not_private,
+    notes_of,
+    rounds_under_noise,
+    summarise,
+)
 from secagg.experiments.workers import plain
+from secagg.privacy.claim import OUTRIGHT
 
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 LATEX = str.maketrans(
@@ -102,12 +113,12 @@ def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a table of accuracies must say below itself where an epsilon is finite."""
-    known = [run for run in runs if run.result and run.result["reproducible_noise"]]
-    if known:
-        return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.",)
+    weak = tuple(f"{note.capitalize()}." for note in notes_of(runs) if note.endswith(OUTRIGHT))
+    if has_known_noise(runs):
+        return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.", *weak)
     if not not_private(runs):
         return ()
-    return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.",)
+    return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
 def csv_of(runs: Sequence[Run]) -> str:
@@ -148,18 +159,26 @@ def _caption(dataset: str, runs: Sequence[Run]) -> str:
 def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
     """What a table of accuracies shows, the kinds of intervals for these numbers of seeds, and what all runs share."""
     results = [run.result for run in runs if run.result]
-    seeds = len({run.settings["seed"] for run in runs})
+    several = {count for count in counts if count > 1}
     kinds = []
-    if max(counts) > 1:
-        kinds.append(f"mean over {seeds} seeds ± half the width of its 95 % Student-t interval, for fixed test records")
-    if min(counts) == 1:
+    if several:
+        seeds = f"{'up to ' if len(several) > 1 else ''}{max(several)} seeds"
+        kinds.append(f"mean over {seeds} ± half the width of its 95 % Student-t interval, for fixed test records")
+    if 1 in counts:
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)
     names = ("clients", "partition", "leave_out", "expand", *(("delta", "adjacency", "unit") if noisy else ()))
     federated = [result for result in results if not is_baseline(result)] or results
     shared = {name: value for name in names if (value := _common(federated, name))}
     conditions = [f"{name.replace('_', ' ')} {_number(value)}" for name, value in shared.items()]
-    return f"Accuracy (%) on the held-out records of {dataset}: {'; '.join(kinds)} ({', '.join(conditions)})."
+    tested = " or ".join(_tested(share, dataset) for share in sorted({result["validate"] for result in results}))
+    return f"Accuracy (%) on {tested}: {'; '.join(kinds)} ({', '.join(conditions)})."
+
+
+def _tested(share: float, dataset: str) -> str:
+    """The records that accuracy is measured on, where this share of the training records is for validation."""
+    validated = f"{100 * share:g} % of the training records of {dataset}, held out"
+    return validated if share else f"the held-out records of {dataset}"
 
 
 def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:

@@ -19,6 +19,7 @@ from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.parties.training_noise import refuse_training, training_noise
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.privacy import Adjacency, Unit
+from secagg.privacy.claim import refuse_delta
 from secagg.protection import USUAL, protection_named
 from secagg.randomness import RandomSource
 from secagg.roster import Roster
@@ -89,6 +90,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
 
     Raises BadInput for choices that do not go together, and for a method that does not do what it declares.
     """
+    if math.isfinite(choices.epsilon) and choices.delta is not None:
+        refuse_delta(choices.delta)
     try:
         plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon)
         if math.isfinite(choices.epsilon):

@@ -14,6 +14,8 @@ from secagg.privacy.subsampled import TrainingCost
 
 SMALLEST_DELTA = 1e-15
 """Below it a chance that the noise's law does not have is not small beside δ."""
+LARGEST_DELTA = 0.5
+"""Of a plan; beyond it a promise says next to nothing."""
 OUTRIGHT = "whoever publishes one of them outright, chosen at random, keeps such a promise too"
 """What a δ of 1/n allows, with n records or clients."""
 NEIGHBOURS = {
@@ -178,6 +180,13 @@ def _refuse_less(least: float, epsilon: float, delta: float) -> None:
             f"epsilon {epsilon:.6g} at delta {delta:g} is claimed, but the noise gives {least:.6g}",
             remedy="claim no less than the noise gives, or add more noise",
         )
+
+
+def refuse_delta(delta: float) -> None:
+    """Raise BadInput for a δ that nobody can ask of a sum with noise."""
+    if not SMALLEST_DELTA <= delta <= LARGEST_DELTA:
+        remedy = f"sums with noise keep a delta from {SMALLEST_DELTA:g} to {LARGEST_DELTA:g}"
+        raise BadInput(f"delta cannot be {delta:g}", remedy=remedy)
 
 
 def refuse_small_delta(delta: float) -> None:

@@ -46,6 +46,21 @@ def test_table(secagg: Command, data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "table.tex").exists()
 
 
+def test_notes_are_those_of_simulate(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """What simulate notes stands on stderr, each once; a baseline's footnote holds why it ran without, and no more."""
+    words = ["--dataset", data, "--epsilon", "8", "--delta", "0.1", "--adjacency", "add-remove", "--validate", "0.2",
+             "--noise-seed", "7"]  # fmt: skip
+    noted = [line for line in secagg("simulate", *words).err.splitlines() if line.startswith("note: ")]
+    assert len(noted) == 3
+    said = secagg("compare", "--methods", "fedcgs,dp-sgd", *words, "--out", tmp_path, "--seeds", 1, "--workers", 1)
+    assert said.code == 0, said
+    lines = said.err.splitlines()
+    assert [lines.count(note) for note in noted] == [1, 1, 1]
+    assert "¹ Ran without a secure sum: with dp-sgd, what leaves a client is every record: somebody" in said.out
+    assert said.out.count("Delta 0.1 is not below 1 in 57 records") == 1
+    assert "own records" not in said.out
+
+
 def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> None:
     """`--json -` prints the results and nothing else, and `--quiet` says nothing."""
     arguments = ["--methods", "prototypes", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--quiet"]

@@ -127,7 +127,8 @@ def run(seed: int, accuracies: Sequence[float | None], epsilon: float = math.inf
         for number, value in enumerate(accuracies, start=1)
     ]
     chosen = {"method": "fedavg", "parameters": "", "epsilon": epsilon, "clients": 5, **settings, "seed": seed}
-    return Run(chosen, {"rounds": rounds, "protection": "masked", "not_private": ["rounds"] if noisy else []})
+    result = {"rounds": rounds, "protection": "masked", "reproducible_noise": None}
+    return Run(chosen, {**result, "not_private": ["rounds"] if noisy else []})
 
 
 def test_curve_is_the_mean_over_seeds() -> None:

@@ -27,6 +27,25 @@ def test_outputs_say_so(secagg: Command, tmp_path: Path) -> None:
     assert f"1 (δ 0.001, add-remove, record; {REPRODUCIBLE})" in compared.out
 
 
+@pytest.mark.parametrize(
+    ("command", "figure"),
+    [
+        (["sweep"], "accuracy.svg"),
+        (["compare", "--methods", "fedcgs"], "accuracy.svg"),
+        (["simulate", "--refine", 1, "--curves"], "curves.svg"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_figures_say_so(secagg: Command, tmp_path: Path, command: list[object], figure: str) -> None:
+    """A figure that leaves its table says that there is no privacy, and without a seed for noise it does not."""
+    words = ["--dataset", "wine", "--epsilon", "1", "--delta", "1e-3", "--adjacency", "add-remove"]
+    once = [] if command[0] == "simulate" else ["--seeds", 1, "--workers", 1]
+    for name, seed in (("known", ["--noise-seed", "7"]), ("fresh", [])):
+        folder = [tmp_path / name] if command[0] == "simulate" else ["--out", tmp_path / name]
+        assert secagg(*command, *folder, *words, *once, *seed).code == 0
+        assert (f"<!-- {REPRODUCIBLE} -->" in (tmp_path / name / figure).read_text()) == (name == "known")
+
+
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"simulate", "sweep", "compare"}))
 def test_no_other_command_has_it(secagg: Command, command: str) -> None:
     """Planning, real parties and audits know no such option."""

@@ -80,6 +80,24 @@ def test_leaves_out_each_domain(secagg: Command, data: Path, tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.parametrize("command", [["sweep"], ["compare", "--methods", "fedcgs"]], ids=lambda command: command[0])
+def test_shard_without_runs(secagg: Command, data: Path, tmp_path: Path, command: list[object]) -> None:
+    """A job of an array that is larger than the grid has nothing to do, says so and succeeds."""
+    said = secagg(*command, "--dataset", data, "--out", tmp_path / "out", "--seeds", 2, "--shard", "3/4")
+    assert (said.code, said.out) == (0, ""), said
+    assert "shard 3/4 has no runs" in said.err
+
+
+@pytest.mark.parametrize("command", [["sweep"], ["compare", "--methods", "fedcgs"]], ids=lambda command: command[0])
+def test_shard_shows_no_table(secagg: Command, data: Path, tmp_path: Path, command: list[object]) -> None:
+    """What some of the runs come to is no result: a shard says how many it made, and prints nothing."""
+    arguments = [*command, "--dataset", data, "--out", tmp_path / "out", "--seeds", 2, "--workers", 1]
+    said = secagg(*arguments, "--shard", "1/2")
+    assert (said.code, said.out) == (0, ""), said
+    assert "1 runs of shard 1/2 are in" in said.err
+    assert secagg(*arguments, "--shard", "3/3", "--json", "-").json["runs"] == []
+
+
 def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> None:
     """`--json -` prints the results and nothing else, and `--quiet` says nothing."""
     said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--seeds", 1, "--json", "-", "--quiet")

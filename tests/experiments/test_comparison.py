@@ -46,9 +46,11 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
         "upload_bytes_per_client": 12345 + seed,
         "client_seconds": 0.02,
         "server_seconds": 12.5,
-        "notes": ["everybody trusts the trainer"],
+        "leaves": "every record" if chosen["method"] == "dp-sgd" else None,
+        "notes": ["a remark on all runs"],
         "by_domain": None,
         "reproducible_noise": None,
+        "validate": 0.0,
         "not_private": ["accuracy"] if finite else [],
     }
     return Run(chosen, result, None, unprotected)
@@ -118,11 +120,11 @@ def test_baselines_are_never_shown_as_protected() -> None:
 
 
 def test_baseline_that_ignores_protection_is_marked() -> None:
-    """A run that says of itself that it had no protection is marked though nothing was refused."""
+    """A run without protection is marked though nothing was refused; what else it notes is no reason of that."""
     table = Comparison("data", "masked", (run(0.8, 0), run(0.9, 0, method="dp-sgd"))).table
     assert table.rows[1][1] == "90.00 (80.00–100.00)¹"
     assert table.rows[1][-1] == "none¹"
-    assert table.notes == ("¹ Ran without protection: everybody trusts the trainer.",)
+    assert table.notes == ("¹ Ran without protection: with dp-sgd, what leaves a client is every record.",)
 
 
 def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> N
     comparison = Comparison("data", "masked", (run(0.8, 0, epsilon=4.0), run(0.9, 0, epsilon=4.0, method="dp-sgd")))
     plot_groups(comparison, [tmp_path / "plot.svg"])
     assert "<!-- dp-sgd (no secure sum) -->" in (tmp_path / "plot.svg").read_text()
-    assert comparison.table.notes[0] == "¹ Ran without a secure sum: everybody trusts the trainer."
+    assert comparison.table.notes[0] == "¹ Ran without a secure sum: with dp-sgd, what leaves a client is every record."
     assert "protection:" not in comparison.table.markdown()
 
 

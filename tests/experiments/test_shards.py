@@ -114,6 +114,28 @@ def test_refusals_are_collected(tmp_path: Path) -> None:
     assert again.notes[0] == "1 of 1 runs were taken over"
 
 
+def test_collecting_names_what_is_missing(tmp_path: Path) -> None:
+    """Who collects too early, or with other settings than the shards', learns which are missing and what is there."""
+    for clients in (3, 4):
+        sweep(dataset(), {"clients": [clients], "radius": [8.0]}, 1, tmp_path, 1)
+    asked = {"clients": [3, 5, 6], "radius": [8.0]}
+    with pytest.raises(BadInput) as refused:
+        sweep(dataset(), asked, 2, tmp_path, collect=True)
+    first = "fedcgs, clients 3, seed 1; fedcgs, clients 5, seed 0; fedcgs, clients 5, seed 1; …"
+    assert f"5 of 6 runs are missing in {tmp_path} ({first}); it holds 1 of other settings;" in str(refused.value)
+
+
+def test_collecting_makes_no_folder(tmp_path: Path) -> None:
+    """A folder that is not there has no runs to collect; it is named and not made."""
+    with pytest.raises(BadInput, match="there is no folder"):
+        sweep(dataset(), {}, 1, tmp_path / "wrong", collect=True)
+    with pytest.raises(BadInput, match="there is no folder"):
+        compare(dataset(), [Contender("fedcgs")], {}, 1, tmp_path / "wrong", collect=True)
+    with pytest.raises(BadInput, match="1 of 1 runs are missing"):
+        sweep(dataset(), {}, 1, tmp_path, collect=True)
+    assert not any(tmp_path.iterdir())
+
+
 def test_comparison_in_shards(tmp_path: Path) -> None:
     """Shards of a comparison run without protection what cannot be protected; collected it is the plain one."""
     contenders = [Contender("fedcgs"), Contender("ccvr"), Contender("prototypes")]

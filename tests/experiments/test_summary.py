@@ -36,7 +36,9 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "delta": 1e-5,
         "adjacency": "add-remove",
         "unit": "record",
+        "notes": [],
         "reproducible_noise": None,
+        "validate": 0.0,
         "not_private": [] if math.isinf(epsilon) else ["accuracy"],
     }
     return Run(chosen, result)
@@ -137,6 +139,17 @@ def test_table_of_mixed_seeds() -> None:
     assert table.rows[0][3] == "80.00 (70.00–82.00) (n = 1)"
     assert "Student-t" in table.caption
     assert "Clopper–Pearson" in table.caption
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"), [(0, "mean over 3 seeds ±"), (1, "mean over up to 3 seeds ±"), (2, "mean over 3 seeds ±")]
+)
+def test_caption_claims_no_seed_that_was_refused(refused: int, said: str) -> None:
+    """Where some means are over fewer seeds than others, the caption says so; one seed's number is no mean."""
+    fewer = [run(None if seed < refused else 0.8, seed, 8.0) for seed in range(3)]
+    assert said in accuracy_table("data", [*grid(), *fewer]).caption
+    alone = accuracy_table("data", [run(0.8, 0), run(0.9, 1), run(None, 2)])
+    assert "mean over 2 seeds ±" in alone.caption
 
 
 def test_text_formats() -> None:

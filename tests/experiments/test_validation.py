@@ -87,6 +87,12 @@ def test_what_cannot_be_held_out_is_refused(settings: dict[str, Any]) -> None:
         SimulationSettings(**settings)
 
 
+def test_a_share_of_no_record_is_refused() -> None:
+    """Where not one record would be held out, there is nothing to measure on, and the run is refused."""
+    with pytest.raises(BadInput, match=r"0\.0001 of 120 records is none"):
+        simulate_dataset(dataset(), replace(VALIDATED, validate=0.0001))
+
+
 def test_baselines_are_validated_on_the_same_records() -> None:
     """A baseline is measured on the records that a method with the same settings is measured on."""
     open_ = replace(VALIDATED, method="centralised", protection="none", radius=None)
@@ -103,3 +109,11 @@ def test_sweep_validates(tmp_path: Any) -> None:
     direct = simulate_dataset(dataset(), VALIDATED).to_json()
     assert [run.result["accuracy"] for run in result.runs if run.result] == [direct["accuracy"]]
     assert "accuracy" in result.to_json()["not_private"]
+    assert result.table.caption.startswith("Accuracy (%) on 25 % of the training records of small, held out:")
+
+
+def test_captions_name_the_records(tmp_path: Any) -> None:
+    """Where a sweep tries several fractions, its caption names every kind of records that accuracy is measured on."""
+    grid = {"validate": [0.0, 0.25], "clients": [4], "radius": [8.0]}
+    said = "Accuracy (%) on the held-out records of small or 25 % of the training records of small, held out:"
+    assert sweep(dataset(), grid, 1, tmp_path, 1).table.caption.startswith(said)

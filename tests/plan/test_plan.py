@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput, MalformedMessage, SecaggError
+from secagg.experiments.settings import SimulationSettings
 from secagg.parties import SessionSetup
 from secagg.parties.explanation import explain
 from secagg.plan import Plan, canonical_json, read_plan, write_plan
@@ -212,6 +213,17 @@ def test_incomplete_promise_is_refused(change: dict[str, Any]) -> None:
     assert decode(Plan, encode(NOISY)) == NOISY
     with pytest.raises((BadInput, MalformedMessage)):
         encode(replace(NOISY, **change))
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.9e-15, 0.6, 1.0, math.nan])
+def test_delta_has_one_range(delta: float) -> None:
+    """Whoever plans or simulates sums with noise is told one range of δ, in the same words."""
+    words = "delta cannot be .*; sums with noise keep a delta from 1e-15 to 0.5"
+    asked = {"epsilon": 1.0, "delta": delta}
+    with pytest.raises(BadInput, match=words):
+        small_plan(ROSTER, radius=None, adjacency=Adjacency.ADD_REMOVE, **asked)
+    with pytest.raises(BadInput, match=words):
+        SimulationSettings(adjacency="add-remove", **asked)
 
 
 @pytest.mark.parametrize("given", [{}, {"delta": 1e-5}, {"adjacency": Adjacency.ADD_REMOVE}], ids=str)
