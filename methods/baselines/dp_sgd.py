@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +62,6 @@ class DpSgd:
     digits, the hospitals and CIFAR-10 it is the best at ε = 0.25, 1 and 4, or within a point of the best, of spreads
     from 0.8 to 6.4 and clips from 0.25 to 1. Nothing is tuned on the records that `fit` gets; their number is public.
     """
-
-    leaves: ClassVar[str] = "every record: somebody trusted has them all"
 
     epochs: int = 50
     batches: int = 10

@@ -14,7 +14,7 @@ from methods.declaration import check_declaration, check_steps
 from methods.method import Method
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import ParametersOption
-from secagg.experiments.baselines import DP_SGD
+from secagg.experiments.baselines import DP_SGD, LEAVES_FOR_DP_SGD
 from secagg.statistics import Grid, Normalisation
 
 SMALL = (2, 2, 4)
@@ -35,7 +35,7 @@ def methods(context: typer.Context, json_to: JsonOption = None, quiet: QuietOpti
         return
     known = {name: _method(name) for name in METHODS}
     baselines = {
-        DP_SGD: {"leaves": DpSgd.leaves, "parameters": asdict(DpSgd())},
+        DP_SGD: {"leaves": LEAVES_FOR_DP_SGD, "parameters": asdict(DpSgd())},
         **{
             name: {"leaves": each.leaves, "protections": each.protections, "parameters": asdict(each())}
             for name, each in BASELINES.items()

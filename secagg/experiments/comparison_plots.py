@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from secagg.protection import UNPROTECTED
 
 GROUP = 0.8
 """Share of a group's width that its marks take."""
+PALEST = 0.4
+"""Of a method's colour, what the smallest ε keeps."""
 POLAR_STEP = 10
 """Per cent between two rings of a radar chart, which begins one ring below the lowest accuracy."""
 
@@ -36,9 +38,9 @@ def plot_groups(comparison: Comparison, paths: Sequence[Path]) -> None:
         axes.grid(visible=False, axis="x")
         for group in range(0, len(shown), 2):
             axes.axvspan(group - 0.5, group + 0.5, color="0.965", linewidth=0, zorder=0)
-        for place, row in enumerate(rows):
+        for place, (row, look) in enumerate(zip(rows, _looks(rows), strict=True)):
             offset = GROUP * ((place + 0.5) / len(rows) - 0.5)
-            _draw_marks(axes, row, [row.entries[number] for number in shown], place, offset)
+            _draw_marks(axes, row, [row.entries[number] for number in shown], offset, look)
         axes.set_xlim(-0.5, len(shown) - 0.5)
         axes.set_xticks(range(len(shown)), [comparison.columns[number].label for number in shown])
         axes.tick_params(axis="x", length=0)
@@ -61,9 +63,8 @@ def plot_domains(comparison: Comparison, paths: Sequence[Path]) -> None:
         axes: Any = figure.add_subplot(projection="polar")
         axes.set_theta_zero_location("N")
         axes.set_theta_direction(-1)
-        for place, row in enumerate(rows):
+        for row, look in zip(rows, _looks(rows), strict=True):
             values = [_percent(row.entries[number]) for number in numbers]
-            look = _look(place, row)
             axes.plot([*angles, angles[0]], [*values, values[0]], label=_label(row, rows), linewidth=1.2, **look)
         axes.set_thetagrids([math.degrees(angle) for angle in angles], [comparison.columns[n].label for n in numbers])
         drawn = [value for row in rows for n in numbers if not math.isnan(value := _percent(row.entries[n]))]
@@ -81,7 +82,7 @@ def _with_results(comparison: Comparison) -> list[Row]:
     return [row for row in comparison.rows if any(entry.accuracy is not None for entry in row.entries)]
 
 
-def _draw_marks(axes: Any, row: Row, entries: Sequence[Entry], place: int, offset: float) -> None:
+def _draw_marks(axes: Any, row: Row, entries: Sequence[Entry], offset: float, look: Mapping[str, Any]) -> None:
     where = [group + offset for group in range(len(entries))]
     values = [_percent(entry) for entry in entries]
     ends = [entry.interval or 2 * (entry.accuracy or 0.0,) for entry in entries]
@@ -89,12 +90,21 @@ def _draw_marks(axes: Any, row: Row, entries: Sequence[Entry], place: int, offse
         [max(0.0, value - 100 * low) for value, (low, _) in zip(values, ends, strict=True)],
         [max(0.0, 100 * high - value) for value, (_, high) in zip(values, ends, strict=True)],
     ]
-    look = {**_look(place, row), "linestyle": "none"}
-    axes.errorbar(where, values, yerr=errors, label=row.label, capsize=2, elinewidth=0.8, **look)
+    marks = {**look, "linestyle": "none"}
+    axes.errorbar(where, values, yerr=errors, label=row.label, capsize=2, elinewidth=0.8, **marks)
 
 
-def _look(place: int, row: Row) -> dict[str, Any]:
-    colour = COLOURS[place % len(COLOURS)]
+def _looks(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each row's colour, marker and line: its method's own, the paler the smaller its ε is."""
+    methods = list(dict.fromkeys(row.label for row in rows))
+    epsilons = sorted({row.settings["epsilon"] for row in rows}, reverse=True)
+    paler = (1 - PALEST) / max(1, len(epsilons) - 1)
+    return [_look(methods.index(row.label), 1 - paler * epsilons.index(row.settings["epsilon"]), row) for row in rows]
+
+
+def _look(place: int, strength: float, row: Row) -> dict[str, Any]:
+    red_green_blue = bytes.fromhex(COLOURS[place % len(COLOURS)].removeprefix("#"))
+    colour = tuple(1 - strength * (1 - part / 255) for part in red_green_blue)
     bare = UNPROTECTED in row.protections
     return {
         "color": colour,

@@ -6,9 +6,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.colors import rgb_to_hsv
 
 from secagg.experiments.comparison import OPENED_ONLY, Comparison
-from secagg.experiments.comparison_plots import plot_domains, plot_groups
+from secagg.experiments.comparison_plots import _looks, plot_domains, plot_groups
 from secagg.experiments.summary import Run, student_interval
 
 WHY = "samples have no sum"
@@ -216,6 +217,20 @@ def test_expansions_and_epsilons_are_rows() -> None:
     rows = Comparison("data", "masked", runs).rows
     assert [row.label for row in rows] == ["fedcgs, expand 0"] * 2 + ["fedcgs, expand 64"] * 2
     assert [row.settings["epsilon"] for row in rows] == [1.0, math.inf] * 2
+
+
+def test_a_method_keeps_its_colour() -> None:
+    """Rows of one method have one marker and shades of one colour, the paler the smaller ε; no two rows look alike."""
+    runs = [
+        run(0.8, 0, method=method, epsilon=epsilon) for method in ("fedcgs", "mpft") for epsilon in (1.0, 4.0, math.inf)
+    ]
+    looks = _looks(Comparison("data", "masked", tuple(runs)).rows)
+    hues = [rgb_to_hsv(look["color"]) for look in looks]
+    for own in (slice(0, 3), slice(3, 6)):
+        assert len({look["marker"] for look in looks[own]}) == 1
+        assert [hue[0] for hue in hues[own]] == pytest.approx(3 * [hues[own][0][0]])
+        assert hues[own][0][1] < hues[own][1][1] < hues[own][2][1]
+    assert len({(look["marker"], look["color"]) for look in looks}) == 6
 
 
 def test_plots(tmp_path: Path) -> None:

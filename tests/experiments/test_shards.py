@@ -21,6 +21,7 @@ from secagg.experiments.compare import Contender, compare
 from secagg.experiments.execution import Shard
 from secagg.experiments.provenance import SOURCES
 from secagg.experiments.sweep import sweep
+from tests.experiments.test_compare import CURVES
 from tests.experiments.test_sweep import FILES, dataset
 
 GRID: dict[str, list[Any]] = {
@@ -75,7 +76,7 @@ def test_shards_are_the_sweep(plain: str, tmp_path: Path) -> None:
     sweep(dataset(), GRID, SEEDS, tmp_path, collect=True)
     assert without_times(tmp_path / "results.csv") == plain
     assert {path.name: path.read_bytes() for path in (tmp_path / "runs").iterdir()} == kept
-    assert {path.name for path in tmp_path.iterdir()} == FILES | {"runs"}
+    assert {path.name for path in tmp_path.iterdir()} == FILES | CURVES | {"runs"}
 
 
 @pytest.mark.parametrize(
