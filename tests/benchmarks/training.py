@@ -1,10 +1,9 @@
 """Every table of training in rounds in methods/RESULTS.md: accuracy of `fedavg` under its three promises, and its cost.
 
-`python -m tests.benchmarks.training --data D --out F [--only cnn,members,cost,secure]`
+`python -m tests.benchmarks.training --data D --out F [--only mnist,usps,members,cost,secure]`
 
 D holds the data sets of `tests.benchmarks.accuracy` and `usps.npz`. F receives a folder of runs for each table of
-accuracy (what has ended is not repeated) and `training.md`. `--only search` makes the runs by which the constants were
-chosen: on held-out training records alone, with a seed that no table has.
+accuracy (what has ended is not repeated) and `training.md`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from secagg.data import Dataset, open_dataset
 from secagg.experiments.execution import Execution
 from secagg.experiments.session import run_session
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.summary import Run
 from secagg.experiments.sweep import combinations, runs_of
 from secagg.experiments.tables import Table
 from secagg.parties import SessionSetup
@@ -32,13 +33,13 @@ from secagg.parties.planning import PublicData, make_plan
 from secagg.privacy import discrete_gaussian
 from secagg.randomness import OperatingSystem
 from secagg.roster import Member, Roster
-from tests.benchmarks.accuracy import DELTA, NOISE_SEED, TASKS, Cell, open_task, say
+from tests.benchmarks.accuracy import DELTA, NOISE_SEED, TASKS, open_task, say
 from tests.benchmarks.cpu import user_seconds
 from tests.benchmarks.fashion_mnist import DATA
 from tests.benchmarks.scenario import LENGTH, RING, placed, roles, setup_of
 from tests.benchmarks.streams import measure_streams
 
-ROUNDS, SEEDS = 20, 3
+ROUNDS = 20
 SHARED = {"method": "fedavg", "rounds": ROUNDS, "every": ROUNDS, "delta": DELTA, "adjacency": "add-remove"}
 SHARED |= {"noise_seed": NOISE_SEED, "reference": False}
 Settings = Mapping[str, Any]
@@ -46,45 +47,45 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Form:
-    """A row of a table: its settings beside `SHARED`, and the ε above its columns."""
+    """A row of a table: its settings beside `SHARED`, the ε above its columns, and how many seeds."""
 
     title: str
     settings: Settings
     epsilons: tuple[float, ...]
+    seeds: int = 3
 
-    def asked(self, seeds: int = SEEDS) -> list[dict[str, Any]]:
-        """The settings of its runs: by ε, then by seed."""
-        grid = {name: (value,) for name, value in {**SHARED, **self.settings}.items()}
-        return [dict(each) for each in combinations({**grid, "epsilon": self.epsilons}, seeds)]
+    def asked(self, epsilon: float) -> list[dict[str, Any]]:
+        """The settings of its runs at this ε, by seed."""
+        grid = {name: (value,) for name, value in {**SHARED, **self.settings, "epsilon": epsilon}.items()}
+        return [dict(each) for each in combinations(grid, self.seeds)]
 
 
 PRIVATE = (2.0, 8.0)
 CNN: Mapping[str, Form] = {
     "exact": Form("no noise", {"clients": 10, "unit": "silo", "parameters": "model=cnn rate=0.1 clip=10"}, (math.inf,)),
-    "gradients": Form(
-        "(c) gradients of records, noise in the sum",
-        {"clients": 10, "parameters": "model=cnn gradients=1 clip=1 rate=1 server=momentum"},
-        PRIVATE,
-    ),
     "dp-sgd": Form(
-        "(b) DP-SGD inside the member",
+        "DP-SGD inside the member",
         {
             "clients": 10,
             "noise": "member",
-            "parameters": "model=cnn sampling=0.25 steps=2 batch=250 gradient_clip=1 rate=1.5 clip=10",
+            "parameters": "model=cnn sampling=0.25 steps=2 batch=125 gradient_clip=1 rate=0.25 clip=10 server=momentum",
         },
         PRIVATE,
+        seeds=2,
+    ),
+    "gradients": Form(
+        "gradients of records, noise in the sum",
+        {"clients": 10, "parameters": "model=cnn gradients=1 clip=1 rate=1 server=momentum"},
+        PRIVATE,
+        seeds=2,
     ),
 }
-"""Ten members train the built-in CNN."""
+"""Ten members train the built-in CNN. Constants were chosen on a fifth of the training records."""
 DIGITS = {"mnist": ("MNIST, 10,000 records", "mnist_12k.npz"), "usps": ("USPS, 7,291 records", "usps.npz")}
 CLIENT_LEVEL = {"unit": "silo", "expand": 256, "parameters": "model=softmax rate=0.1 clip=1"}
 TRUSTED = {"protection": "none", "noise": "aggregator"}
 """One noise of the size that a masked sum's shares have together, added by whoever opens: cheaper, as accurate."""
 MEMBERS: Mapping[int, Settings] = {10: {}, 200: TRUSTED, 1000: TRUSTED}
-TRIED: Mapping[str, tuple[str, ...]] = {}
-"""What was tried for each form, after the model: on USPS, ε = 8; the table's own among them."""
-SEARCH_SEED, HELD_OUT = 100, 0.2
 
 
 def of_members(members: int) -> Form:
@@ -92,61 +93,64 @@ def of_members(members: int) -> Form:
     return Form(f"{members:,}", {**CLIENT_LEVEL, "clients": members, **MEMBERS[members]}, (8.0, math.inf))
 
 
-def measure(dataset: Dataset, asked: Sequence[Sequence[Settings]], out: Path, workers: int | None) -> list[Cell | None]:
-    """The accuracies of each group of runs, in order; `out` keeps them. None, and a line on stderr, where refused."""
+def measure(
+    dataset: Dataset, forms: Sequence[Form], columns: Sequence[float], out: Path, workers: int | None
+) -> list[tuple[str, ...]]:
+    """A row for each form: its title, and at each ε of `columns` the accuracy, or nothing; `out` keeps the runs.
+
+    What was refused is said on stderr and has no accuracy.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    flat = [settings for group in asked for settings in group]
+    flat = [settings for form in forms for epsilon in form.epsilons for settings in form.asked(epsilon)]
     runs = iter(runs_of(dataset, flat, out, Execution.of(out, workers, say)).runs)
-    cells: list[Cell | None] = []
-    for group in asked:
-        ended = [next(runs) for _ in group]
-        print(*{f"refused: {run.refusal}" for run in ended if run.result is None}, sep="\n", end="", file=sys.stderr)
-        values = tuple(100 * run.result["accuracy"] for run in ended if run.result is not None)
-        cells.append(Cell(values) if len(values) == len(ended) else None)
-    return cells
+    rows = []
+    for form in forms:
+        cells = {epsilon: shown([next(runs) for _ in range(form.seeds)]) for epsilon in form.epsilons}
+        rows.append((form.title, *(cells.get(epsilon, "") for epsilon in columns)))
+    return rows
 
 
-def make_cnn(data: Path, out: Path, workers: int | None) -> str:
-    """Three forms on two sets of digits."""
-    body = []
+def shown(runs: Sequence[Run]) -> str:
+    """The mean of the accuracies in per cent, the lowest and the highest; the refusals where there are any."""
+    if refused := {str(run.refusal) for run in runs if run.result is None}:
+        print(*refused, sep="\n", file=sys.stderr)
+        return "refused"
+    values = [100 * run.result["accuracy"] for run in runs if run.result is not None]
+    return f"{mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def make_cnn(name: str, data: Path, out: Path, workers: int | None) -> str:
+    """Three forms on one set of digits."""
+    title, file = DIGITS[name]
     columns = (*PRIVATE, math.inf)
-    for name, (title, file) in DIGITS.items():
-        groups = {
-            key: {each: [s for s in form.asked() if s["epsilon"] == each] for each in form.epsilons}
-            for key, form in CNN.items()
-        }
-        flat = [group for by_epsilon in groups.values() for group in by_epsilon.values()]
-        cells = iter(measure(open_dataset(str(data / file)), flat, out / name, workers))
-        for key, by_epsilon in groups.items():
-            found = {epsilon: next(cells) for epsilon in by_epsilon}
-            body.append((title, CNN[key].title, *(str(found.get(each) or "") for each in columns)))
+    rows = measure(open_dataset(str(data / file)), tuple(CNN.values()), columns, out / name, workers)
+    seeds = "; ".join(f"{form.title}: {form.seeds} seeds" for form in CNN.values())
     caption = (
-        f"The built-in CNN, ten members, {ROUNDS} rounds, masked: accuracy in per cent, mean of {SEEDS} seeds ± half "
-        f"the 95 % interval; δ = {DELTA:g}, add/remove of a record, c = 1, D = 0. Constants were chosen on held-out "
-        "training records of USPS alone."
+        f"{title}, the built-in CNN, ten members, {ROUNDS} rounds, masked: accuracy in per cent, mean over seeds (the "
+        f"lowest to the highest; {seeds}); δ = {DELTA:g}, add/remove of a record, c = 1, D = 0. Constants were "
+        "chosen on held-out training records of USPS alone."
     )
-    return Table(caption, ("", "ε", "2", "8", "∞"), tuple(body)).markdown()
+    return Table(caption, (title, *(f"ε = {each:g}" for each in PRIVATE), "ε = ∞"), tuple(rows)).markdown()
 
 
 def make_members(data: Path, out: Path, workers: int | None) -> str:
     """Client level for more and more members, and how much noise their plans have."""
     folder = out / "members"
     folder.mkdir(parents=True, exist_ok=True)
-    forms = {members: of_members(members) for members in MEMBERS}
-    groups = [[s for s in form.asked() if s["epsilon"] == each] for form in forms.values() for each in form.epsilons]
-    cells = iter(measure(open_task(TASKS["fashion"], data, folder), groups, folder, workers))
-    body = []
-    for members in forms:
+    forms = [of_members(members) for members in MEMBERS]
+    found = measure(open_task(TASKS["fashion"], data, folder), forms, forms[0].epsilons, folder, workers)
+    rows = []
+    for members, row in zip(MEMBERS, found, strict=True):
         masked, none = (f"{noise_to_signal(plan_of(members, each)):.3g}" for each in ("masked", "none"))
-        body.append((f"{members:,}", *(str(next(cells) or "") for _ in range(2)), masked, none))
+        rows.append((*row, masked, none))
     caption = (
         f"Fashion-MNIST, 256 random features, softmax regression (2,570 numbers), {ROUNDS} rounds, a promise about a "
-        f"whole member: accuracy in per cent, mean of {SEEDS} seeds ± half the 95 % interval; ε = 8, δ = {DELTA:g}, "
-        "c = 1, D = 0. Noise ÷ signal: the length of a round's noise against that of all updates where each is as long "
-        "as it may be, under masks, and under none, where each share must hide its member alone. Ten members are "
-        "masked; for 200 and 1,000 one noise as large as a masked sum's is added to the sum."
+        f"whole member: accuracy in per cent, the mean of {forms[0].seeds} seeds (the lowest to the highest); ε = 8, "
+        f"δ = {DELTA:g}, c = 1, D = 0. Noise ÷ signal: the length of a round's noise against that of all updates where "
+        "each is as long as it may be, under masks, and under none, where each share must hide its member alone. Ten "
+        "members are masked; for 200 and 1,000 one noise as large as a masked sum's is added to the sum."
     )
-    return Table(caption, ("members", "ε = 8", "ε = ∞", "noise ÷ signal", "under none"), tuple(body)).markdown()
+    return Table(caption, ("members", "ε = 8", "ε = ∞", "noise ÷ signal", "under none"), tuple(rows)).markdown()
 
 
 def plan_of(members: int, protection: str) -> SessionSetup:
@@ -171,20 +175,6 @@ def noise_to_signal(setup: SessionSetup) -> float:
     members = len(setup.context.clients)
     length: float = setup.round.work.encoding.length  # type: ignore[attr-defined]
     return noise.sigma * math.sqrt(members * block.size) / (members * length)
-
-
-def make_search(data: Path, out: Path, workers: int | None) -> str:
-    """What was tried on held-out training records of USPS."""
-    dataset, body = open_dataset(str(data / DIGITS["usps"][1])), []
-    for name, tried in TRIED.items():
-        settings = {**CNN[name].settings, "validate": HELD_OUT}
-        epsilon = CNN[name].epsilons[-1]
-        forms = [Form("", {**settings, "parameters": f"model=cnn {each}"}, (epsilon,)) for each in tried]
-        asked = [[{**each, "seed": SEARCH_SEED} for each in form.asked(1)] for form in forms]
-        cells = measure(dataset, asked, out / "search", workers)
-        body += [(name, each, f"{cell.mean:.2f}" if cell else "") for each, cell in zip(tried, cells, strict=True)]
-    caption = f"Accuracy in per cent on a fifth of the training records, one seed ({SEARCH_SEED}), ε = 8 or ∞."
-    return Table(caption, ("", "parameters", "accuracy"), tuple(body)).markdown()
 
 
 def make_cost(data: Path, out: Path, workers: int | None) -> str:
@@ -257,11 +247,10 @@ def _member_cpu(sigma: float) -> float:
 
 
 MAKERS: Mapping[str, Callable[[Path, Path, int | None], str]] = {
-    "cnn": make_cnn,
+    **{name: partial(make_cnn, name) for name in DIGITS},
     "members": make_members,
     "cost": make_cost,
     "secure": make_secure,
-    "search": make_search,
 }
 
 
@@ -270,7 +259,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Training in rounds, as in methods/RESULTS.md")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to; a run in it is not repeated")
-    parser.add_argument("--only", default="cnn,members,cost,secure", help="tables, separated by commas; also: search")
+    parser.add_argument("--only", default=",".join(MAKERS), help="tables, separated by commas")
     parser.add_argument("--workers", type=int, default=None, help="processes; default: one per core")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
