@@ -82,7 +82,7 @@ CNN: Mapping[str, Form] = {
 }
 """Ten members train the built-in CNN. Constants were chosen on a fifth of the training records."""
 DIGITS = {"mnist": ("MNIST, 10,000 records", "mnist_12k.npz"), "usps": ("USPS, 7,291 records", "usps.npz")}
-CLIENT_LEVEL = {"unit": "silo", "expand": 256, "parameters": "model=softmax rate=0.1 clip=1"}
+CLIENT_LEVEL = {"unit": "silo", "expand": 256, "parameters": "model=softmax rate=0.1 clip=0.3 server=momentum"}
 TRUSTED = {"protection": "none", "noise": "aggregator"}
 """One noise of the size that a masked sum's shares have together, added by whoever opens: cheaper, as accurate."""
 MEMBERS: Mapping[int, Settings] = {10: {}, 200: TRUSTED, 1000: TRUSTED}
