@@ -183,8 +183,7 @@ def make_cost(data: Path, out: Path, workers: int | None) -> str:
     (plain, begun), (masked, _) = spent["none"], spent["masked"]
     body = [
         ("a round, protection none", plain, 0.085),
-        ("a round, masked", masked, 0.235),
-        ("  of it the masks of all ten", masked - plain, 0.15),
+        ("what masks add to it, all ten members", masked - plain, 0.15),
         ("from start to the first round, and one evaluation", begun, 3.0),
     ]
     caption = (
