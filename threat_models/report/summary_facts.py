@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from secagg.plan import Plan
+from secagg.privacy.claim import shown
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
-from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
+from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
 from threat_models.report.content import DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Provenance, Session
 
@@ -74,8 +76,9 @@ def subject_of(
 
 
 IN_TRAINING = (
-    "The plan's promise rests on the noise of members' own training, of which no transcript shows anything: it is not "
-    "audited here, and the sums are looked at as if they were exact."
+    "The plan's promise (epsilon {}, {}, {} level) rests on the noise of members' own training. Its epsilon is recomputed "
+    "from the plan; neither a transcript nor a simulation's sums show whether that noise was drawn, so that attacks look "
+    "at the sums as if they were exact."
 )
 
 
@@ -90,9 +93,11 @@ def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], 
 
 def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Promise:
     plan, claim = session.plan, session.claim
+    if claim is None and plan.has_noise:
+        return _recompute_training(plan)
     if claim is None:
         return Promise(
-            IN_TRAINING if plan.has_noise else "No differential privacy: exact sums are opened.",
+            "No differential privacy: exact sums are opened.",
             math.inf,
             math.inf,
             "nothing to recompute",
@@ -111,6 +116,20 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
         unit=plan.unit,
         adjacency=plan.adjacency,
         measured=_combine(bound, wider),
+    )
+
+
+def _recompute_training(plan: Plan) -> Promise:
+    """The promise of members' own training, recomputed; what rounding may explain is no disagreement."""
+    opinion = training_opinion(plan)
+    return Promise(
+        sentence=IN_TRAINING.format(shown(opinion.claimed), plan.adjacency, plan.unit),
+        claimed=opinion.claimed,
+        recomputed=opinion.epsilon if not opinion.agrees else min(opinion.epsilon, opinion.claimed),
+        recomputed_by="the auditor's own composition of privacy losses of the plan's training steps",
+        delta=plan.delta,
+        unit=plan.unit,
+        adjacency=plan.adjacency,
     )
 
 
