@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from methods.round import Round
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.plan import Plan
@@ -21,6 +22,8 @@ ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number
 class View:
     """One adversary's view: the public fields, those of `FIELDS` that it sees, and views of the plan's `earlier` sums.
 
+    Who sees sums is told what opens each `round`, such as the state that members train from; others have None there.
+
     Each field means what it does in `Session`. Reading a field that the adversary does not see raises AttributeError:
     the value is not in the object. `contributions` are of the clients whose blocks it has in clear alone.
     """
@@ -35,6 +38,7 @@ class View:
     cells: tuple[str, ...]
     ciphertexts: RemadeSessions | None
     earlier: tuple[View, ...]
+    round: Round | None
     messages: tuple[Message, ...]
     uploads: Mapping[str, bytes]
     release: Blocks
@@ -84,7 +88,8 @@ def view_of(session: Session, adversary: Adversary) -> View:
             remedy="audit another party's transcript, or --simulate",
         )
     earlier = session.earlier if "release" in adversary.sees else ()
-    return View({**seen, "earlier": tuple(view_of(each, adversary) for each in earlier)})
+    told = session.round if "release" in adversary.sees else None
+    return View({**seen, "earlier": tuple(view_of(each, adversary) for each in earlier), "round": told})
 
 
 def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:

@@ -76,9 +76,9 @@ def subject_of(
 
 
 IN_TRAINING = (
-    "The plan's promise (epsilon {}, {}, {} level) rests on the noise of members' own training. Its epsilon is recomputed "
-    "from the plan; neither a transcript nor a simulation's sums show whether that noise was drawn, so that attacks look "
-    "at the sums as if they were exact."
+    "The plan's promise (epsilon {}, {}, {} level) rests on the noise of members' own training. Its epsilon is "
+    "recomputed from the plan; neither a transcript nor a simulation's sums show whether that noise was drawn, so that "
+    "attacks look at the sums as if they were exact."
 )
 
 
