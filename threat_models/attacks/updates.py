@@ -1,4 +1,4 @@
-"""What a view shows of training: the public state of each round, and which way members' updates and their sums moved it.
+"""What a view shows of training: each round's public state, and which way members' updates and their sums moved it.
 
 It goes by what the rounds of a chain say themselves (`methods.chain`): a program, a state, and the work that makes a
 move of an opened total.
@@ -75,7 +75,7 @@ def count_rounds(plan: Plan) -> int:
 
 
 def states_in(view: View) -> tuple[TrainedModel, ...]:
-    """The models before each round that a view shows, and the one after the last. Raises BadInput where that is none."""
+    """The models before each round that a view shows, and the one after the last. Raises BadInput where there is none."""
     rounds = rounds_in(view)
     found = [each.model for each in rounds]
     if rounds and "release" in view.sees:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from methods.chain import ChainRound
 from secagg.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.gaussian_likelihood import MOMENTS
@@ -15,7 +16,7 @@ from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
-from threat_models.report.content import DrawnNoise, LowerBound, Promise, Subject
+from threat_models.report.content import UPDATES_TELL, DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Provenance, Session
 
 RELEASES = 20_000
@@ -71,8 +72,15 @@ def subject_of(
         provenance=tuple(provenance),
         settings=settings,
         is_noisy=is_noisy,
-        unread=tuple(sorted({name for session in sessions for name in session.release} - READ)),
+        unread=_unread(sessions, is_update=False),
+        half_read=_unread(sessions, is_update=True),
     )
+
+
+def _unread(sessions: Sequence[Session], *, is_update: bool) -> tuple[str, ...]:
+    """Blocks that no attack reads; or those of updates from a public state, of which attacks read a part."""
+    chosen = (session for session in sessions if isinstance(session.round, ChainRound) is is_update)
+    return tuple(sorted({name for session in chosen for name in session.release} - READ))
 
 
 IN_TRAINING = (
@@ -187,10 +195,17 @@ def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simula
 
     `refusals` say why members with their first policy would not take part in the plan.
     """
-    unread = sorted({name for session in sessions for name in session.release} - READ)
-    first = f"Of {', '.join(unread)} only noise, epsilon and lengths were audited: no attack here reads such blocks."
+    unread, half = (", ".join(_unread(sessions, is_update=each)) for each in (False, True))
+    first = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
+    second = f"Of {half} attacks here read {UPDATES_TELL}; searching for records that fit them was not tried."
     refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
-    return (*((first,) if unread else ()), *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
+    return (
+        *((first,) if unread else ()),
+        *((second,) if half else ()),
+        *refused,
+        *LIMITS,
+        *(SIMULATED_LIMITS if is_simulated else ()),
+    )
 
 
 def environment() -> dict[str, str]:

@@ -80,7 +80,8 @@ def _beyond_class(measure: Callable[[Records], Floats], records: Records, public
     """What is measured of records (n,), less its mean over public ones of their class; over all where there is none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
-    return measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
+    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
+    return beyond
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:

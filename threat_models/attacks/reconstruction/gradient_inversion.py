@@ -1,9 +1,9 @@
 """Gradient inversion: records out of an update of a model, read off its first layer.
 
-The gradient of a linear layer with bias is ∇W_j = Σ_i g_ij·x_i and ∇b_j = Σ_i g_ij for unit j and records i: their ratio
-is the record itself where one record moved the unit, or a mixture of those that did (Phong et al. 2018; Geiping et al.
-2020, section 3.1). It needs no search, and several steps on one record leave it as it is. Attacks that search for
-records whose gradients fit an update (Zhu, Liu & Han 2019) may find more than this one.
+The gradient of a linear layer with bias is ∇W_j = Σ_i g_ij·x_i and ∇b_j = Σ_i g_ij for unit j and records i: their
+ratio is the record itself where one record moved the unit, or a mixture of those that did (Phong et al. 2018; Geiping
+et al. 2020, section 3.1). It needs no search, and several steps on one record leave it as it is. Attacks that search
+for records whose gradients fit an update (Zhu, Liu & Han 2019) may find more than this one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.models import Program
-from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import Figures, Scores
@@ -28,9 +27,10 @@ from threat_models.session import Knowledge, Records
 from threat_models.views import View
 
 MEMBER, SUM = Figures("one_member", "by one member's update"), Figures("sum", "by a sum of updates")
-COSINE = Metric("cosine", "cosine of the nearest recovered record", "", "{baseline}, as of strangers", each="update")
-RECOVERED = Metric("recovered.members", "members' records recovered", SHARE, "{baseline}, as of strangers", each="update")
+_AS_STRANGERS = "no more than {baseline}, of strangers"
+RECOVERED = Metric("recovered.members", "records recovered", SHARE, _AS_STRANGERS, leads=True, each="update")
 STRANGERS = Metric("recovered.strangers", "strangers' records recovered", SHARE, "as many as of members", each="update")
+COSINE = Metric("nearest_cosine", "cosine of a record with the nearest recovered", "", _AS_STRANGERS, each="update")
 EXACT = 0.99
 """A record is recovered where something that was read off an update has this cosine with it, or more."""
 CONTROL_RECORDS = 40
