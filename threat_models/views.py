@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from methods import sums_of
 from methods.round import Round
 from secagg.errors import BadInput
 from secagg.head import LinearHead
@@ -97,20 +98,24 @@ def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
 
     Only a server's transcript shows every message and upload. Contributions that the protection hides from the server,
     but not from this adversary, are in no transcript. A simulation makes no uploads; this counts as holding them, since
-    no attack on masks is judged by a simulation.
+    no attack on masks is judged by a simulation. A head that is none of a linear kind, as after training, is missing.
     """
     clear = [client for client in _clients_in_clear(session, adversary) if client in session.members]
     is_there = {
         "messages": session.role in ("", "server"),
         "uploads": session.role in ("", "server"),
         "release": bool(session.release),
-        "head": session.head is not None or session.role == "server",
+        "head": session.head is not None or (session.role == "server" and session.number < _count_sums(session)),
         "contributions": all(client in session.contributions for client in clear),
     }
     hidden = _hidden_from_members(session) if adversary.is_member else set()
     if "release" in hidden:
         hidden = hidden | {"contributions"}  # of use to take it off the sum alone
     return tuple(name for name in adversary.sees if name not in hidden and not is_there[name])
+
+
+def _count_sums(session: Session) -> int:
+    return sum(kind.times for kind in sums_of(session.plan))
 
 
 def _clients_in_clear(session: Session, adversary: Adversary) -> tuple[str, ...]:

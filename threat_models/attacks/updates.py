@@ -75,7 +75,7 @@ def count_rounds(plan: Plan) -> int:
 
 
 def states_in(view: View) -> tuple[TrainedModel, ...]:
-    """The models before each round that a view shows, and the one after the last. Raises BadInput where there is none."""
+    """The models before each round that a view shows, and after the last. Raises BadInput where one is none."""
     rounds = rounds_in(view)
     found = [each.model for each in rounds]
     if rounds and "release" in view.sees:

@@ -196,16 +196,11 @@ def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simula
     `refusals` say why members with their first policy would not take part in the plan.
     """
     unread, half = (", ".join(_unread(sessions, is_update=each)) for each in (False, True))
-    first = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
-    second = f"Of {half} attacks here read {UPDATES_TELL}; searching for records that fit them was not tried."
+    unknown = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
+    moved = f"Of {half} attacks here read {UPDATES_TELL}; searching for records that fit them was not tried."
+    first = (*((unknown,) if unread else ()), *((moved,) if half else ()))
     refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
-    return (
-        *((first,) if unread else ()),
-        *((second,) if half else ()),
-        *refused,
-        *LIMITS,
-        *(SIMULATED_LIMITS if is_simulated else ()),
-    )
+    return (*first, *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
 
 
 def environment() -> dict[str, str]:

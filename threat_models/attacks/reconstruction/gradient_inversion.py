@@ -4,6 +4,18 @@ The gradient of a linear layer with bias is ∇W_j = Σ_i g_ij·x_i and ∇b_j =
 ratio is the record itself where one record moved the unit, or a mixture of those that did (Phong et al. 2018; Geiping
 et al. 2020, section 3.1). It needs no search, and several steps on one record leave it as it is. Attacks that search
 for records whose gradients fit an update (Zhu, Liu & Han 2019) may find more than this one.
+
+How many records it takes in an update, of one member or of all together, until this fails (digits, from the public
+start, without noise; records recovered to a cosine of 0.99, and area under the curve against strangers of the same
+classes):
+
+    records           1     2     4     8     16    32    64    128   287   1371
+    softmax          100    93     0     0     0     0     0     0     0     0 %
+                     1.00  0.99  0.99  0.90  0.75  0.69  0.64  0.62  0.54  0.52
+    mlp:128          100   100    99    83    28     8     4     2     0     0 %
+                     1.00  1.00  1.00  1.00  0.94  0.85  0.71  0.67  0.58  0.54
+
+Updates of an epoch in batches of 32 are much the same. No record of a stranger was ever recovered.
 """
 
 from __future__ import annotations
@@ -91,14 +103,18 @@ class Recovery:
 
 
 def read_records(program: Program, move: Floats) -> Floats | None:
-    """Read what may be records (k, d), up to scale, off a move (size,); None where the first layer is not linear."""
+    """Read what may be records (k, d) off a move (size,); None where the first layer is not linear.
+
+    Where a unit's offset did not move its weights stand for themselves: they have the mixture's direction. Units that
+    did not move at all show nothing.
+    """
     weight, bias, *_ = program.shapes.values()
     if weight != (*bias, program.dimension):
         return None
     units, split = bias[0], math.prod(weight)
     rows, offsets = move[:split].reshape(weight), move[split : split + units]
-    moved = offsets != 0
-    found: Floats = rows[moved] / offsets[moved, None]
+    moved = rows.any(axis=1)
+    found: Floats = rows[moved] / np.where(offsets == 0, 1.0, offsets)[moved, None]
     return found
 
 
