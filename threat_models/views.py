@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from methods import sums_of
+from methods.round import Round
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.plan import Plan
@@ -21,6 +23,8 @@ ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number
 class View:
     """One adversary's view: the public fields, those of `FIELDS` that it sees, and views of the plan's `earlier` sums.
 
+    Who sees sums is told what opens each `round`, such as the state that members train from; others have None there.
+
     Each field means what it does in `Session`. Reading a field that the adversary does not see raises AttributeError:
     the value is not in the object. `contributions` are of the clients whose blocks it has in clear alone.
     """
@@ -35,6 +39,7 @@ class View:
     cells: tuple[str, ...]
     ciphertexts: RemadeSessions | None
     earlier: tuple[View, ...]
+    round: Round | None
     messages: tuple[Message, ...]
     uploads: Mapping[str, bytes]
     release: Blocks
@@ -84,7 +89,8 @@ def view_of(session: Session, adversary: Adversary) -> View:
             remedy="audit another party's transcript, or --simulate",
         )
     earlier = session.earlier if "release" in adversary.sees else ()
-    return View({**seen, "earlier": tuple(view_of(each, adversary) for each in earlier)})
+    told = session.round if "release" in adversary.sees else None
+    return View({**seen, "earlier": tuple(view_of(each, adversary) for each in earlier), "round": told})
 
 
 def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
@@ -92,20 +98,24 @@ def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
 
     Only a server's transcript shows every message and upload. Contributions that the protection hides from the server,
     but not from this adversary, are in no transcript. A simulation makes no uploads; this counts as holding them, since
-    no attack on masks is judged by a simulation.
+    no attack on masks is judged by a simulation. A head that is none of a linear kind, as after training, is missing.
     """
     clear = [client for client in _clients_in_clear(session, adversary) if client in session.members]
     is_there = {
         "messages": session.role in ("", "server"),
         "uploads": session.role in ("", "server"),
         "release": bool(session.release),
-        "head": session.head is not None or session.role == "server",
+        "head": session.head is not None or (session.role == "server" and session.number < _count_sums(session)),
         "contributions": all(client in session.contributions for client in clear),
     }
     hidden = _hidden_from_members(session) if adversary.is_member else set()
     if "release" in hidden:
         hidden = hidden | {"contributions"}  # of use to take it off the sum alone
     return tuple(name for name in adversary.sees if name not in hidden and not is_there[name])
+
+
+def _count_sums(session: Session) -> int:
+    return sum(kind.times for kind in sums_of(session.plan))
 
 
 def _clients_in_clear(session: Session, adversary: Adversary) -> tuple[str, ...]:

@@ -27,10 +27,13 @@ def audit_sentence(report: AuditReport) -> str:
     won, open_ = found[Verdict.SUCCEEDS], len(found[Verdict.INCONCLUSIVE])
     titles = dict.fromkeys(report.note(each.attack).title for each in won)
     named = f" ({'; '.join(titles)}{_within(report, won)})" if won else ""
-    tried = f"of {len(report.findings)} attacks on it {len(won)} succeed{'s' if len(won) == 1 else ''}{named}"
+    worked = len(report.findings) - len(found[Verdict.NOT_APPLICABLE])
+    tried = f"of {worked} attacks that can work on it {len(won)} succeed{'s' if len(won) == 1 else ''}{named}"
     tried += f" and {open_} stay{'s' if open_ == 1 else ''} inconclusive"
     if math.isinf(report.promise.claimed):
-        expected = "as expected" if won else "though these attacks find no use for it"
+        unsure = open_ or report.subject.unread or report.subject.half_read
+        none = "and these attacks cannot tell" if unsure else "though these attacks find no use for it"
+        expected = "as expected" if won else none
         return f"An exact sum promises nothing about a record, {expected}: {tried}. --epsilon 4 adds a promise."
     verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
     return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."

@@ -12,9 +12,11 @@ from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.sizes_and_timing import SIZES_AND_TIMING
 from threat_models.attacks.protocol.split_of_sum import SPLIT_OF_SUM
+from threat_models.attacks.reconstruction.gradient_inversion import GRADIENT_INVERSION
 from threat_models.attacks.reconstruction.inversion import INVERSION
 from threat_models.attacks.reconstruction.unmixing import UNMIXING
 
@@ -26,9 +28,11 @@ ATTACKS: dict[str, Attack] = {
         SMALL_CELLS,
         UNMIXING,
         INVERSION,
+        GRADIENT_INVERSION,
         MEMBERSHIP_RELEASE,
         MEMBERSHIP_HEAD,
         LOSS_ENTROPY_GAPS,
+        MEMBERSHIP_TRAINING,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,
         SIZES_AND_TIMING,

@@ -38,7 +38,13 @@ class Target:
 
 
 def targets_in(view: View, *needs: str) -> tuple[Target, ...]:
-    """The sums in a view that have all the blocks in `needs`, those of fewest records first.
+    """The sums in a view that have counts and all the blocks in `needs`, those of fewest records first."""
+    complete = [each for each in sums_in(view) if all(name in each.blocks for name in ("counts", *needs))]
+    return tuple(sorted(complete, key=lambda each: each.records))
+
+
+def sums_in(view: View) -> tuple[Target, ...]:
+    """All sums in a view, whatever their blocks.
 
     Where the view has the blocks of every member in clear: each member's, and the release. Else the release, without
     the blocks in clear if there are some: these are the adversary's own side.
@@ -55,8 +61,7 @@ def targets_in(view: View, *needs: str) -> tuple[Target, ...]:
         everybody = others == set(view.members)
         name = "the sum of all" if everybody else "the sum without the colluders'"
         found.append(Target(name, left, others | {SOMEBODY} if everybody else others, is_noisy))
-    complete = [each for each in found if all(name in each.blocks for name in ("counts", *needs))]
-    return tuple(sorted(complete, key=lambda each: each.records))
+    return tuple(found)
 
 
 def _subtract(name: str, release: Blocks, own: Mapping[str, Blocks]) -> NDArray[Any]:

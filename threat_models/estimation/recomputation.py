@@ -32,6 +32,7 @@ from secagg.privacy import (
 )
 from secagg.protection import PROTECTIONS
 from threat_models.estimation.longest_parts import Found
+from threat_models.estimation.sampled_training import sampled_epsilon
 
 TOLERANCE = 1e-3
 """Relative; the two computations of ε round differently, and one searches for the worst pair of records."""
@@ -115,6 +116,8 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> Secon
     `found` are lengths of one unit's parts that were reached. Raises BadInput for a plan without noise, or with noise
     for other blocks than its method sums.
     """
+    if plan.noise == NoiseFrom.MEMBER:
+        return training_opinion(plan)
     if not plan.has_noise or honest < 1:
         raise BadInput("no epsilon follows from this plan", remedy="it needs noise, and one honest share of it")
     planned = list(plan.noises)
@@ -129,6 +132,22 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> Secon
         reached = {name: (found or {}).get((place, name), 0.0) for name in names}
         total += kind.times * _squared_mu_of(plan, kind, _weights(noises, shares), reached)
     return SecondOpinion(gaussian_epsilon(math.sqrt(total), plan.delta), plan.epsilon, plan.delta)
+
+
+def training_opinion(plan: Plan) -> SecondOpinion:
+    """Recompute ε of members' own training from σ, rate and steps in the plan, whoever else is honest.
+
+    A step's noise is one discrete share. That it rounds a Gaussian but for a factor e^±T is left out: T is far below
+    `TOLERANCE`. Raises BadInput for a plan whose members do not train so, or that promises another unit.
+    """
+    kinds = [kind for kind in sums_of(plan) for _ in range(kind.times)]
+    trained = {kind.training for kind in kinds}
+    training = next(iter(trained)) if len(trained) == 1 else None
+    if training is None or (plan.unit, plan.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
+        raise BadInput("no epsilon follows from this plan", remedy="members train on sampled records, add-remove")
+    multiplier = math.sqrt(max(0.0, plan.training_sigma**2 - LOST)) / training.levels
+    epsilon = sampled_epsilon(training.rate, multiplier, training.steps * len(kinds), plan.delta)
+    return SecondOpinion(epsilon, plan.epsilon, plan.delta)
 
 
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:

@@ -25,7 +25,7 @@ from secagg.features.program import Program
 from secagg.head import LinearHead
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.parties.consent import policy_accepting
-from secagg.plan import Plan
+from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import Adjacency
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
@@ -45,7 +45,8 @@ PUBLIC = 4000
 class Rehearsal:
     """A simulated plan: the sum that is audited, the same over all clients but the last, and who knows what.
 
-    `drawn` is what was seen of the noise of all sums, `opinion` the auditor's ε of it; both are None without noise.
+    `drawn` is what was seen of the noise of all sums, `opinion` the auditor's ε of it; both are None without noise in
+    the sums, as where each member's own training has it.
     `refusals` are lines of the policy with which a member begins that the plan breaks.
     """
 
@@ -66,7 +67,7 @@ def rehearse(
     features = Features.of(dataset, settings, progress)
     cast = Cast.of(features, settings)
     plan = cast.setup.plan
-    watch = NoiseWatch(cast) if plan.has_noise else None
+    watch = NoiseWatch(cast) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
     setup, first = main_session(cast, watch)
     known = _knowledge(cast, setup, first, settings, with_gradients(features.map))
     sessions = (first, _without_last(cast, setup))

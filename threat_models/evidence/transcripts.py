@@ -96,7 +96,7 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
     """One session for each plan and party, where there are several rounds of it: the last with a sum of classes.
 
     Those before it are its `earlier` sums where they hold class sums, as `rehearse` has it; a census and what comes
-    after are not attacked. Plans without such a sum keep their last round.
+    after are not attacked. Of plans without such a sum it is the last round, with all before it.
     """
     rounds: dict[tuple[str, str], list[Session]] = {}
     for session in sessions:
@@ -107,7 +107,7 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
         if len(numbered) < len(each):
             raise BadInput("two transcripts are of one round", remedy="give each once, of one party")
         ordered = [numbered[number] for number in sorted(numbered)]
-        *earlier, main = [session for session in ordered if "class_sums" in session.release] or ordered[-1:]
+        *earlier, main = [session for session in ordered if "class_sums" in session.release] or ordered
         found.append(replace(main, earlier=tuple(earlier)))
     return tuple(found)
 

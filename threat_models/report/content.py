@@ -32,6 +32,8 @@ SESSION_RULES = {
     "audit": "The audit ran",
 }
 """Rules about the sum itself, beside those of the attacks."""
+UPDATES_TELL = "records off a first layer, and members by losses and gradients"
+"""What attacks read of the sums of updates."""
 DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
 
 HEADLINE_WORDS = {
@@ -72,7 +74,7 @@ class Subject:
     `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
     not known; `is_noisy`: as the sum says under its noise, where the true number is nobody's to know. `dimension` d is
     their length. `inputs` are what the auditor brought, `doubts` why these may not be what they are called. `unread`
-    are blocks of the sum that no attack knows how to read.
+    are blocks of the sum that no attack knows how to read, `half_read` those of updates, of which attacks read a part.
     """
 
     protection: str
@@ -85,6 +87,7 @@ class Subject:
     doubts: tuple[str, ...] = ()
     provenance: tuple[Provenance, ...] = ()
     unread: tuple[str, ...] = ()
+    half_read: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 
 from threat_models.findings import Finding, Measure, Verdict
-from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome
+from threat_models.report.content import CONTROL, UPDATES_TELL, AuditReport, Examination, GateLine, GateResult, Outcome
 from threat_models.report.gate import Gate, Rule
 from threat_models.report.text import figure, quantity, summarise, with_interval
 
@@ -108,10 +108,18 @@ def _judge_inputs(report: AuditReport) -> Iterator[GateLine]:
 
 
 def _judge_unread(report: AuditReport) -> Iterator[GateLine]:
-    """Judge blocks that no attack reads: nothing but a finite ε says anything of them."""
-    if report.subject.unread and math.isinf(report.promise.claimed):
-        unread = ", ".join(name.replace("_", " ") for name in report.subject.unread)
+    """Judge blocks that no attack reads, or not all that they may tell: only a finite ε says anything of the rest."""
+    if math.isfinite(report.promise.claimed):
+        return
+    unread, half = (
+        ", ".join(name.replace("_", " ") for name in names)
+        for names in (report.subject.unread, report.subject.half_read)
+    )
+    if unread:
         why = f"No attack here reads these blocks of the exact sum: {unread}. What they tell is not known."
+        yield GateLine("audit", "", Outcome.INCONCLUSIVE, why)
+    if half:
+        why = f"Of these blocks of the exact sum attacks read {UPDATES_TELL}: {half}. What else they tell is not known."
         yield GateLine("audit", "", Outcome.INCONCLUSIVE, why)
 
 

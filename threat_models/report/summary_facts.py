@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from methods.chain import ChainRound
+from secagg.plan import Plan
+from secagg.privacy.claim import shown
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
-from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
-from threat_models.report.content import DrawnNoise, LowerBound, Promise, Subject
+from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
+from threat_models.report.content import UPDATES_TELL, DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Provenance, Session
 
 RELEASES = 20_000
@@ -69,13 +72,21 @@ def subject_of(
         provenance=tuple(provenance),
         settings=settings,
         is_noisy=is_noisy,
-        unread=tuple(sorted({name for session in sessions for name in session.release} - READ)),
+        unread=_unread(sessions, is_update=False),
+        half_read=_unread(sessions, is_update=True),
     )
 
 
+def _unread(sessions: Sequence[Session], *, is_update: bool) -> tuple[str, ...]:
+    """Blocks that no attack reads; or those of updates from a public state, of which attacks read a part."""
+    chosen = (session for session in sessions if isinstance(session.round, ChainRound) is is_update)
+    return tuple(sorted({name for session in chosen for name in session.release} - READ))
+
+
 IN_TRAINING = (
-    "The plan's promise rests on the noise of members' own training, of which no transcript shows anything: it is not "
-    "audited here, and the sums are looked at as if they were exact."
+    "The plan's promise (epsilon {}, {}, {} level) rests on the noise of members' own training. Its epsilon is "
+    "recomputed from the plan; neither a transcript nor a simulation's sums show whether that noise was drawn, so that "
+    "attacks look at the sums as if they were exact."
 )
 
 
@@ -90,9 +101,11 @@ def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], 
 
 def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Promise:
     plan, claim = session.plan, session.claim
+    if claim is None and plan.has_noise:
+        return _recompute_training(plan)
     if claim is None:
         return Promise(
-            IN_TRAINING if plan.has_noise else "No differential privacy: exact sums are opened.",
+            "No differential privacy: exact sums are opened.",
             math.inf,
             math.inf,
             "nothing to recompute",
@@ -111,6 +124,20 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
         unit=plan.unit,
         adjacency=plan.adjacency,
         measured=_combine(bound, wider),
+    )
+
+
+def _recompute_training(plan: Plan) -> Promise:
+    """The promise of members' own training, recomputed; what rounding may explain is no disagreement."""
+    opinion = training_opinion(plan)
+    return Promise(
+        sentence=IN_TRAINING.format(shown(opinion.claimed), plan.adjacency, plan.unit),
+        claimed=opinion.claimed,
+        recomputed=opinion.epsilon if not opinion.agrees else min(opinion.epsilon, opinion.claimed),
+        recomputed_by="the auditor's own composition of privacy losses of the plan's training steps",
+        delta=plan.delta,
+        unit=plan.unit,
+        adjacency=plan.adjacency,
     )
 
 
@@ -168,10 +195,12 @@ def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simula
 
     `refusals` say why members with their first policy would not take part in the plan.
     """
-    unread = sorted({name for session in sessions for name in session.release} - READ)
-    first = f"Of {', '.join(unread)} only noise, epsilon and lengths were audited: no attack here reads such blocks."
+    unread, half = (", ".join(_unread(sessions, is_update=each)) for each in (False, True))
+    unknown = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
+    moved = f"Of {half} attacks here read {UPDATES_TELL}; searching for records that fit them was not tried."
+    first = (*((unknown,) if unread else ()), *((moved,) if half else ()))
     refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
-    return (*((first,) if unread else ()), *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
+    return (*first, *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))
 
 
 def environment() -> dict[str, str]:

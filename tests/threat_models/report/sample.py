@@ -38,6 +38,8 @@ NOTES = (
     AttackNote("sizes_and_timing", "Sizes and order of messages", "Dyer et al. 2012"),
     AttackNote("masked_uploads", "Are masked uploads uniform?", "Bonawitz et al. 2017"),
     AttackNote("small_cells", "Records alone in a cell", "Sweeney 2002"),
+    AttackNote("gradient_inversion", "Records out of updates", "Phong et al. 2018"),
+    AttackNote("membership_training", "Membership, from the rounds", "Nasr et al. 2019"),
     AttackNote("differencing", "Difference of two sums", "Dinur & Nissim 2003"),
     AttackNote("malicious_server", "Probes by a cheating server", "Pasquini, Francati & Ateniese 2022"),
 )
@@ -161,6 +163,8 @@ def good_findings():
         ),
         finding("sizes_and_timing", Verdict.FAILS, "Sizes depend on the plan alone."),
         finding("small_cells", Verdict.FAILS, "No record is alone in a cell of the sum of all: the smallest holds 9."),
+        finding("gradient_inversion", Verdict.NOT_APPLICABLE, "Its sums hold no updates of a model."),
+        finding("membership_training", Verdict.NOT_APPLICABLE, "No rounds move a model."),
         finding("masked_uploads", Verdict.FAILS, "They look uniform."),
     )
 

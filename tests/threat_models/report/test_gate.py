@@ -153,6 +153,14 @@ def test_exact_blocks_that_no_attack_reads_are_inconclusive():
     assert [line.outcome for line in lines if "gradient" in line.sentence] == [Outcome.INCONCLUSIVE]
 
 
+def test_exact_updates_of_which_attacks_read_a_part_are_inconclusive():
+    """That some attacks on updates fail does not let an exact sum of them pass: they are not all that there are."""
+    report = sample.exact(sample.report())
+    half = replace(report, subject=replace(report.subject, half_read=("update",)))
+    lines = judge(Gate.read(), half, TODAY).lines
+    assert [line.outcome for line in lines if "What else they tell" in line.sentence] == [Outcome.INCONCLUSIVE]
+
+
 def test_attack_that_was_not_run_is_inconclusive():
     """What the adversary declares and nobody ran is never a pass, nor is a report without any finding."""
     report = sample.report()

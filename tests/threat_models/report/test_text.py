@@ -126,8 +126,8 @@ def test_demo_says_which_attacks_succeed_and_whether_the_promise_allows_them():
     title = report.note("membership_release").title
     claimed = f"{report.promise.claimed:g}"
     assert audit_sentence(report) == (
-        f"The sum promises epsilon {claimed}: of 2 attacks on it 1 succeeds ({title}, within what epsilon = {claimed} "
-        "allows) and 1 stays inconclusive."
+        f"The sum promises epsilon {claimed}: of 2 attacks that can work on it 1 succeeds ({title}, within what "
+        f"epsilon = {claimed} allows) and 1 stays inconclusive."
     )
     beaten = GateResult((GateLine("membership_release", won.adversary, Outcome.FAIL, "Bad."),), "00" * 32, "2026-03-01")
     assert f"1 succeeds ({title}) and 1 stays" in audit_sentence(replace(report, gate=beaten))
@@ -141,6 +141,6 @@ def test_terminal_is_told_that_there_was_no_gate():
 def test_control_has_a_sentence_of_its_own():
     """What is found without protection is not counted with the attacks on the session."""
     text = as_text(sample.with_control(sample.report()))
-    assert "9 attacks by 1 adversary: 2 succeed" in text
-    assert "Without protection, for comparison, 9 attacks: 4 succeed" in text
+    assert "11 attacks by 1 adversary: 2 succeed" in text
+    assert "Without protection, for comparison, 11 attacks: 4 succeed" in text
     assert "no_protection, unmixing: control: succeeds, as it must." in text

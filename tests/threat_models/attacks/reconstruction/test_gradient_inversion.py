@@ -1,0 +1,67 @@
+"""Records out of models' updates: read where one record moved a unit, not where thousands did."""
+
+import numpy as np
+import pytest
+
+from secagg.models import TrainingSettings, program_named, record_gradients, train
+from secagg.randomness import OperatingSystem
+from tests.threat_models.attacks.audited import attacked, measured, rehearsed
+from tests.threat_models.attacks.trained import trained
+from threat_models.attacks.reconstruction.gradient_inversion import GRADIENT_INVERSION, read_records
+from threat_models.attacks.reconstruction.similarity import cosines
+from threat_models.findings import Verdict
+
+
+@pytest.mark.parametrize("name", ["softmax", "mlp:8"])
+def test_one_record_is_read_off_its_gradient_and_off_training_on_it(name):
+    """Units that it moved show the record itself, after one gradient and after five epochs."""
+    program, record = program_named(name, 5, 3), np.array([[0.3, -1.0, 2.0, 0.5, 1.0]], dtype=np.float32)
+    start, label = program.start(bytes(32)), np.array([1])
+    (gradient,) = record_gradients(program, start, record, label)
+    after = train(program, start, record, label, TrainingSettings(5, 0.1, 1), OperatingSystem())
+    for move in (gradient[0].astype(np.float64), after - start):
+        found = read_records(program, move)
+        best = found[np.argmax(cosines(record.astype(np.float64), found))]
+        assert best == pytest.approx(record[0], rel=1e-3)
+
+
+def test_first_layer_that_is_a_convolution_is_not_read():
+    """There is no ratio of weights and offsets that would be an image."""
+    program = program_named("cnn", 64, 3)
+    assert read_records(program, np.ones(program.size)) is None
+
+
+def test_members_of_few_records_are_read_in_clear():
+    """Who sees each update of a perceptron over four records recovers most of them, and no stranger's."""
+    rehearsal = trained(parameters="rounds=2 gradients=1 model=mlp:64")
+    finding = attacked(GRADIENT_INVERSION, "no_protection", rehearsal)
+    assert all(control.holds for control in finding.controls)
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert measured(finding, "recovered.members", "one member").value > 0.5
+    assert measured(finding, "recovered.strangers", "one member").value == 0
+
+
+def test_sum_of_thousands_withstands():
+    """The sum of 9,000 records' gradients shows the server none of them, surely."""
+    finding = attacked(GRADIENT_INVERSION, "curious_server", trained("plenty"))
+    assert all(control.holds for control in finding.controls)
+    assert finding.verdict is Verdict.FAILS
+
+
+def test_noise_hides_few_records():
+    """At epsilon 1 nothing is recovered of the same few records that are read without it."""
+    rehearsal = trained(parameters="rounds=2 gradients=1 model=mlp:64", epsilon=1.0)
+    finding = attacked(GRADIENT_INVERSION, "no_protection", rehearsal)
+    assert finding.verdict is not Verdict.SUCCEEDS
+    assert measured(finding, "recovered.members", "one member").value == 0
+
+
+def test_a_program_that_cannot_be_read_is_inconclusive():
+    """That no record is read off a convolution's update is no sign that none could be."""
+    finding = attacked(GRADIENT_INVERSION, "curious_server", trained(parameters="rounds=1 gradients=1 model=cnn"))
+    assert finding.verdict is Verdict.INCONCLUSIVE
+
+
+def test_sums_of_classes_are_no_updates():
+    """The attack has nothing to work on where no model is trained."""
+    assert attacked(GRADIENT_INVERSION, "curious_server", rehearsed()).verdict is Verdict.NOT_APPLICABLE

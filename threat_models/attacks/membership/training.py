@@ -1,0 +1,162 @@
+"""Was this record among those that a model was trained on, round by round? By its losses, and by its gradients.
+
+Whoever sees the rounds has the model before and after each. A record that was trained on loses more from round to round
+than others of its class, and a round's opened sum points along its gradient more than along theirs (Nasr, Shokri &
+Houmansadr 2019, of members and servers of federated learning). Both are held against the mean of public records of its
+class, so that easy classes are no sign (Watson, Guo, Cormode & Sablayrolles 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from methods.chain import ChainRound
+from secagg.models import TrainedModel
+from secagg.statistics import Grid
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.lira import losses
+from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.updates import (
+    Floats,
+    Moved,
+    count_rounds,
+    gradients_of,
+    inputs_of,
+    play,
+    rounds_in,
+    states_in,
+    sums_of_rounds,
+)
+from threat_models.findings import Control, Finding, Verdict, decide
+from threat_models.session import Knowledge, Records
+from threat_models.views import View
+
+LOSSES = Figures("losses", "by losses along the rounds")
+GRADIENTS = Figures("gradients", "by gradients along the rounds")
+BOTH = (LOSSES, GRADIENTS)
+MOST_ROUNDS = 8
+"""Rounds at which gradients are taken, evenly spread: a record's takes a tenth of a millisecond or so."""
+CONTROL_RECORDS, CONTROL_CHAINS, CONTROL_ROUNDS = 6, 8, 3
+SEED = 20_190_520
+
+
+def score_by_losses(models: Sequence[TrainedModel], records: Records, public: Records, grid: Grid) -> Floats:
+    """Score records (n,): how far their loss falls from the first model on, beyond that of their class; on average."""
+    return _beyond_class(lambda some: _falls_of(models, some, grid), records, public)
+
+
+def _falls_of(models: Sequence[TrainedModel], records: Records, grid: Grid) -> Floats:
+    """How far the loss of each record (n,) falls below that of the first model; of one model, minus its loss."""
+    seen = [losses(each.scores(inputs_of(records, grid)), records.labels)[0] for each in models]
+    fallen: Floats = seen[0] - np.mean(seen[1:], axis=0) if len(seen) > 1 else -seen[0]
+    return fallen
+
+
+def score_by_gradients(moves: Sequence[Moved], records: Records, public: Records, grid: Grid) -> Floats:
+    """Score records (n,): how far rounds moved against their gradients, beyond those of their class; in all.
+
+    Each round counts in units of what it moved.
+    """
+    places = np.linspace(0, len(moves) - 1, min(MOST_ROUNDS, len(moves)))
+    chosen = [moves[int(place)] for place in places]
+    return _beyond_class(lambda some: _falls_along(chosen, some, grid), records, public)
+
+
+def _falls_along(moves: Sequence[Moved], records: Records, grid: Grid) -> Floats:
+    """How far the loss of each record (n,) would fall along the moves, each of length 1, by its gradient."""
+    total = np.zeros(len(records))
+    for each in moves:
+        way = each.move / max(float(np.linalg.norm(each.move)), 1e-300)
+        total -= np.concatenate([rows @ way for rows in gradients_of(each.round, records, grid)])
+    return total
+
+
+def _beyond_class(measure: Callable[[Records], Floats], records: Records, public: Records) -> Floats:
+    """What is measured of records (n,), less its mean over public ones of their class; over all where there is none."""
+    usual = measure(public)
+    means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
+    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
+    return beyond
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, name = views[0], MEMBERSHIP_TRAINING.name
+    rounds, public, grid = rounds_in(view), knowledge.public, view.plan.grid
+    if not rounds:
+        return Finding(name, "", Verdict.NOT_APPLICABLE, "No rounds move a model from a public state.")
+    if public is None or not len(public):
+        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
+    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
+    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+    models = states_in(view)
+    tests = {LOSSES: Scores(score_by_losses(models, known, public, grid), is_member)}
+    progress(1, 3)
+    if moves := sums_of_rounds(view):
+        tests[GRADIENTS] = Scores(score_by_gradients(moves, known, public, grid), is_member)
+    progress(2, 3)
+    controls = _make_controls(rounds[0], known.take(~is_member), public, grid)
+    progress(3, 3)
+    how = f"From the models before and after {len(rounds)} of {count_rounds(view.plan)} rounds"
+    return _make_finding(view, how, tests, Blind.of(known, is_member), controls)
+
+
+def _make_finding(
+    view: View, how: str, tests: Mapping[Figures, Scores], blind: Blind, controls: tuple[Control, ...]
+) -> Finding:
+    """What the tests found; it withstood where both fail, of all rounds."""
+    found = [each for figures, scores in tests.items() for each in blind.measure(scores, figures, view.claim)]
+    succeeded = metrics.crosses(found) or any(map(blind.lets_succeed, tests.values()))
+    is_whole = len(rounds_in(view)) == count_rounds(view.plan) and len(tests) == len(BOTH)
+    withstood = is_whole and all(map(metrics.withstands, tests.values())) and not blind.tells
+    told = "; ".join(f"{figures.words}, members are {metrics.describe(scores)}" for figures, scores in tests.items())
+    lines = {figures.words: scores for figures, scores in tests.items()}
+    return Finding(
+        MEMBERSHIP_TRAINING.name,
+        "",
+        decide(succeeded, withstood, controls),
+        f"{how}: {told}.{blind.sentence}",
+        (*found, *blind.measures),
+        (metrics.roc("Membership, from the rounds", lines, view.claim),),
+        controls=controls,
+    )
+
+
+def _make_controls(round_: ChainRound, outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
+    """Play rounds over a few records with random labels, which a model can only memorise.
+
+    Their own records must be told from others, and others called their own must not.
+    """
+    generator = np.random.default_rng(SEED)
+    shuffled = replace(outside, labels=generator.permutation(outside.labels))
+    few = min(CONTROL_RECORDS, len(outside) // 3)
+    true, false = [], []
+    for _ in range(CONTROL_CHAINS):
+        mixed = shuffled.take(generator.permutation(len(shuffled)))
+        after = play(round_, mixed.take(slice(few)), CONTROL_ROUNDS, grid)
+        values = score_by_losses((round_.model, after.model), mixed, public, grid)
+        is_first = np.arange(len(mixed)) < few
+        true.append(Scores(values, is_first))
+        false.append(Scores(values[few:], is_first[: len(mixed) - few]))
+    pooled = (metrics.succeeds(metrics.pool_scores(each)) for each in (true, false))
+    names = f"{CONTROL_CHAINS} models trained on {few} records with labels at random", "other records, called theirs"
+    kinds = zip(names, (True, False), pooled, strict=True)
+    return tuple(Control(*each) for each in kinds)  # type: ignore[return-value]  # two
+
+
+MEMBERSHIP_TRAINING = Attack(
+    "membership_training",
+    "Membership of a record, from the rounds of training",
+    "Nasr, Shokri & Houmansadr 2019; Yeom et al. 2018; Watson, Guo, Cormode & Sablayrolles 2022",
+    (),
+    _run,
+    (*LOSSES.metrics, *GRADIENTS.metrics, BLIND),
+    tells_members=True,
+    trusts_owners=True,
+    limits=8,
+)
+"""Needs rounds that move a public state, which whoever sees sums is told: found out when it runs."""

@@ -1,0 +1,107 @@
+"""What a view shows of training: each round's public state, and which way members' updates and their sums moved it.
+
+It goes by what the rounds of a chain say themselves (`methods.chain`): a program, a state, and the work that makes a
+move of an opened total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import sums_of
+from methods.chain import MODEL, ChainRound
+from methods.local_work import Scaled
+from methods.round import Local, Opened
+from secagg.models import TrainedModel, record_gradients
+from secagg.plan import Plan
+from secagg.statistics import Grid
+from threat_models.attacks.targets import Target, sums_in
+from threat_models.session import Blocks, Records
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+ONE_MEMBER = "one member's update"
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """One update, or a sum of updates: whose records are behind it, and the `move` (size,) of its round's state."""
+
+    name: str
+    owners: frozenset[str]
+    round: ChainRound
+    move: Floats = field(repr=False)
+
+
+def rounds_in(view: View) -> tuple[ChainRound, ...]:
+    """The rounds of a chain that a view shows, in order; none where its plan trains nothing by rounds."""
+    shown = (each.round for each in (*view.earlier, view))
+    return tuple(each for each in shown if isinstance(each, ChainRound))
+
+
+def moves_in(view: View) -> tuple[Moved, ...]:
+    """Everything that a view shows of members' updates, round by round: of every single member, or of a sum of them."""
+    found = []
+    for each in (*view.earlier, view):
+        if isinstance(each.round, ChainRound):
+            found += [_moved(target, each.round, each) for target in sums_in(each)]
+    return tuple(found)
+
+
+def sums_of_rounds(view: View) -> tuple[Moved, ...]:
+    """Of each round of a chain that a view shows, the sum of most members' updates; () where one shows none."""
+    moves = moves_in(view)
+    found = [[move for move in moves if move.round is each] for each in rounds_in(view)]
+    return tuple(max(each, key=lambda move: len(move.owners)) for each in found) if all(found) else ()
+
+
+def _moved(target: Target, round_: ChainRound, view: View) -> Moved:
+    name = ONE_MEMBER if len(target.owners) == 1 and set(view.in_clear) >= set(view.members) else target.name
+    clients = sum(owner in view.members for owner in target.owners)
+    return Moved(name, target.owners, round_, round_.work.mean(_opened(target.blocks, view, clients)))
+
+
+def _opened(blocks: Blocks, view: View, clients: int) -> Opened:
+    return Opened(blocks, view.plan.grid, view.noise, clients)
+
+
+def count_rounds(plan: Plan) -> int:
+    """How many rounds a plan has in all."""
+    return sum(kind.times for kind in sums_of(plan))
+
+
+def states_in(view: View) -> tuple[TrainedModel, ...]:
+    """The models before each round that a view shows, and after the last. Raises BadInput where one is none."""
+    rounds = rounds_in(view)
+    found = [each.model for each in rounds]
+    if rounds and "release" in view.sees:
+        step = rounds[-1].finalize(_opened(view.release, view, len(view.members)))
+        after = step.next_round.model if isinstance(step.next_round, ChainRound) else step.artifact
+        found += [after] if isinstance(after, TrainedModel) else []
+    return tuple(found)
+
+
+def gradients_of(round_: ChainRound, records: Records, grid: Grid) -> Iterator[Floats]:
+    """Yield the gradients of the records' losses at the state that a round begins at, some rows (…, size) at a time."""
+    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.scale)(records.integers)
+    for rows in record_gradients(round_.program, round_.state.groups[MODEL], inputs, records.labels):
+        yield rows.astype(np.float64)
+
+
+def inputs_of(records: Records, grid: Grid) -> Floats:
+    """Records (n, d) as trained models take them: in units of a record's length."""
+    scaled: Floats = records.integers / grid.unit(records.integers.shape[1])
+    return scaled
+
+
+def play(round_: ChainRound, own: Records, rounds: int, grid: Grid) -> ChainRound:
+    """Play so many rounds over one member's records, exactly: the round after."""
+    for _ in range(rounds):
+        made = round_.contribute(Local(own.examples, round_.program.classes, grid))
+        move = round_.work.mean(Opened(made.blocks, grid))
+        round_ = replace(round_, state=round_.server.apply(round_.state, move))
+    return round_
