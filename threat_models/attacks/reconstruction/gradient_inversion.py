@@ -32,13 +32,17 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.reconstruction.similarity import cosines
-from threat_models.attacks.updates import ONE_MEMBER, Floats, Moved, gradients_of, moves_in, rounds_in
+from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, gradients_of, moves_in, rounds_in
 from threat_models.estimation.intervals import bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import Knowledge, Records
 from threat_models.views import View
 
-MEMBER, SUM = Figures("one_member", "by one member's update"), Figures("sum", "by a sum of updates")
+SUM = Figures("sum", "by a sum of updates")
+FIGURES = {
+    ONE_MEMBER: Figures("one_member", "by one member's update"),
+    DIFFERENCE: Figures("difference", "by the difference of two rounds"),
+}
 _AS_STRANGERS = "no more than {baseline}, of strangers"
 RECOVERED = Metric("recovered.members", "records recovered", SHARE, _AS_STRANGERS, leads=True, each="update")
 STRANGERS = Metric("recovered.strangers", "strangers' records recovered", SHARE, "as many as of members", each="update")
@@ -90,7 +94,7 @@ class Recovery:
         """All figures."""
         if not self.scores.is_judged:
             return ()
-        figures = MEMBER if self.name == ONE_MEMBER else SUM
+        figures = FIGURES.get(self.name, SUM)
         near = bootstrap(lambda values: values.mean(axis=1), [self.scores.positive], np.random.default_rng(SEED))
         cosine = near.measure(COSINE, of=self.name, baseline=float(self.scores.negative.mean()))
         return (*self.shares, cosine, *metrics.measure(self.scores, figures))
@@ -212,9 +216,9 @@ GRADIENT_INVERSION = Attack(
     paper="Phong, Aono, Hayashi, Wang & Moriai 2018; Geiping, Bauermeister, Dröge & Moeller 2020, section 3.1",
     needs=(),
     run=_run,
-    metrics=(RECOVERED, STRANGERS, COSINE, *MEMBER.metrics, *SUM.metrics),
+    metrics=(RECOVERED, STRANGERS, COSINE, *(metric for each in (*FIGURES.values(), SUM) for metric in each.metrics)),
     tells_members=True,
     trusts_owners=True,
-    limits=8,
+    limits=12,
 )
 """Needs rounds that move a public state, and a first layer that is linear: found out when it runs."""
