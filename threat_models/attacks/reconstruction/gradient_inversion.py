@@ -124,10 +124,9 @@ def read_records(program: Program, move: Floats) -> Floats | None:
 
 def nearest(found: Sequence[Floats], records: Records) -> Floats:
     """The largest cosine (n,) of each record with anything that was found; −1 where nothing was."""
-    everything = np.concatenate([np.zeros((0, records.integers.shape[1])), *found])
-    if not len(everything):
-        return np.full(len(records), -1.0)
-    best: Floats = cosines(records.integers.astype(np.float64), everything).max(axis=1)
+    best, known = np.full(len(records), -1.0), records.integers.astype(np.float64)
+    for each in found:
+        best = np.maximum(best, cosines(known, each).max(axis=1, initial=-1.0))
     return best
 
 
@@ -173,8 +172,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     if read_records(program, moves[0].move) is None:
         why = f"The first layer of {program.name} is not linear: what its updates show of records was not tried."
         return Finding(name, "", Verdict.INCONCLUSIVE, why)
-    named = {each.name: [other for other in moves if other.name == each.name] for each in moves}
-    found = [_recover(same, knowledge) for same in named.values()]
+    kinds: dict[Figures, list[Moved]] = {FIGURES.get(each.name, SUM): [] for each in moves}
+    for each in moves:
+        kinds[FIGURES.get(each.name, SUM)].append(each)
+    found = [_recover(same, knowledge) for same in kinds.values()]
     progress(1, 2)
     controls = _make_controls(view, knowledge)
     progress(2, 2)
@@ -191,9 +192,9 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:
     """Try the gradients of single records: each must give its record, and others called theirs must not be met."""
     outside = knowledge.candidates.take(~knowledge.is_member)
-    few = max(1, min(CONTROL_RECORDS, len(outside) // 3))
+    few = min(CONTROL_RECORDS, len(outside) // 3)
     round_ = rounds_in(view)[0]
-    gradients = np.concatenate(list(gradients_of(round_, outside.take(slice(few)), view.plan.grid)))
+    gradients = (each for rows in gradients_of(round_, outside.take(slice(few)), view.plan.grid) for each in rows)
     read = [found for each in gradients if (found := read_records(round_.program, each)) is not None]
     return (
         Control(f"gradients of {few} single records", True, _meets(read, outside, 0, few)),
@@ -203,6 +204,8 @@ def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:
 
 def _meets(read: Sequence[Floats], records: Records, first: int, few: int) -> bool:
     """Whether the records from `first` on are met by what was read of `few` gradients; the rest are strangers."""
+    if not read:
+        return False
     called = np.arange(first, first + few)
     rest = np.arange(2 * few, len(records))
     rows = np.concatenate([called, rest])
