@@ -64,6 +64,7 @@ FREE = ("threat_models.active", "threat_models.evidence")
 AUDITOR_SEES = (
     *(f"secagg.{name}" for name in AUDITED),
     "secagg.protection.PROTECTIONS",  # the facts about them
+    "secagg.models",  # whose gradients and losses attacks take
     "methods",
     "threat_models",
 )

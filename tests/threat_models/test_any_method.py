@@ -72,6 +72,25 @@ def test_method_of_updates(run: Command) -> None:
     assert report["promise"]["recomputed"] == pytest.approx(8.0, rel=2e-3)
 
 
+def test_noise_of_members_training(run: Command) -> None:
+    """That epsilon is recomputed from the plan's steps; as nobody saw the noise, the audit is inconclusive."""
+    trained = "--noise", "member", "--parameters", "rounds=2 sampling=0.1 steps=5 batch=30"
+    report = audited(run, "fedavg", *NOISE, *trained, code=(4,))
+    assert report["promise"]["claimed"] == 4.0
+    assert report["promise"]["recomputed"] == pytest.approx(4.0, rel=1e-3)
+    assert report["promise"]["drawn"] is None
+    assert attacks(report)["membership_training"] != "not applicable"
+
+
+def test_exact_updates_do_not_pass(run: Command) -> None:
+    """Federated averaging without noise is attacked, and what its updates may tell beside keeps it from passing."""
+    report = audited(run, "fedavg", "--parameters", "rounds=2", code=(4,))
+    assert attacks(report)["gradient_inversion"] != "not applicable"
+    lines = [line["sentence"] for line in report["gate"]["lines"] if line["outcome"] == "inconclusive"]
+    assert any("What else they tell is not known" in line for line in lines)
+    assert any("searching for records" in limit for limit in report["limits"])
+
+
 def test_exact_sum_that_no_attack_reads_does_not_pass(run: Command) -> None:
     """Without noise, blocks that nothing here can read leave the audit inconclusive, by name."""
     report = audited(run, "averaging", code=(4,))

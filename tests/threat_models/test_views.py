@@ -7,6 +7,7 @@ import pytest
 
 from secagg.errors import BadInput
 from tests.threat_models.attacks.audited import rehearsed
+from tests.threat_models.attacks.trained import trained
 from threat_models import adversary as adversaries
 from threat_models.adversary import FIELDS, adversary_named, names
 from threat_models.attacks import ATTACKS
@@ -73,6 +74,15 @@ def test_members_see_what_the_plan_shows_them():
     assert shown(view_of(session, one)) == {"head", "contributions"}
     kept = dataclasses.replace(session, plan=dataclasses.replace(session.plan, result="server"), is_shown=True)
     assert shown(view_of(kept, one)) == {"release", "contributions"}
+
+
+def test_released_model_that_no_attack_reads_is_inconclusive():
+    """A server's transcript of trained rounds has an artifact: that no attack on heads reads it lets none pass."""
+    rehearsal = trained()
+    session = dataclasses.replace(rehearsal.sessions[0], role="server")
+    found = examine(adversary_named("released_head_white_box"), (session,), rehearsal.knowledge, lambda *_: None)
+    assert {finding.verdict for finding in found.findings} == {Verdict.INCONCLUSIVE}
+    assert all("trained model" in finding.sentence for finding in found.findings)
 
 
 @pytest.mark.parametrize(

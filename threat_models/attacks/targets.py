@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,16 +57,16 @@ def sums_in(view: View) -> tuple[Target, ...]:
     if "release" in view.sees:
         release = view.release
         others = frozenset(view.members) - (set() if found else set(own))
-        left = release if found else {name: _subtract(name, release, own) for name in release}
+        left = release if found else subtract(release, own.values())
         everybody = others == set(view.members)
         name = "the sum of all" if everybody else "the sum without the colluders'"
         found.append(Target(name, left, others | {SOMEBODY} if everybody else others, is_noisy))
     return tuple(found)
 
 
-def _subtract(name: str, release: Blocks, own: Mapping[str, Blocks]) -> NDArray[Any]:
-    left: NDArray[Any] = np.array(release[name])
-    for blocks in own.values():
-        if name in blocks:
-            left = left - blocks[name]
-    return left
+def subtract(blocks: Blocks, others: Iterable[Blocks]) -> Blocks:
+    """Take other blocks away, entry by entry."""
+    rest: dict[str, NDArray[Any]] = dict(blocks)
+    for other in others:
+        rest = {name: block - other[name] for name, block in rest.items()}
+    return rest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,13 @@ from methods.round import Local, Opened
 from secagg.models import TrainedModel, record_gradients
 from secagg.plan import Plan
 from secagg.statistics import Grid
-from threat_models.attacks.targets import Target, sums_in
+from threat_models.attacks.targets import Target, subtract, sums_in
 from threat_models.session import Blocks, Records
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
 ONE_MEMBER = "one member's update"
+DIFFERENCE = "the difference of two rounds' sums"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +46,29 @@ def rounds_in(view: View) -> tuple[ChainRound, ...]:
 
 
 def moves_in(view: View) -> tuple[Moved, ...]:
-    """Everything that a view shows of members' updates, round by round: of every single member, or of a sum of them."""
-    found = []
-    for each in (*view.earlier, view):
+    """What a view shows of members' updates, round by round: each member's, their sum, and differences of sums."""
+    found, shown = [], (*view.earlier, view)
+    for each in shown:
         if isinstance(each.round, ChainRound):
             found += [_moved(target, each.round, each) for target in sums_in(each)]
-    return tuple(found)
+    return (*found, *(moved for pair in pairwise(shown) for moved in _differ(*pair)))
+
+
+def _differ(one: View, other: View) -> Iterator[Moved]:
+    """Yield the difference of two rounds' sums where one member is in one of them alone: nearly that member's update.
+
+    The others' parts differ as much as the state moved between the rounds. Cosine with the member's own update (digits,
+    no noise, rate 0.1): sums of records' gradients 1.00, 0.998 and 0.98 among 5, 20 and 100 members; an epoch's updates
+    0.94 to 0.98, 0.4 to 0.6 and 0.7 to 0.8 where the member was away in the later round, far less where in the earlier.
+    """
+    apart = set(one.members) ^ set(other.members)
+    more, fewer = (one, other) if len(one.members) > len(other.members) else (other, one)
+    if len(apart) != 1 or not isinstance(more.round, ChainRound):
+        return
+    for owned, left in zip(sums_in(more)[-1:], sums_in(fewer)[-1:], strict=False):
+        if owned.owners - left.owners == apart:
+            blocks = subtract(owned.blocks, [left.blocks])
+            yield Moved(DIFFERENCE, frozenset(apart), more.round, more.round.work.mean(_opened(blocks, more, 1)))
 
 
 def sums_of_rounds(view: View) -> tuple[Moved, ...]:

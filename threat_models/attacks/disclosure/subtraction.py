@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from secagg.plan import NoiseFrom
@@ -16,6 +13,7 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise, noise_ratio, total
 from threat_models.attacks.membership.aggregate import score_by_release
 from threat_models.attacks.membership.metrics import Figures, Scores, measure
+from threat_models.attacks.targets import subtract
 from threat_models.estimation.intervals import at_level
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.multiplicity import current_level
@@ -32,14 +30,6 @@ EPSILON = Metric(
 FIGURES = Figures("client", "of the client's records")
 SEED = 20_060_301
 CONTROL_RECORDS = 20
-
-
-def subtract(blocks: Blocks, others: Iterable[Blocks]) -> Blocks:
-    """Take other blocks away, entry by entry."""
-    rest: dict[str, NDArray[Any]] = dict(blocks)
-    for other in others:
-        rest = {name: block - other[name] for name, block in rest.items()}
-    return rest
 
 
 def measure_signals(blocks: Blocks, noise: Noise) -> tuple[Measure, ...]:

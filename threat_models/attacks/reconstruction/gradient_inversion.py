@@ -32,13 +32,17 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.reconstruction.similarity import cosines
-from threat_models.attacks.updates import ONE_MEMBER, Floats, Moved, gradients_of, moves_in, rounds_in
+from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, gradients_of, moves_in, rounds_in
 from threat_models.estimation.intervals import bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import Knowledge, Records
 from threat_models.views import View
 
-MEMBER, SUM = Figures("one_member", "by one member's update"), Figures("sum", "by a sum of updates")
+SUM = Figures("sum", "by a sum of updates")
+FIGURES = {
+    ONE_MEMBER: Figures("one_member", "by one member's update"),
+    DIFFERENCE: Figures("difference", "by the difference of two rounds"),
+}
 _AS_STRANGERS = "no more than {baseline}, of strangers"
 RECOVERED = Metric("recovered.members", "records recovered", SHARE, _AS_STRANGERS, leads=True, each="update")
 STRANGERS = Metric("recovered.strangers", "strangers' records recovered", SHARE, "as many as of members", each="update")
@@ -90,7 +94,7 @@ class Recovery:
         """All figures."""
         if not self.scores.is_judged:
             return ()
-        figures = MEMBER if self.name == ONE_MEMBER else SUM
+        figures = FIGURES.get(self.name, SUM)
         near = bootstrap(lambda values: values.mean(axis=1), [self.scores.positive], np.random.default_rng(SEED))
         cosine = near.measure(COSINE, of=self.name, baseline=float(self.scores.negative.mean()))
         return (*self.shares, cosine, *metrics.measure(self.scores, figures))
@@ -120,10 +124,9 @@ def read_records(program: Program, move: Floats) -> Floats | None:
 
 def nearest(found: Sequence[Floats], records: Records) -> Floats:
     """The largest cosine (n,) of each record with anything that was found; −1 where nothing was."""
-    everything = np.concatenate([np.zeros((0, records.integers.shape[1])), *found])
-    if not len(everything):
-        return np.full(len(records), -1.0)
-    best: Floats = cosines(records.integers.astype(np.float64), everything).max(axis=1)
+    best, known = np.full(len(records), -1.0), records.integers.astype(np.float64)
+    for each in found:
+        best = np.maximum(best, cosines(known, each).max(axis=1, initial=-1.0))
     return best
 
 
@@ -169,8 +172,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     if read_records(program, moves[0].move) is None:
         why = f"The first layer of {program.name} is not linear: what its updates show of records was not tried."
         return Finding(name, "", Verdict.INCONCLUSIVE, why)
-    named = {each.name: [other for other in moves if other.name == each.name] for each in moves}
-    found = [_recover(same, knowledge) for same in named.values()]
+    kinds: dict[Figures, list[Moved]] = {FIGURES.get(each.name, SUM): [] for each in moves}
+    for each in moves:
+        kinds[FIGURES.get(each.name, SUM)].append(each)
+    found = [_recover(same, knowledge) for same in kinds.values()]
     progress(1, 2)
     controls = _make_controls(view, knowledge)
     progress(2, 2)
@@ -187,9 +192,9 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:
     """Try the gradients of single records: each must give its record, and others called theirs must not be met."""
     outside = knowledge.candidates.take(~knowledge.is_member)
-    few = max(1, min(CONTROL_RECORDS, len(outside) // 3))
+    few = min(CONTROL_RECORDS, len(outside) // 3)
     round_ = rounds_in(view)[0]
-    gradients = np.concatenate(list(gradients_of(round_, outside.take(slice(few)), view.plan.grid)))
+    gradients = (each for rows in gradients_of(round_, outside.take(slice(few)), view.plan.grid) for each in rows)
     read = [found for each in gradients if (found := read_records(round_.program, each)) is not None]
     return (
         Control(f"gradients of {few} single records", True, _meets(read, outside, 0, few)),
@@ -199,6 +204,8 @@ def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:
 
 def _meets(read: Sequence[Floats], records: Records, first: int, few: int) -> bool:
     """Whether the records from `first` on are met by what was read of `few` gradients; the rest are strangers."""
+    if not read:
+        return False
     called = np.arange(first, first + few)
     rest = np.arange(2 * few, len(records))
     rows = np.concatenate([called, rest])
@@ -212,9 +219,9 @@ GRADIENT_INVERSION = Attack(
     paper="Phong, Aono, Hayashi, Wang & Moriai 2018; Geiping, Bauermeister, Dröge & Moeller 2020, section 3.1",
     needs=(),
     run=_run,
-    metrics=(RECOVERED, STRANGERS, COSINE, *MEMBER.metrics, *SUM.metrics),
+    metrics=(RECOVERED, STRANGERS, COSINE, *(metric for each in (*FIGURES.values(), SUM) for metric in each.metrics)),
     tells_members=True,
     trusts_owners=True,
-    limits=8,
+    limits=12,
 )
 """Needs rounds that move a public state, and a first layer that is linear: found out when it runs."""

@@ -1,15 +1,22 @@
 """Records out of models' updates: read where one record moved a unit, not where thousands did."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from methods.round import Opened
 from secagg.models import TrainingSettings, program_named, record_gradients, train
 from secagg.randomness import OperatingSystem
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
 from tests.threat_models.attacks.trained import trained
+from threat_models.adversary import adversary_named
 from threat_models.attacks.reconstruction.gradient_inversion import GRADIENT_INVERSION, read_records
 from threat_models.attacks.reconstruction.similarity import cosines
+from threat_models.attacks.targets import subtract
+from threat_models.attacks.updates import DIFFERENCE, moves_in
 from threat_models.findings import Verdict
+from threat_models.views import view_of
 
 
 @pytest.mark.parametrize("name", ["softmax", "mlp:8"])
@@ -60,6 +67,30 @@ def test_a_program_that_cannot_be_read_is_inconclusive():
     """That no record is read off a convolution's update is no sign that none could be."""
     finding = attacked(GRADIENT_INVERSION, "curious_server", trained(parameters="rounds=1 gradients=1 model=cnn"))
     assert finding.verdict is Verdict.INCONCLUSIVE
+
+
+def _without(session, name, number):
+    """The session as if `name` had been away in the round of this number; the rounds after are as they were."""
+    sums = [*session.earlier, session]
+    own, one = sums[number - 1].contributions[name], sums[number - 1]
+    present = {member: blocks for member, blocks in one.contributions.items() if member != name}
+    sums[number - 1] = replace(one, release=subtract(one.release, [own]), members=tuple(present), contributions=present)
+    return replace(sums[-1], earlier=tuple(sums[:-1]))
+
+
+def test_who_comes_back_is_the_difference_of_two_rounds():
+    """The server reads a member's records off the sums of two rounds, of which it was in one alone."""
+    rehearsal = trained(parameters="rounds=2 gradients=1 model=mlp:64")
+    session = _without(rehearsal.sessions[0], "client-0002", 1)
+    view = view_of(session, adversary_named("curious_server"))
+    (found,) = [each for each in moves_in(view) if each.name == DIFFERENCE]
+    assert found.owners == {"client-0002"}
+    true = found.round.work.mean(Opened(session.contributions["client-0002"], session.plan.grid))
+    assert cosines(found.move[None], true[None]) > 0.9
+    finding = attacked(GRADIENT_INVERSION, "curious_server", rehearsal, session)
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert measured(finding, "recovered.members", "the difference").value > 0.5
+    assert measured(finding, "recovered.strangers", "the difference").value == 0
 
 
 def test_sums_of_classes_are_no_updates():
