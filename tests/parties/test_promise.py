@@ -275,10 +275,12 @@ def test_every_share_counts_only_where_no_member_sees_anything():
 
 
 def test_delta_that_the_ring_does_not_keep_is_refused():
-    """A δ below 10⁻¹⁵ would leave out the chance that noise does not fit into the ring."""
-    make_setup(delta=1e-15)
-    with pytest.raises(BadInput, match="noise does not fit into the ring"):
+    """A δ below 10⁻¹⁵ leaves out the chance that noise does not fit into the ring, for who plans and who is told."""
+    setup = make_setup(delta=1e-15)
+    with pytest.raises(BadInput, match="from 1e-15 to"):
         make_setup(delta=0.9e-15)
+    with pytest.raises(BadInput, match="noise does not fit into the ring"):
+        SessionSetup.of(replace(setup.plan, delta=0.9e-15), setup.roster)
 
 
 def test_plan_of_any_finite_promise_has_a_cost():
