@@ -1,0 +1,34 @@
+"""A plan whose members train with noise of their own, from beginning to end over the real parties and ledgers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from secagg.ledger import Ledger
+from secagg.parties.links import verify_transcript
+from secagg.plan import NoiseFrom
+from secagg.privacy import TrainingCost
+from tests.worlds.federation import SimulatedFederation, run_federation
+
+PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}
+EVERYONE = (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared", "none"])
+def test_training_is_charged_and_verifies(tmp_path: Path, protection: str) -> None:
+    """Every member's ledger has one row with the cost of all its steps, and every transcript of two rounds verifies."""
+    given = {"method": "fedavg", "parameters": tuple(PARAMETERS.items()), "noise": NoiseFrom.MEMBER}
+    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given)
+    ended = asyncio.run(run_federation(world))
+    assert len(ended.stages) == 2
+    for member in EVERYONE:
+        (entry,) = Ledger(world.state(member), create=False).entries()
+        (spent,) = entry.release.spent
+        assert isinstance(spent.cost, TrainingCost)
+        assert spent.cost.steps.steps == 4
+        assert entry.release.epsilon == world.setup.plan.epsilon
+    for transcript in world.transcripts(1, ended.stages):
+        verify_transcript(transcript)
