@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ SHORT = 32
 class Point:
     """After so many rounds: the mean accuracy over `seeds` seeds and its 95 % interval, as a `Cell` has them.
 
-    None without a model to measure. `epsilon_spent`, None without noise, and `upload_bytes` of one client: the most of
-    any seed.
+    None without a model to measure; members' own models of one seed have no interval. `epsilon_spent`, None without
+    noise, and `upload_bytes` of one client: the most of any seed.
     """
 
     round: int
@@ -69,7 +69,7 @@ def curves_of(runs: Sequence[Run]) -> tuple[Curve, ...]:
             groups.setdefault(repr(_shared(run)), []).append(run)
     shared = [_shared(group[0]) for group in groups.values()]
     names = varying(shared)
-    return tuple(_curve(group, names) for group in groups.values())
+    return tuple(curve for group in groups.values() for curve in _curves(group, names))
 
 
 def write_curves(runs: Sequence[Run], folder: Path) -> bool:
@@ -116,8 +116,9 @@ def plot_curves(curves: Sequence[Curve], paths: Sequence[Path]) -> None:
 
 def _draw(axes: Any, curve: Curve, places: Sequence[float], look: Mapping[str, Any]) -> None:
     accuracies = [100 * (point.accuracy or 0.0) for point in curve.measured]
-    low, high = ([100 * (point.interval or (0.0, 0.0))[end] for point in curve.measured] for end in (0, 1))
-    axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    if all(point.interval is not None for point in curve.measured):
+        low, high = ([100 * (point.interval or (0.0, 0.0))[end] for point in curve.measured] for end in (0, 1))
+        axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
     axes.plot(places, accuracies, label=_shown(curve), linewidth=1.2, **{**look, "markersize": 2.5})
 
 
@@ -125,17 +126,27 @@ def _shown(curve: Curve) -> str:
     return f"{curve.label} (no protection)" if curve.unprotected else curve.label
 
 
-def _curve(runs: Sequence[Run], names: Sequence[str]) -> Curve:
+def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[Curve]:
+    """That of everybody's model, and one for each kind of members' own models."""
     results = [run.result for run in runs if run.result]
     found = [{each["round"]: each for each in result["rounds"]} for result in results]
     common = [number for number in found[0] if all(number in each for each in found)]
-    return Curve(
-        _label(runs[0].settings, names),
-        tuple(_point([each[number] for each in found]) for number in common),
+    told = [[each[number] for each in found] for number in common]
+    label = _label(runs[0].settings, names)
+    facts = (
         results[0]["protection"] == UNPROTECTED,
         has_known_noise(runs),
         any("rounds" in result["not_private"] for result in results),
     )
+    yield Curve(label, tuple(_point(each) for each in told), *facts)
+    for kind in told[-1][0]["personal"] if told else ():
+        own = [[_of_own(each, kind) for each in group] for group in told]
+        yield Curve(f"{label}: members' own, {kind}", tuple(_point(each) for each in own), *facts)
+
+
+def _of_own(told: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A round's report with the mean accuracy of members' own models, of which one seed alone has no interval."""
+    return {**told, "accuracy": told["personal"].get(kind), "accuracy_interval": None}
 
 
 def _point(told: Sequence[Mapping[str, Any]]) -> Point:
@@ -143,8 +154,8 @@ def _point(told: Sequence[Mapping[str, Any]]) -> Point:
     accuracies = [each["accuracy"] for each in told if each["accuracy"] is not None]
     interval = None
     if len(accuracies) == 1:
-        low, high = next(each["accuracy_interval"] for each in told if each["accuracy"] is not None)
-        interval = low, high
+        alone = next(each["accuracy_interval"] for each in told if each["accuracy"] is not None)
+        interval = (alone[0], alone[1]) if alone is not None else None
     elif accuracies:
         low, high = student_interval(accuracies)
         interval = max(0.0, low), min(1.0, high)

@@ -11,6 +11,7 @@ from typing import Any
 
 from methods.chain import ChainRound
 from secagg.experiments.features import Features
+from secagg.experiments.personal import PersonalAccuracy
 from secagg.head import Artifact, Evaluation
 from secagg.parties import SessionSetup, SumResult
 
@@ -22,7 +23,8 @@ POINTS = 20
 class RoundReport:
     """What is known after round `number`.
 
-    `evaluation`: of the model as it is then; None where there is none, or nothing to measure it on.
+    `evaluation`: of the model as it is then; None where there is none, or nothing to measure it on. `personal`: of the
+    members' own models as they are then.
     `epsilon_spent`: of the sums so far alone, at the plan's δ, rounded up; None without noise. `upload_bytes`: the most
     that one client has sent so far.
     """
@@ -31,6 +33,7 @@ class RoundReport:
     evaluation: Evaluation | None
     epsilon_spent: float | None
     upload_bytes: int
+    personal: tuple[PersonalAccuracy, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file."""
@@ -41,6 +44,7 @@ class RoundReport:
             "accuracy_interval": list(test.interval) if test else None,
             "epsilon_spent": self.epsilon_spent,
             "upload_bytes": self.upload_bytes,
+            "personal": {each.model: each.mean for each in self.personal},
         }
 
 
@@ -60,13 +64,23 @@ class RoundLog:
         self._watcher = watcher
         self.points: list[RoundReport] = []
 
-    def end(self, setup: SessionSetup, result: SumResult, sent: Mapping[int, int]) -> None:
-        """The round of this session has ended, `sent` being what each client has sent so far, in bytes."""
+    def end(
+        self,
+        setup: SessionSetup,
+        result: SumResult,
+        sent: Mapping[int, int],
+        personal: Callable[[], tuple[PersonalAccuracy, ...]],
+    ) -> None:
+        """The round of this session has ended, `sent` being what each client has sent so far, in bytes.
+
+        `personal` measures the members' own models as they are then.
+        """
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None
             spent = setup.claim.after(setup.number, setup.rounds) if setup.claim is not None else None
-            self.points.append(RoundReport(setup.number, measured, spent, max(sent[each] for each in result.members)))
+            most = max(sent[each] for each in result.members)
+            self.points.append(RoundReport(setup.number, measured, spent, most, personal()))
         if self._watcher is not None:
             self._watcher(setup.number, setup.rounds, self.points[-1] if self.points else None)
 

@@ -104,10 +104,10 @@ def _federate(
     measured, log = Measured(), RoundLog(features, setup, settings.every, told.playing)
     for played in play_rounds(cast, cast.leaves, partial(_prepare, cast.randomness, settings.paper_noise), clock.lap):
         measured.add(played.measured)
-        log.end(played.setup, played.result, measured.client_bytes)
+        personal = partial(measure_personal, features, played.setup, played.result, played.states, cast.rows)
+        log.end(played.setup, played.result, measured.client_bytes, personal)
         clock.lap("evaluation")
     last, result = played.setup, played.result
-    personal = measure_personal(cast.features, last, result, played.states, cast.rows)
     head, evaluation = result.require_artifact(), log.points[-1].evaluation
     reference = _reference(cast, settings, result, evaluation, references, told.referring)
     clock.lap("reference")
@@ -129,7 +129,7 @@ def _federate(
         client_seconds=sum(measured.client_cpu.values()) / len(members),
         server_seconds=sum(measured.server_seconds.values()),
         adapted=adapted,
-        personal=personal,
+        personal=log.points[-1].personal,
         rounds=tuple(log.points) if setup.rounds > 1 else (),
     )
 

@@ -57,6 +57,19 @@ def test_curves_are_the_rounds(secagg: Command, tmp_path: Path) -> None:
     assert f"2: {100 * rounds[0]['accuracy']:.2f} %" in said.out
 
 
+def test_members_own_models_have_curves(secagg: Command, tmp_path: Path) -> None:
+    """What each kind of own models is worth stands round by round, the last as in the report; one seed has no band."""
+    given = ("--method", "fedpcl", "--clients", 3, "--dataset", "wine", "--rounds", 3, "--every", 1)
+    said = secagg("simulate", *given, "--curves", tmp_path / "own", "--json", tmp_path / "r")
+    assert said.code == 0, said.err
+    told = {each["model"]: each["mean"] for each in json.loads((tmp_path / "r").read_text())["personal"]}
+    rows = [row for row in rows_of(tmp_path / "own") if ": members' own, " in row["series"]]
+    assert [int(row["round"]) for row in rows] == [1, 2, 3] * len(told)
+    assert {row["accuracy_low"] for row in rows} == {""}
+    last = {row["series"].rpartition(", ")[2]: float(row["accuracy"]) for row in rows if row["round"] == "3"}
+    assert last == told
+
+
 def test_curves_without_noise(secagg: Command, tmp_path: Path) -> None:
     """Without noise there is one panel, nothing is marked, and nothing was spent."""
     assert secagg("simulate", *DESCENT, "--rounds", 3, "--curves", tmp_path).code == 0
@@ -123,6 +136,7 @@ def run(seed: int, accuracies: Sequence[float | None], epsilon: float = math.inf
             "accuracy_interval": None if value is None else [value - 0.1, value + 0.1],
             "epsilon_spent": number + seed / 100 if noisy else None,
             "upload_bytes": 100 * number,
+            "personal": {},
         }
         for number, value in enumerate(accuracies, start=1)
     ]
