@@ -13,7 +13,7 @@ from methods.round import Round
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.head import Artifact
-from secagg.models import DpSgdSettings, TrainingSettings, program_named, read_model
+from secagg.models import DpSgdSettings, Program, TrainingSettings, program_named, read_model
 from secagg.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
 
 MOST = 1_000_000
@@ -114,21 +114,19 @@ class FedAvg(UsualMethod):
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for a program that does not fit records or messages."""
-        return (self._work(dimension, classes, levels).spec(self.rounds),)
+        return (self._work(program_named(self.model, dimension, classes), levels).spec(self.rounds),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the program's public start."""
-        program, work = program_named(self.model, dimension, classes), self._work(dimension, classes, levels)
-        return ChainRound.first(program, work, self.step, self.rounds, math.sqrt(dimension))
+        program = program_named(self.model, dimension, classes)
+        return ChainRound.first(program, self._work(program, levels), self.step, self.rounds, _scale(program))
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A trained program. Raises BadInput for anything else."""
         return read_model(content)
 
-    def _work(self, dimension: int, classes: int, levels: int) -> Work:
-        """Records are made √d times as long as a unit, so that their entries are about 1."""
-        program, scale = program_named(self.model, dimension, classes), math.sqrt(dimension)
-        padded = sum(blocks_of(program.size))
+    def _work(self, program: Program, levels: int) -> Work:
+        padded, scale = sum(blocks_of(program.size)), _scale(program)
         require_room(program.size, padded, self.step)
         units = max(levels, _power_above(FEWEST_UNITS**2 * padded))
         if self.gradients:
@@ -137,6 +135,11 @@ class FedAvg(UsualMethod):
         encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
         update = program, self.training, encoding, scale, self.cap
         return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
+
+
+def _scale(program: Program) -> float:
+    """Records are made √d times as long as a unit, so that their entries are about 1."""
+    return math.sqrt(program.dimension)
 
 
 def _power_above(square: int) -> int:

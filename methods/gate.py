@@ -155,7 +155,7 @@ class Gated(SimpleMethod):
     def finalize(self, opened: Opened) -> Step:
         """The method's first round over the cells that pass. Raises BadInput when fewer than two classes have any."""
         census = opened.blocks["census"]
-        least = self.threshold * (opened.noise["census"].multiplier if opened.noise is not None else 1)
+        least = self.threshold * opened.multiplier("census")
         kept = np.flatnonzero(census >= least)
         found = len(np.unique(kept // self.domains))
         if found < FEWEST_CLASSES:

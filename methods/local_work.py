@@ -44,6 +44,11 @@ class Scaled:
         return (records * (self.scale / self.unit)).astype(np.float32)
 
 
+def program_inputs(local: Local, scale: float) -> NDArray[np.float32]:
+    """Return a member's records as a program takes them (n, d), `scale` times as long as a unit: made once."""
+    return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), scale))
+
+
 @dataclass(frozen=True, eq=False)
 class MemberUpdate:
     """Train as `settings` say, and send what that moved, no longer than the clip of `encoding`, whatever a member has.
@@ -71,17 +76,12 @@ class MemberUpdate:
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """w·(trained − state), rotated and rounded at random."""
-        labels, start = local.examples.labels, as_trained(state)
-        update = train(self.program, start, self.inputs(local), labels, self.settings, local.randomness) - start
+        inputs, labels, start = program_inputs(local, self.scale), local.examples.labels, as_trained(state)
+        update = train(self.program, start, inputs, labels, self.settings, local.randomness) - start
         weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(labels), self.cap) // self.cap
         encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
         blocks = {UPDATE: encoded.integers}
         return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}))
-
-    def inputs(self, local: Local) -> NDArray[np.float32]:
-        """The member's records as the program takes them (n, d)."""
-        unit = local.grid.unit(local.examples.records.shape[1])
-        return local.examples.once(Scaled(unit, self.scale))
 
     def _shortened(self, update: Floats) -> Floats:
         """No longer than the clip: the weight comes after."""
@@ -90,7 +90,7 @@ class MemberUpdate:
 
     def mean(self, opened: Opened) -> Floats:
         """The weighted mean of the updates; all members' full weight where no weights are sent."""
-        total = self.encoding.decode(opened.blocks[UPDATE]) / _multiplier(opened, UPDATE)
+        total = self.encoding.decode(opened.blocks[UPDATE]) / opened.multiplier(UPDATE)
         if not self.cap:
             return total / opened.clients
         return total / (_number(opened, WEIGHT) / WEIGHT_LEVELS)
@@ -115,7 +115,7 @@ class PrivateTraining(MemberUpdate):
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
-        inputs, labels = self.inputs(local), local.examples.labels
+        inputs, labels = program_inputs(local, self.scale), local.examples.labels
         start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
         trained = dp_sgd(self.program, start, inputs, labels, settings, local.randomness)
         return Contribution({UPDATE: self._encode(trained.then(lambda weights: weights - start.value), local)})
@@ -151,7 +151,7 @@ class RecordGradients:
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """Σ trunc(clip(∇)), in integers."""
         examples = local.examples
-        inputs = examples.once(Scaled(local.grid.unit(examples.records.shape[1]), self.scale))
+        inputs = program_inputs(local, self.scale)
         total = np.zeros(self.program.size, dtype=np.int64)
         for gradients in record_gradients(self.program, state, inputs, examples.labels):
             total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)
@@ -159,7 +159,7 @@ class RecordGradients:
 
     def mean(self, opened: Opened) -> Floats:
         """−rate times the mean gradient."""
-        total = opened.blocks[GRADIENT] * (self.clip / self.units) / _multiplier(opened, GRADIENT)
+        total = opened.blocks[GRADIENT] * (self.clip / self.units) / opened.multiplier(GRADIENT)
         return total * (-self.rate / _number(opened, COUNT))
 
 
@@ -168,11 +168,7 @@ def as_trained(state: Floats) -> Floats:
     return state.astype(np.float32).astype(np.float64)
 
 
-def _multiplier(opened: Opened, block: str) -> int:
-    return opened.noise[block].multiplier if opened.noise else 1
-
-
 def _number(opened: Opened, block: str) -> float:
     """A block's one number, which a mean is divided by: at least 1, and σ, below which there is nothing but noise."""
     sigma = opened.noise[block].of_record.sigma if opened.noise else 0.0
-    return max(float(opened.blocks[block][0]) / _multiplier(opened, block), sigma, 1.0)
+    return max(float(opened.blocks[block][0]) / opened.multiplier(block), sigma, 1.0)

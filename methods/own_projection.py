@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.local_work import Scaled
+from methods.local_work import program_inputs
 from methods.method import Parameters, SimpleMethod, SumSpec, clipped
 from methods.private_projection import Kept
 from methods.round import Contribution, Local, Opened, Round, Step
@@ -136,7 +136,7 @@ class OwnProjection(SimpleMethod, ABC):
         """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
         records, labels = local.examples.records, local.examples.labels
         dimension, classes, levels = records.shape[1], local.classes, local.grid.levels
-        inputs = local.examples.once(Scaled(local.grid.unit(dimension), math.sqrt(dimension)))
+        inputs = program_inputs(local, math.sqrt(dimension))
         program = self.local_program(dimension, self._told(classes) / levels)
         flat = self._start(program)
         if local.state:
@@ -236,10 +236,9 @@ def class_means(opened: Opened) -> Integers:
     What noise may break is mended: a count below 1 is 1, no entry is negative, none longer than R_z. Divisions of
     float64 and integers alone, so that everybody has the same.
     """
-    multipliers = [opened.noise[name].multiplier if opened.noise else 1 for name in (COUNTS, SUMS)]
-    counts = np.maximum(opened.blocks[COUNTS] / multipliers[0], 1.0)
-    levels = opened.grid.levels
-    means = np.clip(np.trunc(opened.blocks[SUMS] / multipliers[1] / counts[:, None]), 0, levels).astype(np.int64)
+    counts = np.maximum(opened.blocks[COUNTS] / opened.multiplier(COUNTS), 1.0)
+    sums, levels = opened.blocks[SUMS] / opened.multiplier(SUMS), opened.grid.levels
+    means = np.clip(np.trunc(sums / counts[:, None]), 0, levels).astype(np.int64)
     for row, square in enumerate((means * means).sum(axis=1).tolist()):
         if square > levels**2:
             means[row] = means[row] * levels // (math.isqrt(square) + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.head import parse_tensors
-from secagg.models import Projecting
+from secagg.models import Projecting, tensors_of
 
 OWN = "own"
 Floats = NDArray[np.float64]
@@ -28,9 +27,7 @@ class Kept:
     @property
     def tensors(self) -> Mapping[str, NDArray[np.float32]]:
         """The program's, by name."""
-        ends = np.cumsum([math.prod(shape) for shape in self.program.shapes.values()])
-        parts = zip(self.program.shapes.items(), np.split(self.flat.astype(np.float32), ends[:-1]), strict=True)
-        return {name: part.reshape(shape) for (name, shape), part in parts}
+        return tensors_of(self.program, self.flat)
 
     def to_bytes(self) -> bytes:
         """A safetensors file of float32."""

@@ -102,6 +102,10 @@ class Opened:
     clients: int = 1
     seed: bytes = bytes(32)
 
+    def multiplier(self, block: str) -> int:
+        """How many times itself a block is; 1 in an exact sum."""
+        return self.noise[block].multiplier if self.noise is not None else 1
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -137,10 +141,10 @@ class Round(Protocol):
         ...
 
     def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
-        """Return the models, by name, that a member has for itself at the end; mostly none.
+        """Return the models, by name, that a member has for itself after this round; mostly none.
 
-        From the `state` that its contribution to this round, the last, left to it, and what that round opened. They
-        stay with the member. Raises BadInput for a state that is none.
+        From the `state` that its contribution to this round left to it, and what the round opened. They stay with the
+        member. Raises BadInput for a state that is none.
         """
         ...
 

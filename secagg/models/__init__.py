@@ -2,7 +2,7 @@
 
 from secagg.models.artifact import TrainedModel, parse_artifact, read_model
 from secagg.models.private_training import DpSgdSettings, dp_sgd
-from secagg.models.programs import Program
+from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
 from secagg.models.registry import PROGRAMS, program_named
 from secagg.models.taint import Untainted, public, require_untainted
@@ -28,5 +28,6 @@ __all__ = [
     "record_gradients",
     "require_untainted",
     "similarities",
+    "tensors_of",
     "train",
 ]

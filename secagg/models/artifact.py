@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.head import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors
 from secagg.head.linear import ABSENT_BIAS, CLOSE
-from secagg.models.programs import Program
+from secagg.models.programs import Program, tensors_of
 from secagg.models.registry import program_named
 from secagg.threads import one_thread
 
@@ -48,11 +47,7 @@ class TrainedModel:
         """The model of flat parameters (size,), rounded to float32. Raises BadInput."""
         if flat.shape != (program.size,):
             raise BadInput(f"{program.name} has {program.size} parameters, got {flat.shape}")
-        with np.errstate(over="ignore"):  # refused as infinite
-            rounded = flat.astype(np.float32)
-        ends = np.cumsum([math.prod(shape) for shape in program.shapes.values()])
-        parts = zip(program.shapes.items(), np.split(rounded, ends[:-1]), strict=True)
-        return cls(program, {name: part.reshape(shape) for (name, shape), part in parts})
+        return cls(program, tensors_of(program, flat))
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:

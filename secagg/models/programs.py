@@ -243,6 +243,15 @@ class Convolutional(BuiltIn):
         return _linear(parameters, "output.", _linear(parameters, "hidden.", maps.flatten(1)).relu())
 
 
+def tensors_of(program: Program, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
+    """The parameters by name, of a flat array (size,) rounded to float32; beyond its numbers they are infinite."""
+    with np.errstate(over="ignore"):
+        rounded = flat.astype(np.float32)
+    ends = np.cumsum([math.prod(shape) for shape in program.shapes.values()])
+    parts = zip(program.shapes.items(), np.split(rounded, ends[:-1]), strict=True)
+    return {name: part.reshape(shape) for (name, shape), part in parts}
+
+
 def named_parameters(program: Program, flat: Tensor) -> dict[str, Tensor]:
     """The parameters by name, as views of a flat tensor (size,)."""
     import torch
