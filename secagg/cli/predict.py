@@ -17,8 +17,7 @@ from secagg.cli.console import (
     two_columns,
 )
 from secagg.cli.options import BackboneFileOption
-from secagg.head import LinearHead, load_as
-from secagg.head import predict as classes_of
+from secagg.head import load_as
 from secagg.models import parse_artifact
 from secagg.parties import Pipeline
 
@@ -43,8 +42,7 @@ def predict(
         features = pipeline.head_inputs(records.inputs, backbone, progress)
         assessed = model.evaluate(features, records.labels)
     if out is not None:
-        found = classes_of(model, features) if isinstance(model, LinearHead) else model.predict(features)
-        names = [pipeline.classes[label] for label in found]
+        names = [pipeline.classes[label] for label in model.predict(features)]
         out.write_text("\n".join(names) + "\n", encoding="utf-8")
         speaker.say(f"wrote {out}")
     content: dict[str, Any] = {

@@ -37,6 +37,10 @@ class Artifact(Protocol):
         """Whether the other is of this kind and shape, and differs by no more than rounding does."""
         ...
 
+    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the class (n,) of features (n, d). Raises BadInput for another d."""
+        ...
+
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
         """Return its accuracy on features (n, d) with labels (n,), n ≥ 1. Raises BadInput for none, or another d."""
         ...

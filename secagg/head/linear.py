@@ -139,9 +139,13 @@ class LinearHead:
             for name, each in own.items()
         )
 
+    def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The function of this name."""
+        return predict(self, features)
+
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy of `predict`."""
-        return Evaluation.of(predict(self, features), labels)
+        return Evaluation.of(self.predict(features), labels)
 
     @property
     def present(self) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from methods.round import Opened, Round
 from secagg.crypto.labels import digest
-from secagg.encoding import Integers, sum_digest
+from secagg.encoding import Integers, read_sum, sum_digest
 from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
 from secagg.head import Artifact, to_safetensors
 from secagg.models import TrainedModel
@@ -164,9 +164,8 @@ def write_personal(setup: SessionSetup, outcome: Outcome, state: bytes, folder: 
     """
     if not outcome.release:
         return {}
-    vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
     paths = {}
-    for name, model in personal_models(setup, outcome.members, vector, state).items():
+    for name, model in personal_models(setup, outcome.members, read_sum(outcome.release), state).items():
         paths[name] = folder / PERSONAL_FILE.format(name)
         write_synced(paths[name], to_safetensors(model, _metadata(setup.plan)))
     return paths
@@ -202,9 +201,8 @@ def _recompute(setup: SessionSetup, outcome: Outcome) -> SumResult:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
     if len(outcome.release) != 8 * setup.layout.length:
         raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
-    vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
     try:
-        return conclude(setup, outcome.members, vector)
+        return conclude(setup, outcome.members, read_sum(outcome.release))
     except BadInput as error:
         raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from secagg.data.archive import load_arrays
 from secagg.data.records import BAD
-from secagg.encoding import Integers, sum_digest
+from secagg.encoding import Integers, read_sum, sum_digest
 from secagg.errors import BadInput, SecaggError
 from secagg.head import LinearHead, load_as
 from secagg.models import parse_artifact
@@ -168,7 +168,7 @@ def _outcome(frames: Sequence[Record]) -> Outcome | None:
 def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
     """The opened sum: shown in the outcome, or beside a server's transcript; None where this party has none."""
     if outcome.release:
-        return np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
+        return read_sum(outcome.release)
     file = folder / AGGREGATE_FILE
     if not file.exists():
         return None
