@@ -17,6 +17,7 @@ from secagg.encoding import Integers, read_sum, sum_digest
 from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
 from secagg.head import Artifact, to_safetensors
 from secagg.models import TrainedModel
+from secagg.parties.drawing import check_outcome_of_draw
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import SessionSetup
@@ -177,6 +178,9 @@ def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
     is known.
     """
+    if setup.is_draw:
+        check_outcome_of_draw(outcome)
+        return
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
     own = _recompute(setup, outcome) if outcome.release else None
