@@ -106,6 +106,7 @@ class Session:
     before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
     `ciphertexts` makes sessions of two members anew, as a key holder sees them; None where nothing is encrypted.
     `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave.
+    `clients` are those that could be in this sum, `consortium` how many the plan has in all.
     """
 
     plan: Plan
@@ -129,6 +130,7 @@ class Session:
     earlier: tuple[Session, ...] = field(default=(), repr=False)
     ciphertexts: RemadeSessions | None = field(default=None, repr=False)
     flaws: tuple[str, ...] = ()
+    consortium: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,8 +28,9 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
     if not size:
         return
     needed = (size + plan.colluders) // 2 + 1
-    repeated = any(block.kind in STATISTICS for kind in sums for block in kind.blocks)
+    repeats = any(block.kind in STATISTICS for kind in sums for block in kind.blocks)
     begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
+    keeps = len(sums) > 1 or bool(method.class_threshold) or any(kind.keeps_state for kind in sums)
     refusals = (
         (
             size >= clients,
@@ -38,19 +39,14 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
         ),
         (sum(kind.times for kind in sums) < 2, f"{plan.method} takes one sum here", "cohorts are drawn for rounds"),
         (
-            repeated and not plan.has_noise,
+            repeats and not plan.has_noise,
             "exact sums of the same records over changing cohorts are equations, which give members' parts away",
             "give a finite epsilon, which covers them together, or leave the cohort out",
         ),
         (
-            not begun.stands_alone or len(sums) > 1 or bool(method.class_threshold),
-            f"what a round of {plan.method} sums follows from rounds that who is not drawn does not see",
+            keeps or not begun.stands_alone,
+            f"a round of {plan.method} takes what was left by rounds that who is not drawn does not see",
             "leave the cohort out, or train by fedavg",
-        ),
-        (
-            any(kind.keeps_state for kind in sums),
-            f"{plan.method} leaves members something from round to round, which who is not drawn has not",
-            "leave the cohort out",
         ),
         (
             plan.result != "members",

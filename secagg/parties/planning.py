@@ -150,15 +150,15 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         noise="",
         noises=(),
         security=choices.security,
-        cohort=choices.cohort,
-        **_waits(choices),
+        **_pace(choices),
     )
 
 
-def _waits(choices: PlanChoices) -> dict[str, int]:
-    """How long the server waits: for members to come at first, at a step, and for them to join a later round."""
+def _pace(choices: PlanChoices) -> dict[str, int]:
+    """How many are drawn for a round; how long members are waited for: at first, at a step, and in later rounds."""
     step = choices.step_seconds
     return {
+        "cohort": choices.cohort,
         "join_seconds": choices.join_seconds,
         "step_seconds": step,
         "round_seconds": choices.round_seconds or step,

@@ -109,8 +109,7 @@ class SessionSetup:
         for _, placed in fits if method.shows_last_sum else fits[:-1]:
             if 8 * placed.length > MAX_RELEASE:
                 raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
-        capacity, context = fits[0]
-        context = replace(context, identities=identities_of(roster, roster.clients))
+        capacity, context = fits[0][0], replace(fits[0][1], identities=identities_of(roster, roster.clients))
         first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
         return cls(plan, roster, method, begun, None, *first)
