@@ -124,8 +124,12 @@ class ServerSession:
             elif sum_to_declare := self._protocol.sum_to_declare:
                 name = "adding up"
                 await self._declare(sum_to_declare)
-            elif ready := self._protocol.sum_to_open:
-                name = "opening the sum" if not isinstance(ready, Drawn) else "drawing"
+            elif isinstance(ready := self._protocol.sum_to_open, Drawn):
+                name = "drawing"
+                async with self._turn:
+                    self._protocol.conclude(self._finish(ready))
+            elif ready is not None:
+                name = "opening the sum"
                 await self._open_sum(ready)
             else:
                 await self._until_complete()
@@ -267,8 +271,6 @@ class ServerSession:
         """Add up, unmask, build the head; everything here is derived from the transcript and the uploads."""
 
         def work() -> Outcome:
-            if isinstance(ready, Drawn):
-                return self._finish(ready)
             return self._finish(open_sum(self._setup, ready, self._folder, self._protocol.uploads))
 
         try:

@@ -263,7 +263,7 @@ def test_who_commits_and_does_not_reveal_ends_the_plan_by_name(tmp_path: Path) -
     "kill",
     [
         (1, "closed", "NonceCommitment"),
-        (1, "sent", "Draw"),
+        (1, "received", "NonceReveal"),
         (2, "received", "UploadHeader"),
         (3, "sent", "Outcome"),
     ],
