@@ -268,14 +268,18 @@ class SessionSetup:
     def spent(self) -> tuple[Spent, ...]:
         """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
 
-        A silo's promise protects each of its records too; a record's says nothing useful of a silo.
+        A silo's promise protects each of its records too; a record's says nothing useful of a silo. Training on sampled
+        records has a cost for one kind of neighbours alone: then one row covers it and the sums.
         """
         if self.claim is None:
             return ()
         if isinstance(self.claim, TrainingClaim):
             return (Spent(self.claim.unit, self.claim.adjacency, self.claim.cost),)
+        releases = self.claim.releases
+        if releases.training is not None:
+            return (Spent(self.claim.unit, self.claim.adjacency, releases.whole()),)
         units = {Unit.RECORD, self.claim.unit}
-        first = self.claim.releases.first
+        first = releases.first
         noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
         return tuple(
             Spent(unit, adjacency, releases_of(self.plan, self.sums, noisers, unit, adjacency).cost())
