@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from methods import Method, method_named
-from methods.method import SumSpec, domains_of
+from methods.method import SumSpec, domains_of, effort_of
 from methods.round import Noise, Round
 from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
@@ -302,7 +302,8 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        policy.check(self.plan, len(self.context.clients), self.fewest, max(self.uploads), self.record_sums)
+        clients, effort = len(self.context.clients), effort_of(self.sums)
+        policy.check(self.plan, clients, self.fewest, max(self.uploads), self.record_sums, effort)
 
     @property
     def fewest(self) -> int:
