@@ -46,6 +46,7 @@ from secagg.models import (
     read_model,
     train,
 )
+from secagg.policy import Effort
 from secagg.privacy import Adjacency, Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
@@ -165,13 +166,19 @@ class OwnProjection(SimpleMethod, ABC):
             Block(COUNTS, (classes,), bound=most, kind=Kind.COUNTS),
             Block(SUMS, (classes, self.width), bound=most * levels, kind=Kind.CLASS_SUMS),
         )
-        spec = SumSpec(blocks, (), SHARES, times=self.rounds, is_additive=False, keeps_state=True, refusal=REFUSAL)
+        size = self.local_program(dimension, np.zeros((classes, self.width))).size
+        effort = Effort(epochs=self.epochs, parameters=size)
+        spec = SumSpec(
+            blocks, (), SHARES, times=self.rounds, is_additive=False, keeps_state=True, refusal=REFUSAL, effort=effort
+        )
         if self.sampling:
-            size = self.local_program(dimension, np.zeros((classes, self.width))).size
-            steps = self.sampling, self.steps, GRADIENT_LEVELS, size
-            training = SampledTraining(*steps, times=self.rounds - 1, sums=self.sum_share)
+            passes = self.epochs + math.ceil(self.sampling * self.steps)
+            effort = replace(effort, epochs=passes, steps=self.steps)
+            training = SampledTraining(
+                self.sampling, self.steps, GRADIENT_LEVELS, size, times=self.rounds - 1, sums=self.sum_share
+            )
             of_record = CellSensitivity(Adjacency.ADD_REMOVE, (COUNTS, SUMS), classes, self.width, levels)
-            return (replace(spec, sensitivities=(of_record,), training=training, refusal=""),)
+            return (replace(spec, sensitivities=(of_record,), training=training, refusal="", effort=effort),)
         if not self.cap:
             return (spec,)
         moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)})

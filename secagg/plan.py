@@ -20,7 +20,7 @@ from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
-PLAN_VERSION = 6
+PLAN_VERSION = 7
 TRAINING = "training"
 """Names the noise of members' own training among a plan's noises; it comes first."""
 SMALLEST_EPSILON = 1e-6
