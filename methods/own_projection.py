@@ -141,8 +141,8 @@ class OwnProjection(SimpleMethod, ABC):
         """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
         records, labels = local.examples.records, local.examples.labels
         dimension, classes, levels = records.shape[1], local.classes, local.grid.levels
-        inputs = program_inputs(local, math.sqrt(dimension))
         program = self.local_program(dimension, self._told(classes) / levels)
+        inputs = program_inputs(local, program)
         flat = self._start(program)
         if local.state:
             flat = Kept.of(local.state, program, classes).flat
