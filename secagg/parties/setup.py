@@ -308,7 +308,7 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        clients, effort = len(self.context.clients), effort_of(self.sums)
+        clients, effort = len(self.context.clients), effort_of(self.sums, self.method.programs)
         policy.check(self.plan, clients, self.fewest, max(self.uploads), self.record_sums, effort)
 
     @property
