@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from methods import method_named, parameters_of
 from methods.refinement import AUTO
-from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon
+from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, warn_of_programs
 from secagg.cli.demo_summary import audit_sentence, summary
 from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption, read_rounds
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_as
-from secagg.models import parse_artifact
+from secagg.models import files_in, parse_artifact
 from secagg.parties import Pipeline, SessionSetup, read_records
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_together
@@ -73,7 +73,8 @@ def demo(
     promise = to_epsilon(epsilon)
     chosen = _parameters(method, parameters if rounds is None else f"{parameters} rounds={rounds}", refine, promise)
     choices = replace(_choices(method, chosen, expand, protection, promise), cohort=cohort)
-    stage = _set_the_stage(out, clients, choices, speaker)
+    warn_of_programs(speaker, (), [parameters])
+    stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))
@@ -95,7 +96,7 @@ def demo(
         "verified": told["verdict"],
         "proves": told["proves"],
         **{name: results[SERVER][name] for name in ("head", "head_torch", "aggregate", "transcript")},
-        **_audited(stage, transcripts[bool(cohort)], speaker),
+        **_audited(stage, tuple(transcripts), speaker),
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     speaker.result(content, *summary(stage, content, federated, pooled, first, told))
@@ -115,15 +116,15 @@ def _trust(stage: Stage) -> Trust:
     return Trust((stage.plan.digest,), (stage.roster.digest,))
 
 
-def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]:
-    """What two adversaries could have learnt from the first sum; the reports' places, and what the gate says."""
+def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
+    """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
     from secagg.cli.auditing import Question, judged
     from threat_models.report.content import Outcome
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    asked = Question((transcript,), adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
+    asked = Question(transcripts, adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
     report, _ = judged(speaker, asked)
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"

@@ -26,8 +26,12 @@ from secagg.parties import (
     contribution_of,
     note_plan,
 )
-from secagg.parties.private_state import keep_state, recall_state
+from secagg.parties.attachments import drop_openings, read_opening
+from secagg.parties.outcome import HEAD_FILE
+from secagg.parties.private_state import erase_state, keep_state, recall_state
 from secagg.parties.returning import outcome_at_end
+from secagg.parties.rounds import opening_after
+from secagg.parties.sealed_state import write_synced
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -87,8 +91,11 @@ class FederationClient:
                 raise self._say_counted(setup, error) from None
             if outcome is None:
                 return rounds.done
+            if rounds.done:
+                erase_state(session_folder(self.state, rounds.done[-1][0]))
             private = recall_state(session_folder(self.state, setup), setup.context.plan)
-            rounds.ended(outcome, draw)
+            rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
+            drop_openings(self.state, rounds.done)
         return rounds.done
 
     @property
@@ -128,8 +135,11 @@ class FederationClient:
             raise LeftBehind(f"this client is not drawn for round {setup.number}")
         if not setup.is_end:
             return await self._session(setup, private, server, others)
+        head = read_opening(self.state, setup.opening)
         with closing(self._journal(setup)):
-            return outcome_at_end(setup), None
+            outcome = outcome_at_end(setup, head)
+            write_synced(session_folder(self.state, setup) / HEAD_FILE, head)
+            return outcome, None
 
     def _journal(self, setup: SessionSetup) -> Journal:
         """The transcript of a session, begun. Raises BadInput where an earlier one of it is gone, and may have left."""

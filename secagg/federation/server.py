@@ -14,8 +14,11 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
 from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
+from secagg.parties.attachments import drop_openings, read_opening
 from secagg.parties.drawing import outcome_of_draw
+from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.returning import may_return, show_end
+from secagg.parties.rounds import end_after, opening_after
 from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.wire import encode
@@ -104,6 +107,14 @@ class FederationServer:
             return self._show_draw(member, plan)
         return await self._find(plan).fetch(member, plan, step, patience)
 
+    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+        """The file of what the session that is asked about has named. Raises what `ServerSession.read` raises."""
+        last = self.stages[-1]
+        end = end_after(last.setup, last.session.outcome) if last.session.outcome is not None else None
+        if end is not None and plan == end.context and digest == end.broadcast.digest:
+            return last.folder / HEAD_FILE
+        return self._find(plan).read(member, digest)
+
     def close(self) -> None:
         """Close the transcripts."""
         self._open_files.close()
@@ -155,8 +166,9 @@ class FederationServer:
         """
         for setup in self._rounds:
             session = self._begin(setup)
-            if session.outcome is not None:
-                self._rounds.ended(session.outcome, session.draw)
+            if (outcome := session.outcome) is not None:
+                broadcast = read_opening(self._state, opening_after(setup, outcome))
+                self._rounds.ended(outcome, broadcast, session.draw)
 
     def _begin(self, setup: SessionSetup) -> ServerSession:
         folder = session_folder(self._state, setup)
@@ -166,16 +178,17 @@ class FederationServer:
         def finish(result: SumResult | Drawn) -> Outcome:
             if isinstance(result, Drawn):
                 drawn = outcome_of_draw(result.members, result.seed)
-                self._rounds.ended(drawn, result.draw)
+                self._rounds.ended(drawn, draw=result.draw)
                 self._go_on()
                 return drawn
             for doubt in result.doubts:
                 self._warn(f"the sum is implausible: {doubt}")
             outcome = write_result(setup, result, folder)
-            self._rounds.ended(outcome)
+            self._rounds.ended(outcome, result.broadcast)
             self._go_on()
             return outcome
 
         session = ServerSession(setup, self._identity, folder, journal, finish, self._rounds.gone)
+        drop_openings(self._state, self._rounds.done)
         self._stages[setup.context.plan] = Stage(setup, folder, session)
         return session

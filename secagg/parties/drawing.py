@@ -66,7 +66,7 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
 
 def outcome_of_draw(members: tuple[int, ...], seed: bytes) -> Outcome:
     """How a draw ends: with its seed in the place of a sum, and nothing else."""
-    return Outcome(members, seed, NOTHING, b"")
+    return Outcome(members, seed, NOTHING)
 
 
 def check_outcome_of_draw(outcome: Outcome) -> None:

@@ -72,7 +72,8 @@ def pooled_result(
         vector, left = _sum(stage, drawn, states, source)
         states |= left
         seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
-        rounds.ended(conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed))
+        result = conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed)
+        rounds.ended(result, result.broadcast)
         if progress is not None:
             progress(stage.number, stage.rounds)
     return rounds.last

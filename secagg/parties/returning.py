@@ -67,11 +67,14 @@ def _signed_by_enough(
     return Return(opening, tuple(others[:enough])) if len(others) >= enough else None
 
 
-def follow_return(first: SessionSetup, shown: Return, client: int | None, after: int) -> SessionSetup:
+def follow_return(
+    first: SessionSetup, shown: Return, client: int | None, after: int, broadcast: bytes = b""
+) -> SessionSetup:
     """The session in which `client` returns; `first` is the plan's first one, `after` the last round that it saw.
 
-    Raises MalformedMessage or ProtocolViolation (the server) for a round that is not a later one of the plan, a plan
-    that nobody may return to, and for fewer than t valid signatures of distinct others in the round before.
+    What it sums is known with the `broadcast`. Raises MalformedMessage or ProtocolViolation (the server) for a round
+    that is not a later one of the plan, a plan that nobody may return to, for fewer than t valid signatures of distinct
+    others in the round before, and for a broadcast that they have not signed.
     """
     number = shown.opening.number
     if not may_return(first):
@@ -87,23 +90,23 @@ def follow_return(first: SessionSetup, shown: Return, client: int | None, after:
     if len(others) < witnesses_of(first):
         said = f"shows {len(others)} signatures of other clients on what opened round {number}"
         raise ProtocolViolation(SERVER_INDEX, f"{said}, fewer than {witnesses_of(first)}")
-    return first.returning(shown)
+    return first.returning(shown, broadcast)
 
 
-def outcome_at_end(setup: SessionSetup) -> Outcome:
-    """The result, as `setup.shown` tells it to a client that was not in the last round: `members` have signed it.
+def outcome_at_end(setup: SessionSetup, head: bytes) -> Outcome:
+    """The result, as `setup.shown` names it to a client that was not in the last round: `members` have signed it.
 
-    They have checked the very bytes of it. Raises ProtocolViolation (the server) for what can be no result.
+    They have checked these very bytes, `head`. Raises ProtocolViolation (the server) for what can be no result.
     """
     if setup.shown is None or not setup.is_end:
         raise ProtocolViolation(SERVER_INDEX, "shows no result")
     opening = setup.shown.opening
     try:
-        artifact, _ = setup.method.read_artifact(opening.broadcast)
+        artifact, _ = setup.method.read_artifact(head)
     except BadInput as error:
         raise ProtocolViolation(SERVER_INDEX, f"the result is not the plan's: {error.problem}") from None
     signers = tuple(sorted(peek(frame).sender for frame in setup.shown.acknowledgements))
-    return Outcome(signers, opening.aggregate_sha256, bytes.fromhex(artifact.digest), opening.broadcast)
+    return Outcome(signers, opening.aggregate_sha256, bytes.fromhex(artifact.digest), (opening.broadcast,))
 
 
 def _signer(first: SessionSetup, shown: Return, frame: bytes) -> int:

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from secagg.cohorts import Draw
 from secagg.parties.setup import SessionSetup
-from secagg.protection.messages import Acknowledgement, Outcome, RoundOpening
+from secagg.protection.messages import Acknowledgement, Attachment, Outcome, RoundOpening
 
 LAST = bytes(32)
 """What is acknowledged to be opened by the last round of a plan without cohorts, and by a draw."""
@@ -27,8 +27,8 @@ class Ended(Protocol):
         ...
 
     @property
-    def broadcast(self) -> bytes:
-        """What opens the next round; empty after the last."""
+    def opens(self) -> Attachment | None:
+        """What names the broadcast that opens the next round; None after the last."""
         ...
 
 
@@ -44,7 +44,7 @@ class Rounds(Generic[E]):
     So it may be taken up again, as by a server that waits for outcomes:
 
         for setup in rounds:
-            rounds.ended(carry_out(setup))
+            rounds.ended(*carry_out(setup))
     """
 
     def __init__(self, first: SessionSetup) -> None:
@@ -59,15 +59,15 @@ class Rounds(Generic[E]):
             self._open, self._due = setup, None
             yield setup
 
-    def ended(self, how: E, draw: Draw | None = None) -> None:
-        """The session that is open has come to its end, a draw with this `draw`.
+    def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
+        """The session that is open has come to its end; `broadcast` is what opens the next, where that is at hand.
 
-        Raises what `SessionSetup.following` raises, or `SessionSetup.drawn`.
+        With a `draw` it was that of the cohorts. Raises what `SessionSetup.following` raises, or `SessionSetup.drawn`.
         """
         self.done.append((self._open, how))
         knocked, self._knocked = self._knocked, set()
         self.gone = (self.gone | set(self._open.context.clients)) - set(how.members) - knocked
-        self._due = following_setup(self._open, how) if draw is None else self._open.drawn(draw)
+        self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
 
     def knock(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
@@ -86,15 +86,18 @@ class Rounds(Generic[E]):
 
 def opening_after(setup: SessionSetup, how: Ended) -> RoundOpening | None:
     """What an end tells of the next round; None after the last."""
-    if not how.broadcast:
+    if how.opens is None:
         return None
-    return RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.broadcast)
+    return RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.opens)
 
 
-def following_setup(setup: SessionSetup, how: Ended) -> SessionSetup | None:
-    """The session that an end opens; None after the last. Raises what `SessionSetup.following` raises."""
+def following_setup(setup: SessionSetup, how: Ended, broadcast: bytes = b"") -> SessionSetup | None:
+    """The session that an end opens; None after the last.
+
+    What it sums is known with the `broadcast` that opens it. Raises what `SessionSetup.following` raises.
+    """
     opening = opening_after(setup, how)
-    return None if opening is None else setup.following(opening)
+    return None if opening is None else setup.following(opening, broadcast)
 
 
 def acknowledgement_of(setup: SessionSetup, how: Outcome) -> Acknowledgement:
@@ -108,6 +111,6 @@ def acknowledgement_of(setup: SessionSetup, how: Outcome) -> Acknowledgement:
 
 def end_after(setup: SessionSetup, outcome: Outcome) -> RoundOpening | None:
     """What the last round of a plan with cohorts opens: the result, to those that were not in it. Else None."""
-    if not setup.seed or not setup.is_last:
+    if not setup.seed or not setup.is_last or not outcome.head:
         return None
-    return RoundOpening(setup.number + 1, setup.context.plan, outcome.aggregate_sha256, outcome.head)
+    return RoundOpening(setup.number + 1, setup.context.plan, outcome.aggregate_sha256, outcome.head[0])

@@ -176,14 +176,14 @@ class Missing(FederationRun):
 
     async def pause(self, member: int, plan: bytes, step: str) -> None:
         """Let it leave once, and the others of a later cohort wait until it asks for the way back."""
-        stage = self.hosts[SERVER_INDEX].session.stages[self.number_of(plan) - 1].setup
-        number = stage.number
+        number = self.number_of(plan) - 1
+        cohorts = [stage.setup.context.clients for stage in self.hosts[SERVER_INDEX].session.stages]
         if member == 2 and step == Return.__name__ and self.missed:
             self.is_back.set()
         if member == 2 and number > 0 and step == "UploadHeader" and not self.missed:
             self.missed = number
             raise Left
-        if member != 2 and 0 < self.missed < number and 2 in stage.context.clients:
+        if member != 2 and 0 < self.missed < number < len(cohorts) and 2 in cohorts[number]:
             self.is_due.set()
             await self.is_back.wait()
 

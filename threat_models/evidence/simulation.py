@@ -19,10 +19,11 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import play_rounds, prepare
+from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
+from secagg.models import TrainedModel
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.parties.consent import policy_accepting
 from secagg.plan import NoiseFrom, Plan
@@ -34,7 +35,7 @@ from threat_models.estimation.recomputation import SecondOpinion, honest_shares,
 from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
 from threat_models.evidence.noise_watch import NoiseWatch
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Session, join_records
+from threat_models.session import Blocks, Knowledge, Message, Records, Released, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -70,6 +71,7 @@ def rehearse(
     watch = NoiseWatch(cast) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
     setup, first = main_session(cast, watch)
     known = _knowledge(cast, setup, first, settings, with_gradients(features.map))
+    known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
     sessions = (first, _without_last(cast, setup))
     if watch is None:
         return Rehearsal(sessions, known, cast.notes, refusals=_refusals(setup))
@@ -104,9 +106,9 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
         if watch is not None:
             watch.ended(played)
         if place in found:
-            result, sent = played.result, played.measured.client_bytes
-            sessions.append(_session(played.setup, result.members, result.vector, played.vectors, sent, _head(result)))
-            main = played.setup
+            main, result, sent = played.setup, played.result, played.measured.client_bytes
+            session = _session(main, result.members, result.vector, played.vectors, sent, _head(result))
+            sessions.append(replace(session, exact=_exact_parts(played, watch)))
         if len(sessions) == len(found) and watch is None:
             break
     if len(sessions) < len(found):
@@ -115,13 +117,23 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
     return main, replace(last, earlier=tuple(earlier))
 
 
+def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:
+    """What each member of a round put into its sum, without noise."""
+    setup, names = played.setup, played.setup.context.names
+    vectors = {
+        member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
+        for member in played.result.members
+    }
+    return {names[member]: blocks_of(setup, vector) for member, vector in vectors.items()}
+
+
 def _session(
     setup: SessionSetup,
     members: tuple[int, ...],
     total: Integers,
     vectors: Mapping[int, Integers],
     sent: Mapping[int, int],
-    head: LinearHead | None = None,
+    head: Released | None = None,
 ) -> Session:
     names = setup.context.names
     return Session(
@@ -150,9 +162,9 @@ def _session(
     )
 
 
-def _head(result: SumResult) -> LinearHead | None:
-    """The head that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead) else None
+def _head(result: SumResult) -> Released | None:
+    """The head or model that a sum gave; None for none, and for an artifact of another kind."""
+    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel) else None
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:
