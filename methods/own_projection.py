@@ -44,6 +44,7 @@ from secagg.models import (
     dp_sgd,
     public,
     read_model,
+    require_untainted,
     train,
 )
 from secagg.policy import Effort
@@ -250,7 +251,8 @@ class OwnProjection(SimpleMethod, ABC):
     ) -> Untainted[Floats]:
         """The same by DP-SGD. Raises TypeError for a program, or a start, that the member's records decided."""
         settings = replace(self.private_training, sigma=local.sigma)
-        trained = dp_sgd(program, start, *self._known(program.value, local), settings, local.randomness)
+        records = self._known(require_untainted(program), local)
+        trained = dp_sgd(program, start, *records, settings, local.randomness)
         return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
 
     def finalize(self, opened: Opened) -> Step:
