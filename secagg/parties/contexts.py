@@ -33,6 +33,15 @@ def calibrations_of(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Ca
     return [None] * len(sums)
 
 
+def require_gate(plan: Plan, method: Method, clients: int, fewest: int) -> None:
+    """Raise BadInput for a class gate that could miss more clients in a sum than it counts on."""
+    if method.class_threshold and fewest < clients - plan.dropouts:
+        raise BadInput(
+            f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
+            remedy=f"set minimum_cohort to {clients - plan.dropouts}",
+        )
+
+
 def require_hidden_domains(plan: Plan, method: Method) -> None:
     """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
     hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors

@@ -17,6 +17,7 @@ from secagg.parties.contexts import (
     context_of,
     identities_of,
     in_ring,
+    require_gate,
     require_hidden_domains,
     require_room,
 )
@@ -93,11 +94,7 @@ class SessionSetup:
         require_cohorts(plan, len(roster.clients), method, sums)
         context = context_of(plan, roster, roster.clients[: plan.cohort or None])
         fewest, claim = protection.fewest(context), None
-        if method.class_threshold and fewest < len(roster.clients) - plan.dropouts:
-            raise BadInput(
-                f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
-                remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
-            )
+        require_gate(plan, method, len(roster.clients), fewest)
         require_hidden_domains(plan, method)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
