@@ -27,7 +27,7 @@ from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
 from threat_models.findings import Control, Finding, Verdict, decide
-from threat_models.session import Knowledge, Records
+from threat_models.session import OTHER, Knowledge, Records
 from threat_models.views import View
 
 SUMS = Figures("sums", "by the sums of projections")
@@ -54,8 +54,8 @@ def model_after(view: View) -> TrainedModel | None:
 
 
 def _own_names(blocks: Mapping[str, Any]) -> dict[str, Any]:
-    """Blocks by their method's names: a session says the kind beside a name that attacks give another meaning."""
-    return {name.partition(" (")[0]: block for name, block in blocks.items()}
+    """Blocks by their method's names: a session says that they are other ones where attacks take a name otherwise."""
+    return {name.removeprefix(OTHER): block for name, block in blocks.items()}
 
 
 def project_records(model: TrainedModel, records: Records, grid: Grid) -> Records:
