@@ -17,7 +17,6 @@ from methods.own_projection import OwnProjection
 from methods.round import Opened
 from secagg.models import TrainedModel
 from secagg.statistics import Grid
-from secagg.updates import integers_of_records
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import Noise
 from threat_models.attacks.membership import metrics
@@ -62,7 +61,7 @@ def project_records(model: TrainedModel, records: Records, grid: Grid) -> Record
     """The records as such a round sums them: their projections as integers (n, width)."""
     raised = np.maximum(inputs_of(records, grid) @ model.parameters[WEIGHT].T.astype(np.float64), 0.0)
     z = raised / np.maximum(np.linalg.norm(raised, axis=1, keepdims=True), 1e-300)
-    return replace(records, integers=integers_of_records(z, 1.0, grid.levels), features=z, in_cells=None)
+    return replace(records, integers=np.trunc(z * grid.levels).astype(np.int64), features=z, in_cells=None)
 
 
 def score_by_sums(rounds: Sequence[View], model: TrainedModel, records: Records, public: Records) -> Floats:

@@ -132,9 +132,10 @@ def test_real_transcripts_of_a_member_that_left_give_its_counts(tmp_path: Path) 
 def test_all_rounds_of_prototypes_miss_no_sum_of_classes(tmp_path: Path) -> None:
     """With the transcripts of all rounds no attack asks for another round's: none of them sums features."""
     _, session = recorded(tmp_path, {})
-    found = examine(adversary_named("curious_server"), (session,), known_of(session, None, None), lambda *_: None).findings
-    assert found
-    assert all("another of its rounds" not in finding.sentence for finding in found)
+    nothing = known_of(session, None, None)
+    found = examine(adversary_named("curious_server"), (session,), nothing, lambda *_: None)
+    assert found.findings
+    assert all("another of its rounds" not in finding.sentence for finding in found.findings)
 
 
 def recorded(folder: Path, leaves: dict[int, int]) -> tuple[SimulatedFederation, Session]:
