@@ -90,10 +90,7 @@ class SessionSetup:
         fits = [_in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
         sum_bytes = tuple(placed.packed_bytes for _, placed in fits)
-        for _, placed in fits if method.shows_last_sum else fits[:-1]:
-            if placed.packed_bytes > MAX_ATTACHED:
-                problem = f"a sum of {placed.packed_bytes} bytes is too long to be shown to the members"
-                raise BadInput(problem, remedy="use fewer features, or a smaller model")
+        _require_shown(sum_bytes if method.shows_last_sum else sum_bytes[:-1])
         capacity, context = fits[0]
         first = (layouts[0], capacity, protection, context, uploads, sum_bytes, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
@@ -326,6 +323,13 @@ def _require_room(plan: Plan, clients: int) -> None:
             f"{clients} clients, {most} in all",
             remedy=f"state at most {most}, or raise max_records",
         )
+
+
+def _require_shown(sizes: Sequence[int]) -> None:
+    """Raise BadInput for a sum of more bytes than members may be shown."""
+    if max(sizes, default=0) > MAX_ATTACHED:
+        problem = f"a sum of {max(sizes)} bytes is too long to be shown to the members"
+        raise BadInput(problem, remedy="use fewer features, or a smaller model")
 
 
 def _calibrations(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Calibration | None]:
