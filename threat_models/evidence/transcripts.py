@@ -57,7 +57,12 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
     for each in found:
         if isinstance(each, SecaggError):
             raise each
-    return tuple(_session(each) for each in found if isinstance(each, Verified))
+    sums = [each for each in found if isinstance(each, Verified) and not (each.setup.is_draw or each.setup.is_end)]
+    if not sums:
+        raise BadInput(
+            "there is no sum in the draw of cohorts, or in a plan's end", remedy="audit a round's transcript"
+        )
+    return tuple(map(_session, sums))
 
 
 def _session(proved: Verified) -> Session:
@@ -89,6 +94,7 @@ def _session(proved: Verified) -> Session:
         number=setup.number,
         ciphertexts=ciphertexts_of(setup),
         flaws=() if opened is None else flaws_of(setup, opened, len(outcome.members)),
+        consortium=len(setup.roster.clients),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
         provenance=Provenance(
