@@ -111,7 +111,8 @@ class PrivateTraining(MemberUpdate):
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own."""
         of_update = super().spec(rounds)
-        taken = SampledTraining(self.private.sampling_rate, self.private.steps, self.private.levels, self.program.size)
+        private = self.private
+        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.program.size, rounds)
         effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=taken.size)
         refusal = "the noise is in the members' training"
         return replace(of_update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
@@ -120,7 +121,7 @@ class PrivateTraining(MemberUpdate):
         """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
         inputs, labels = program_inputs(local, self.program), local.examples.labels
         start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
-        trained = dp_sgd(self.program, start, inputs, labels, settings, local.randomness)
+        trained = dp_sgd(public(self.program), start, inputs, labels, settings, local.randomness)
         return Contribution({UPDATE: self._encode(trained.then(lambda weights: weights - start.value), local)})
 
     def _encode(self, update: Untainted[Floats], local: Local) -> Integers:

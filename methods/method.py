@@ -30,15 +30,18 @@ def domain_count(parameters: Mapping[str, str | float]) -> int:
 
 @dataclass(frozen=True)
 class SampledTraining:
-    """DP-SGD inside a member, before each sum: `steps` on batches that every record is in with probability `rate`.
+    """DP-SGD inside a member before sums, `times` in all: `steps` on batches that a record is in with chance `rate`.
 
     A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
+    `sums` is the share of the plan's μ² that the sums get, where they are further releases about the same records.
     """
 
     rate: float
     steps: int
     levels: int
     size: int
+    times: int
+    sums: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class SumSpec:
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
     sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
     records in one place would be another method's. `training` is what members do to their records with noise of their
-    own, if that is all that a contribution depends on: what is summed is then no further release. `effort` is what a
-    contribution takes in training (of one round: `times` counts the rounds), for members' policies to bound.
+    own; where no sensitivity is stated that is all that a contribution depends on, and a sum no further release.
+    `effort` is what a contribution takes in training (of one round: `times` counts the rounds), for members' policies
+    to bound.
     """
 
     blocks: tuple[Block, ...]

@@ -200,7 +200,7 @@ class Policy:
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
             f"noise_from: the noise would come from the {plan.noise}": exact
             or plan.noise in (*self.noise_from, NoiseFrom.MEMBER),
-            "training: the plan trains on the records, with noise of the member's own": plan.noise != NoiseFrom.MEMBER
+            "training: the plan trains on the records, with noise of the member's own": not plan.has_training_noise
             or self.training,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
             f"refinement_without_noise: {further} more exact sums about the same records would be opened, which "

@@ -94,7 +94,7 @@ def test_plan_names_the_file_by_its_digest_alone(file: Path) -> None:
 
 def test_program_too_large_for_a_message_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state and its sum must fit into one message, whoever made the program."""
-    monkeypatch.setattr("methods.chain.MAX_STATE_BYTES", 2000)
+    monkeypatch.setattr("methods.chain.MAX_STATE_BYTES", 1500)
     with pytest.raises(BadInput, match="the state of 63 parameters"):
         begun(file, "updates")
 
