@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from methods.chain import ChainRound
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.attacks import ATTACKS, Attack
 from threat_models.attacks.disclosure.cross_round import count_class_sums
@@ -124,8 +123,6 @@ def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
         return finding
     what = "transcript" if session.role else "simulation"
     held = f"This {what} does not hold {' and '.join(map(SEEN.__getitem__, finding.unseen))}, which"
-    if finding.unseen == ("head",) and isinstance(session.round, ChainRound):
-        held = "What was released is a trained model, which no attack on heads here reads, and which"
     sentence = f"{finding.sentence} {held} {finding.adversary} sees.".strip()
     verdict = Verdict.NOT_APPLICABLE if finding.adversary == CONTROL else Verdict.INCONCLUSIVE
     return replace(finding, verdict=verdict, sentence=sentence)

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from methods.round import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
+from secagg.models import TrainedModel
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
+Released = LinearHead | TrainedModel
+"""What a plan may end with."""
 Blocks = Mapping[str, NDArray[Any]]
 """Blocks of a sum or of one client's vector, by name, in units of one record's integers (multipliers divided out).
 
@@ -116,7 +119,7 @@ class Session:
     noise: Mapping[str, OpenedNoise] | None
     claim: PrivacyClaim | None
     calibration: Calibration | None
-    head: LinearHead | None = field(repr=False)
+    head: Released | None = field(repr=False)
     messages: tuple[Message, ...] = field(repr=False)
     uploads: Mapping[str, bytes] = field(repr=False)
     contributions: Mapping[str, Blocks] = field(repr=False)

@@ -92,7 +92,7 @@ def demo(
         "verified": verified["verdict"],
         "proves": verified["proves"],
         **{name: results[SERVER][name] for name in ("head", "head_torch", "aggregate", "transcript")},
-        **_audited(stage, Path(results[SERVER]["transcripts"][0]), speaker),
+        **_audited(stage, tuple(map(Path, results[SERVER]["transcripts"])), speaker),
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     speaker.result(content, *summary(stage, content, federated, pooled, first, verified))
@@ -112,15 +112,15 @@ def _trust(stage: Stage) -> Trust:
     return Trust((stage.plan.digest,), (stage.roster.digest,))
 
 
-def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]:
-    """What two adversaries could have learnt from the first sum; the reports' places, and what the gate says."""
+def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
+    """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
     from secagg.cli.auditing import Question, judged
     from threat_models.report.content import Outcome
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    asked = Question((transcript,), adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
+    asked = Question(transcripts, adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
     report, _ = judged(speaker, asked)
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"

@@ -8,6 +8,7 @@ from scipy.special import ndtr
 
 from methods.method import domains_of, effort_of
 from secagg.encoding import Kind
+from secagg.parties.attachments import KEPT_OPENINGS
 from secagg.parties.returning import may_return, witnesses_of
 from secagg.parties.setup import SessionSetup
 from secagg.parties.training_noise import training_of
@@ -62,7 +63,7 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
         said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
     elif setup.round.stands_alone:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
-    rows = [("who was away", said)]
+    rows = [("who was away", said), ("kept on disk", _kept(setup))]
     if not setup.plan.has_noise and setup.record_sums > 1:
         told = (
             "who drops out of a round, or comes back, changes who is in its sum: the difference of two such sums is "
@@ -70,6 +71,17 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
         )
         rows.append(("several exact sums", told))
     return rows
+
+
+def _kept(setup: SessionSetup) -> str:
+    """What all rounds together leave on the disks of the parties, at the most."""
+    sums = sum(kind.times * size for kind, size in zip(setup.sums, setup.sum_bytes, strict=True))
+    uploads = sum(kind.times * size for kind, size in zip(setup.sums, setup.uploads, strict=True))
+    clients, opening = len(setup.context.clients), f"the {KEPT_OPENINGS} newest" if setup.opens_alone else "all"
+    return (
+        f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
+        f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"
+    )
 
 
 def _waiting(setup: SessionSetup) -> str:

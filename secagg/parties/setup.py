@@ -35,8 +35,8 @@ class SessionSetup:
     A plan of several rounds has one session for each: `round` is what this one sums, `opening` led to it (None to the
     first). `known_round` is None where the broadcasts of the rounds between are not at hand. `claim` is the promise of
     all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are the bytes that
-    a client uploads, beside its messages, for each kind of sum in order. `shown` is None but to a client that returned
-    in this round, which was shown it in place of the rounds before.
+    a client uploads, beside its messages, for each kind of sum in order, `sum_bytes` those of the opened sum in ring
+    width. `shown` is None but to a client that returned in this round: it was shown that in place of the rounds before.
     """
 
     plan: Plan
@@ -49,6 +49,7 @@ class SessionSetup:
     protection: Protection
     context: SessionContext
     uploads: tuple[int, ...]
+    sum_bytes: tuple[int, ...]
     claim: Claim | None
     calibration: Calibration | None
     shown: Return | None = None
@@ -88,12 +89,13 @@ class SessionSetup:
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
         fits = [_in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
+        sum_bytes = tuple(placed.packed_bytes for _, placed in fits)
         for _, placed in fits if method.shows_last_sum else fits[:-1]:
             if placed.packed_bytes > MAX_ATTACHED:
                 problem = f"a sum of {placed.packed_bytes} bytes is too long to be shown to the members"
                 raise BadInput(problem, remedy="use fewer features, or a smaller model")
         capacity, context = fits[0]
-        first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
+        first = (layouts[0], capacity, protection, context, uploads, sum_bytes, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
         return cls(plan, roster, method, begun, None, *first)
 

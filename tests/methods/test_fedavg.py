@@ -330,13 +330,13 @@ def test_what_cannot_be_is_refused(parameters: dict[str, float | str], words: st
         ({"model": "mlp"}, "no program 'mlp'"),
         ({"model": "mlp:0"}, "no program"),
         ({"model": "cnn"}, "6 numbers are none"),
-        ({"model": "mlp:999999"}, "of a message; choose a smaller model"),
-        ({"model": "mlp:300000", "server": "adam"}, "of a message; choose a smaller model"),
+        ({"model": "mlp:99999999"}, "bytes; choose a smaller model"),
+        ({"model": "mlp:9999999", "server": "adam"}, "bytes; choose a smaller model"),
     ],
     ids=str,
 )
 def test_a_model_that_does_not_fit_is_refused(parameters: dict[str, float | str], words: str) -> None:
-    """A program that there is not, that takes other records, or that no message holds gives no plan."""
+    """A program that there is not, that takes other records, or whose state would be too large gives no plan."""
     method = method_named("fedavg", parameters)
     with pytest.raises(BadInput, match=words):
         method.sums(DIMENSION, CLASSES, GRID.levels)

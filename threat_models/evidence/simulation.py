@@ -23,6 +23,7 @@ from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
+from secagg.models import TrainedModel
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.parties.consent import policy_accepting
 from secagg.plan import NoiseFrom, Plan
@@ -34,7 +35,7 @@ from threat_models.estimation.recomputation import SecondOpinion, honest_shares,
 from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
 from threat_models.evidence.noise_watch import NoiseWatch
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Session, join_records
+from threat_models.session import Blocks, Knowledge, Message, Records, Released, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -131,7 +132,7 @@ def _session(
     total: Integers,
     vectors: Mapping[int, Integers],
     sent: Mapping[int, int],
-    head: LinearHead | None = None,
+    head: Released | None = None,
 ) -> Session:
     names = setup.context.names
     return Session(
@@ -159,9 +160,9 @@ def _session(
     )
 
 
-def _head(result: SumResult) -> LinearHead | None:
-    """The head that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead) else None
+def _head(result: SumResult) -> Released | None:
+    """The head or model that a sum gave; None for none, and for an artifact of another kind."""
+    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel) else None
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:

@@ -11,7 +11,7 @@ import numpy as np
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
-from secagg.head import LinearHead, load_as
+from secagg.head import load_as
 from secagg.models import parse_artifact
 from secagg.parties import Pipeline, SessionSetup
 from secagg.parties.attachments import SUM_FILE
@@ -29,7 +29,17 @@ from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, f
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, join_records
+from threat_models.session import (
+    SOMEBODY,
+    Blocks,
+    Knowledge,
+    Message,
+    Provenance,
+    Records,
+    Released,
+    Session,
+    join_records,
+)
 
 EVERYONE = "everyone"
 SHARED = 0.1
@@ -171,15 +181,15 @@ def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | N
     return vector
 
 
-def _head(folder: Path, outcome: Outcome) -> LinearHead | None:
-    """The head, from beside the transcript; None where this party has none, or has a model."""
+def _head(folder: Path, outcome: Outcome) -> Released | None:
+    """The head or model, from beside the transcript; None where this party has none."""
     file = folder / HEAD_FILE
     if not file.exists():
         return None
     artifact, _ = load_as(file, parse_artifact)
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
-    return artifact if isinstance(artifact, LinearHead) else None
+    return artifact
 
 
 def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
