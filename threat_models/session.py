@@ -111,7 +111,8 @@ class Session:
     before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
     `ciphertexts` makes sessions of two members anew, as a key holder sees them; None where nothing is encrypted.
     `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave. `exact`
-    are all clients' blocks without noise, as a simulation has them and nobody else.
+    are all clients' blocks without noise, as a simulation has them and nobody else. `clients` are those that could be
+    in this sum, `consortium` how many the plan has in all.
     """
 
     plan: Plan
@@ -136,6 +137,7 @@ class Session:
     ciphertexts: RemadeSessions | None = field(default=None, repr=False)
     flaws: tuple[str, ...] = ()
     exact: Mapping[str, Blocks] = field(default_factory=dict, repr=False)
+    consortium: int = 0
 
 
 @dataclass(frozen=True, eq=False)

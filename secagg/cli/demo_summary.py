@@ -63,7 +63,7 @@ def summary(
     has_counts = setup.layout.blocks[0].kind is Kind.COUNTS
     seen = [
         *([(f"{stage.members[0]}'s counts begin", ", ".join(map(str, first)))] if has_counts else []),
-        _received(stage, setup),
+        *([] if stage.plan.cohort else [_received(stage, setup)]),
         ("the server learned", f"{learned} of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
         ("its transcript", f"{verified['verdict']}; countersigned by {len(verified['countersigned_by'])} members"),
         ("it proves", verified["proves"]),
@@ -86,7 +86,7 @@ def summary(
 def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled: Evaluation) -> list[tuple[str, str]]:
     """The head's accuracy, what it cost, and what is promised."""
     setup = SessionSetup.of(stage.plan, stage.roster)
-    claim = setup.claim
+    claim, cohort = setup.claim, stage.plan.cohort
     more = f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
     rounds = f", and {more}" if setup.rounds > 1 else ""
     promised = "infinite: no noise, the exact sum is opened"
@@ -96,7 +96,7 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
     return [
         ("accuracy on held-out data", percent(federated)),
         (f"accuracy {'on pooled data' if is_pooled(setup) else 'in one place'}", f"{percent(pooled)}, without noise"),
-        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+        ("clients in the sum", f"{content['survivors']} of {content['clients']}{', a cohort' if cohort else ''}"),
         ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
         ("epsilon", promised),
     ]

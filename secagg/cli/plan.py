@@ -28,6 +28,7 @@ from secagg.cli.options import (
     BackboneOption,
     CentreOption,
     ClassGateOption,
+    CohortOption,
     ColludersOption,
     CovarianceOption,
     DeltaOption,
@@ -122,6 +123,7 @@ def new(
     security: Annotated[
         int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")
     ] = PlanChoices.security,
+    cohort: CohortOption = PlanChoices.cohort,
     colluders: ColludersOption = None,
     dropouts: Annotated[
         int | None,

@@ -80,7 +80,7 @@ def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]
     return {
         "members": [setup.roster.name(member) for member in outcome.members],
         "survivors": len(outcome.members),
-        "clients": len(setup.context.clients),
+        "clients": len(setup.roster.clients),
         "rounds": setup.rounds,
         "promise": setup.claim.sentence() if setup.claim else None,
         "aggregate_sha256": outcome.aggregate_sha256.hex(),

@@ -75,7 +75,8 @@ def rehearse(
     sessions = (first, _without_last(cast, setup))
     if watch is None:
         return Rehearsal(sessions, known, cast.notes, refusals=_refusals(setup))
-    opinion = second_opinion(plan, honest_shares(plan, len(cast.members)), watch.found)
+    clients = len(cast.members)
+    opinion = second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients)
     return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion, _refusals(setup))
 
 
@@ -157,6 +158,7 @@ def _session(
         number=setup.number,
         ciphertexts=ciphertexts_of(setup),
         flaws=flaws_of(setup, total, len(members)),
+        consortium=len(setup.roster.clients),
     )
 
 
@@ -166,11 +168,11 @@ def _head(result: SumResult) -> Released | None:
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:
-    """The sum of all clients but the last, with fresh noise: a second session over the same data.
+    """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
 
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
-    *members, _ = sorted(set(cast.members) - set(cast.leaves))
+    *members, _ = sorted(set(setup.context.clients) - set(cast.leaves))
     vectors = {member: prepare(setup, cast.members[member], member, b"").vector for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
@@ -245,7 +247,7 @@ def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int6
     size = len(cast.features.dataset.train)
     owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
     for member, rows in cast.rows.items():
-        if member in cast.leaves:
+        if cast.setup.context.names[member] not in session.members:
             continue
         own = cast.members[member]
         owner_of[rows] = cast.setup.context.names[member]

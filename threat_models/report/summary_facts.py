@@ -114,7 +114,7 @@ def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], 
 def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Promise:
     plan, claim = session.plan, session.claim
     if claim is None and plan.has_noise:
-        return _recompute_training(plan)
+        return _recompute_training(plan, session.consortium)
     if claim is None:
         return Promise(
             "No differential privacy: exact sums are opened.",
@@ -125,12 +125,13 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
             plan.unit,
             "",
         )
+    opinion = second_opinion(plan, honest_shares(plan, len(session.clients)), consortium=session.consortium)
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
     wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if _has_moments(session) else bound
     return Promise(
         sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise else ""),
         claimed=claim.epsilon,
-        recomputed=max(bound.recomputed, second_opinion(plan, honest_shares(plan, len(session.clients))).epsilon),
+        recomputed=max(bound.recomputed, opinion.epsilon),
         recomputed_by="the auditor's own accounting of the plan's noise",
         delta=claim.delta,
         unit=plan.unit,
@@ -139,9 +140,9 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
     )
 
 
-def _recompute_training(plan: Plan) -> Promise:
+def _recompute_training(plan: Plan, consortium: int) -> Promise:
     """The promise of members' own training, recomputed; what rounding may explain is no disagreement."""
-    opinion = training_opinion(plan)
+    opinion = training_opinion(plan, consortium)
     return Promise(
         sentence=IN_TRAINING.format(shown(opinion.claimed), plan.adjacency, plan.unit),
         claimed=opinion.claimed,
