@@ -82,6 +82,7 @@ class SessionSetup:
                 remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
             )
         _require_cohorts(plan, method)
+        _require_groups(plan, sums, roster, fewest)
         if plan.has_noise:
             claim = claim_of(plan, sums, roster, fewest)
         calibrations = _calibrations(claim, sums)
@@ -340,6 +341,29 @@ def _require_cohorts(plan: Plan, method: Method) -> None:
         raise BadInput(
             "without a class gate the sum of a class in a domain that one client has is its own prototype",
             remedy="give a class gate, and each domain at least that many clients, or a finite epsilon",
+        )
+
+
+def _require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> None:
+    """Raise BadInput for groups of members that hide nobody: each has two honest ones in every sum, or none need hide.
+
+    Fewer than n − D clients, of which one group might lack more, must be in no sum.
+    """
+    groups, clients = max(kind.groups for kind in sums), len(roster.clients)
+    if groups == 1 or not protection_named(plan.protection).hides_vectors:
+        return
+    least = plan.colluders + plan.dropouts + 2
+    sizes = [sum(index % groups == group for index in roster.clients) for group in range(groups)]
+    if min(sizes) < least:
+        raise BadInput(
+            f"the sum of a group of {min(sizes)} members would be opened, fewer than {least}: {plan.colluders} that "
+            f"may collude, {plan.dropouts} that may vanish, and two more",
+            remedy="have fewer groups; members' own parts are published under protection none alone",
+        )
+    if fewest < clients - plan.dropouts:
+        raise BadInput(
+            f"groups count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
+            remedy=f"set minimum_cohort to {clients - plan.dropouts}",
         )
 
 
