@@ -18,6 +18,7 @@ from secagg.parties.contexts import (
     identities_of,
     in_ring,
     require_gate,
+    require_groups,
     require_hidden_domains,
     require_room,
     require_shown,
@@ -97,6 +98,7 @@ class SessionSetup:
         fewest, claim = protection.fewest(context), None
         require_gate(plan, method, len(roster.clients), fewest)
         require_hidden_domains(plan, method)
+        require_groups(plan, sums, roster, fewest)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
         calibrations = calibrations_of(claim, sums)
