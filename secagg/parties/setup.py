@@ -308,11 +308,22 @@ class SessionSetup:
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
         clients, effort = len(self.context.clients), effort_of(self.sums)
-        policy.check(self.plan, clients, self.fewest, max(self.uploads), self.record_sums, effort)
+        fewest = min(self.fewest, min(self.group_sizes) - self.plan.dropouts) if self.groups > 1 else self.fewest
+        policy.check(self.plan, clients, fewest, max(self.uploads), self.record_sums, effort)
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups of clients, each with a sum of its own, a kind of sum is divided at most."""
+        return max(kind.groups for kind in self.sums)
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many clients each group has."""
+        return _sizes(self.roster, self.groups)
 
     @property
     def fewest(self) -> int:
-        """The smallest number of clients whose sum can be opened."""
+        """The smallest number of clients in a sum that can be opened; of those, a group has a part."""
         return self.protection.fewest(self.context)
 
 
@@ -353,7 +364,7 @@ def _require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest:
     if groups == 1 or not protection_named(plan.protection).hides_vectors:
         return
     least = plan.colluders + plan.dropouts + 2
-    sizes = [sum(index % groups == group for index in roster.clients) for group in range(groups)]
+    sizes = _sizes(roster, groups)
     if min(sizes) < least:
         raise BadInput(
             f"the sum of a group of {min(sizes)} members would be opened, fewer than {least}: {plan.colluders} that "
@@ -365,6 +376,10 @@ def _require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest:
             f"groups count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
             remedy=f"set minimum_cohort to {clients - plan.dropouts}",
         )
+
+
+def _sizes(roster: Roster, groups: int) -> tuple[int, ...]:
+    return tuple(sum(index % groups == group for index in roster.clients) for group in range(groups))
 
 
 def _context(plan: Plan, roster: Roster) -> SessionContext:
