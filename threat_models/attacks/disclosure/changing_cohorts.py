@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from methods import sums_of
 from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.subtraction import SIGNAL, is_hidden, is_visible, measure_signals
@@ -101,11 +102,13 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
         return Finding(name, "", Verdict.NOT_APPLICABLE, "It sees no two rounds' sums of the same parts.")
     controls = _make_controls()
     progress(1, 2)
-    members, alone, fewest = len(equations.members), int(equations.singled_out.sum()), equations.fewest_together
+    members, alone = len(equations.members), int(equations.singled_out.sum())
+    groups = max(kind.groups for kind in sums_of(views[0].plan))  # fixed ones, whose sums lie side by side in one
+    fewest = min(equations.fewest_together, members // groups)
     found: tuple[Measure, ...] = (
         APART.exact(float(alone)),
         RANK.exact(float(equations.rank), baseline=float(members)),
-        TOGETHER.exact(float(fewest), baseline=float(equations.incidence.sum(axis=1).min())),
+        TOGETHER.exact(float(fewest), baseline=float(equations.incidence.sum(axis=1).min() // groups)),
     )
     told = f"{len(equations.incidence)} sums are {equations.rank} independent equations about {members} members' parts"
     if not equations.told_apart.any():
