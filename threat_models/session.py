@@ -21,6 +21,8 @@ SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
 Released = LinearHead | TrainedModel
 """What a plan may end with."""
+OTHER = "other "
+"""What stands before the name of a block that attacks would take for another kind's."""
 Blocks = Mapping[str, NDArray[Any]]
 """Blocks of a sum or of one client's vector, by name, in units of one record's integers (multipliers divided out).
 

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from methods import method_named, parameters_of
+from methods import method_named, parameters_of, sums_of
 from methods.refinement import AUTO
 from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, warn_of_programs
 from secagg.cli.demo_summary import audit_sentence, summary
@@ -135,7 +135,7 @@ def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> d
         "audit": str(page),
         "audit_gate": verdict,
         "audit_found": report.headline(),
-        "audit_says": audit_sentence(report),
+        "audit_says": audit_sentence(report, can_promise=not any(kind.refusal for kind in sums_of(stage.plan))),
     }
 
 

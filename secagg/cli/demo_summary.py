@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from threat_models.report.content import AuditReport
 
 
-def audit_sentence(report: AuditReport) -> str:
-    """What the audit comes to, and what was to be expected."""
+def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
+    """What the audit comes to, and what was to be expected; `can_promise`: a demo of this plan takes a finite ε."""
     from threat_models.findings import Verdict
 
     found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}
@@ -34,7 +34,8 @@ def audit_sentence(report: AuditReport) -> str:
         unsure = open_ or report.subject.unread or report.subject.half_read
         none = "and these attacks cannot tell" if unsure else "though these attacks find no use for it"
         expected = "as expected" if won else none
-        return f"An exact sum promises nothing about a record, {expected}: {tried}. --epsilon 4 adds a promise."
+        advice = " --epsilon 4 adds a promise." if can_promise else ""
+        return f"An exact sum promises nothing about a record, {expected}: {tried}.{advice}"
     verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
     return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
 

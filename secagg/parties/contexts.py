@@ -12,6 +12,7 @@ from secagg.errors import BadInput
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import Calibration, Claim, PrivacyClaim, Unit
 from secagg.protection import SessionContext, protection_named
+from secagg.protection.messages import MAX_ATTACHED
 from secagg.roster import SERVER_INDEX, Roster
 
 
@@ -50,6 +51,41 @@ def require_hidden_domains(plan: Plan, method: Method) -> None:
             "without a class gate the sum of a class in a domain that one client has is its own prototype",
             remedy="give a class gate, and each domain at least that many clients, or a finite epsilon",
         )
+
+
+def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> None:
+    """Raise BadInput for groups of members that hide nobody: each has two honest ones in every sum, or none need hide.
+
+    Fewer than n − D clients, of which one group might lack more, must be in no sum.
+    """
+    groups, clients = max(kind.groups for kind in sums), len(roster.clients)
+    if groups == 1 or not protection_named(plan.protection).hides_vectors:
+        return
+    least = plan.colluders + plan.dropouts + 2
+    sizes = group_sizes(roster, groups)
+    if min(sizes) < least:
+        raise BadInput(
+            f"the sum of a group of {min(sizes)} members would be opened, fewer than {least}: {plan.colluders} that "
+            f"may collude, {plan.dropouts} that may vanish, and two more",
+            remedy="have fewer groups; members' own parts are published under protection none alone",
+        )
+    if fewest < clients - plan.dropouts:
+        raise BadInput(
+            f"groups count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
+            remedy=f"set minimum_cohort to {clients - plan.dropouts}",
+        )
+
+
+def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
+    """How many clients are in each of so many groups."""
+    return tuple(sum(index % groups == group for index in roster.clients) for group in range(groups))
+
+
+def require_shown(sizes: Sequence[int]) -> None:
+    """Raise BadInput for a sum of more bytes than members may be shown."""
+    if max(sizes, default=0) > MAX_ATTACHED:
+        problem = f"a sum of {max(sizes)} bytes is too long to be shown to the members"
+        raise BadInput(problem, remedy="use fewer features, or a smaller model")
 
 
 def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:

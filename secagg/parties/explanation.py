@@ -37,6 +37,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
+        *_groups(setup),
         *_training(setup),
         *_gate(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
@@ -68,6 +69,17 @@ def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
         f"returns with the signatures of {witnesses_of(setup)} of the cohort before, and needs no connection until then"
     )
     return [("cohorts", said)]
+
+
+def _groups(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Whose sums are opened apart; nothing where it is all clients' alone."""
+    if setup.groups == 1:
+        return []
+    fewest = min(setup.group_sizes)
+    who = f"{setup.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
+    if fewest == 1:
+        who = "every client's own part is opened, by itself"
+    return [("groups", f"{who}: client i of the roster is of group i modulo {setup.groups}")]
 
 
 def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:

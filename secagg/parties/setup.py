@@ -15,11 +15,14 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.parties.contexts import (
     calibrations_of,
     context_of,
+    group_sizes,
     identities_of,
     in_ring,
     require_gate,
+    require_groups,
     require_hidden_domains,
     require_room,
+    require_shown,
 )
 from secagg.parties.drawing import require_cohorts
 from secagg.parties.noise_plan import NoiseParties, charged, claim_of, layout_of, releases_of
@@ -27,7 +30,7 @@ from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, Calibration, Claim, PrivacyClaim, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
-from secagg.protection.messages import MAX_ATTACHED, Return, RoundOpening
+from secagg.protection.messages import Return, RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
 from secagg.spending import Spent
 
@@ -96,6 +99,7 @@ class SessionSetup:
         fewest, claim = protection.fewest(context), None
         require_gate(plan, method, len(roster.clients), fewest)
         require_hidden_domains(plan, method)
+        require_groups(plan, sums, roster, fewest)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
         calibrations = calibrations_of(claim, sums)
@@ -103,10 +107,7 @@ class SessionSetup:
         fits = [in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
         sum_bytes = tuple(placed.packed_bytes for _, placed in fits)
-        for _, placed in fits if method.shows_last_sum else fits[:-1]:
-            if placed.packed_bytes > MAX_ATTACHED:
-                problem = f"a sum of {placed.packed_bytes} bytes is too long to be shown to the members"
-                raise BadInput(problem, remedy="use fewer features, or a smaller model")
+        require_shown(sum_bytes if method.shows_last_sum else sum_bytes[:-1])
         capacity, context = fits[0][0], replace(fits[0][1], identities=identities_of(roster, roster.clients))
         first = (layouts[0], capacity, protection, context, uploads, sum_bytes, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
@@ -384,9 +385,20 @@ class SessionSetup:
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
         effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.programs)
-        policy.check(self.plan, self.cohort_size, self.fewest, max(self.uploads), self.record_sums, effort)
+        fewest = min(self.fewest, min(self.group_sizes) - self.plan.dropouts) if self.groups > 1 else self.fewest
+        policy.check(self.plan, self.cohort_size, fewest, max(self.uploads), self.record_sums, effort)
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups of clients, each with a sum of its own, a kind of sum is divided at most."""
+        return max(kind.groups for kind in self.sums)
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many clients each group has."""
+        return group_sizes(self.roster, self.groups)
 
     @property
     def fewest(self) -> int:
-        """The smallest number of clients whose sum can be opened."""
+        """The smallest number of clients in a sum that can be opened; of those, a group has a part."""
         return self.protection.fewest(self.a_sum)

@@ -15,9 +15,9 @@ import numpy as np
 
 from methods.own_projection import OwnProjection
 from methods.round import Opened
+from secagg.errors import BadInput
 from secagg.models import TrainedModel
 from secagg.statistics import Grid
-from secagg.updates import integers_of_records
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import Noise
 from threat_models.attacks.membership import metrics
@@ -27,7 +27,7 @@ from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
 from threat_models.findings import Control, Finding, Verdict, decide
-from threat_models.session import Knowledge, Records
+from threat_models.session import OTHER, Knowledge, Records
 from threat_models.views import View
 
 SUMS = Figures("sums", "by the sums of projections")
@@ -49,20 +49,23 @@ def model_after(view: View) -> TrainedModel | None:
     if not isinstance(round_, OwnProjection):
         return None
     opened = Opened(_own_names(view.release), view.plan.grid, _own_names(view.noise or {}) or None, len(view.members))
-    found = replace(round_, rounds=round_.number).finalize(opened).artifact  # as if it were the last round
+    try:
+        found = replace(round_, number=round_.rounds).finalize(opened).artifact  # as if it were the last round
+    except BadInput:  # no class has a prototype, as under much noise
+        return None
     return found if isinstance(found, TrainedModel) else None
 
 
 def _own_names(blocks: Mapping[str, Any]) -> dict[str, Any]:
-    """Blocks by their method's names: a session says the kind beside a name that attacks give another meaning."""
-    return {name.partition(" (")[0]: block for name, block in blocks.items()}
+    """Blocks by their method's names: a session says that they are other ones where attacks take a name otherwise."""
+    return {name.removeprefix(OTHER): block for name, block in blocks.items()}
 
 
 def project_records(model: TrainedModel, records: Records, grid: Grid) -> Records:
     """The records as such a round sums them: their projections as integers (n, width)."""
     raised = np.maximum(inputs_of(records, grid) @ model.parameters[WEIGHT].T.astype(np.float64), 0.0)
     z = raised / np.maximum(np.linalg.norm(raised, axis=1, keepdims=True), 1e-300)
-    return replace(records, integers=integers_of_records(z, 1.0, grid.levels), features=z, in_cells=None)
+    return replace(records, integers=np.trunc(z * grid.levels).astype(np.int64), features=z, in_cells=None)
 
 
 def score_by_sums(rounds: Sequence[View], model: TrainedModel, records: Records, public: Records) -> Floats:
