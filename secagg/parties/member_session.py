@@ -103,7 +103,7 @@ class MemberSession:
     @property
     def draw(self) -> Draw | None:
         """The draw, in a session that is one and has come so far."""
-        return next(iter(self._transcript.payloads(Draw)), None)
+        return next(iter(self._transcript.payloads(Draw)), None) if self._setup.is_draw else None
 
     @property
     def is_protected(self) -> bool:
