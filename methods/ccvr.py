@@ -39,18 +39,18 @@ POOLED = FedCGS()
 class CCVR(SimpleMethod):
     """A softmax head trained on `virtual` draws of each class, N(μ_j, Σ_j), each class weighing as many as it has.
 
-    `moments`: "class", the paper's, sums C·d(d+1)/2 numbers; with "shared", Σ within all classes, one triangle. The
+    `moments`: "class", the paper's, sums C·d(d+1)/2 numbers; with "pooled", Σ within all classes, one triangle. The
     paper calibrates the last layer of a model that FedAvg has trained; here features are frozen, and a head is trained
     from zero.
     """
 
     name: ClassVar[str] = "ccvr"
-    moments: Literal["class", "shared"] = "class"
+    moments: Literal["class", "pooled"] = "class"
     virtual: int = 2000
 
     def __post_init__(self) -> None:
-        if self.moments not in ("class", "shared"):
-            raise BadInput(f"no such moments: {self.moments!r}", remedy="give class or shared")
+        if self.moments not in ("class", "pooled"):
+            raise BadInput(f"no such moments: {self.moments!r}", remedy="give class or pooled")
         if not 1 <= self.virtual <= MOST:
             raise BadInput(f"{self.virtual} virtual features of a class", remedy=f"give 1 to {MOST}")
 
@@ -65,7 +65,7 @@ class CCVR(SimpleMethod):
         Raises BadInput for draws that take more room than `data_limit`.
         """
         refuse_larger(f"{self.virtual} virtual features of {classes} classes", 8 * self.virtual * classes * dimension)
-        if self.moments == "shared":
+        if self.moments == "pooled":
             return POOLED.sums(dimension, classes, levels)
         triangle = dimension * (dimension + 1) // 2
         moved = (
@@ -88,7 +88,7 @@ class CCVR(SimpleMethod):
     def contribute(self, local: Local) -> Contribution:
         """Exact integer sums (`secagg.statistics.accumulate`), of all records or of each class's."""
         examples, levels = local.examples, local.grid.levels
-        if self.moments == "shared":
+        if self.moments == "pooled":
             return POOLED.contribute(local)
         own = [examples.take(examples.labels == label) for label in range(local.classes)]
         parts = [accumulate(each.records, np.zeros(len(each), dtype=np.int64), 1, levels) for each in own]
@@ -118,7 +118,7 @@ class CCVR(SimpleMethod):
     def _parts(self, opened: Opened) -> Iterator[tuple[Blocks, ReleaseNoise | None]]:
         """Classes with one covariance, and the noise on their moments."""
         blocks, noise = opened.blocks, opened.noise
-        if self.moments == "shared":
+        if self.moments == "pooled":
             yield blocks, release_noise(noise) if noise is not None else None
             return
         known = _noise_of_class(noise) if noise is not None else None

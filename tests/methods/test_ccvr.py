@@ -27,7 +27,7 @@ PLAIN = Grid(40.0, 1 << 16, 2.0)
 DRAWS = np.random.default_rng(8)
 LABELS = DRAWS.integers(0, CLASSES, 90)
 FEATURES = DRAWS.normal(size=(90, DIMENSION)) @ DRAWS.normal(size=(DIMENSION, DIMENSION)) + 3 * np.eye(3, 4)[LABELS]
-every_kind = pytest.mark.parametrize("moments", ["class", "shared"])
+every_kind = pytest.mark.parametrize("moments", ["class", "pooled"])
 
 
 def summed(method: CCVR, rows: np.ndarray, grid: Grid = GRID) -> dict[str, Integers]:
@@ -81,7 +81,7 @@ def test_gaussians_have_each_class_s_moments(grid: Grid) -> None:
 
 def test_shared_covariance_is_that_within_classes() -> None:
     """All classes have the pooled covariance about their own means."""
-    blocks, records = summed(CCVR("shared"), np.arange(90)), quantise(FEATURES, GRID).astype(np.float64)
+    blocks, records = summed(CCVR("pooled"), np.arange(90)), quantise(FEATURES, GRID).astype(np.float64)
     found = gaussians_of(blocks, GRID, None)
     means = np.stack([records[label == LABELS].mean(axis=0) for label in range(CLASSES)])
     apart = records - means[LABELS]
@@ -193,7 +193,7 @@ def test_sums_that_no_records_have_are_told() -> None:
     for factor in (-1, 1000):
         wrong = {**blocks, "class_moments": blocks["class_moments"] * np.array([1, factor, 1])[:, None]}
         assert CCVR().sanity_failures(wrong, GRID) == ["the second moment of class 1 is none of its records"]
-    assert CCVR("shared").sanity_failures(summed(CCVR("shared"), np.arange(90)), GRID) == []
+    assert CCVR("pooled").sanity_failures(summed(CCVR("pooled"), np.arange(90)), GRID) == []
 
 
 @pytest.mark.parametrize(
