@@ -61,6 +61,12 @@ class FederationServer:
         return tuple(self._stages.values())
 
     @property
+    def is_over(self) -> bool:
+        """Whether the last round has its outcome."""
+        last = self.stages[-1]
+        return last.setup.is_last and last.session.outcome is not None
+
+    @property
     def steps_seconds(self) -> Mapping[str, float]:
         """How long each step took, in seconds, over all rounds, since this process began."""
         total: dict[str, float] = {}
