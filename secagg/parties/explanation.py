@@ -106,7 +106,10 @@ def _kept(setup: SessionSetup) -> str:
     """What all rounds together leave on the disks of the parties, at the most."""
     sums = sum(kind.times * size for kind, size in zip(setup.sums, setup.sum_bytes, strict=True))
     uploads = sum(kind.times * size for kind, size in zip(setup.sums, setup.uploads, strict=True))
-    clients, opening = len(setup.context.clients), f"the {KEPT_OPENINGS} newest" if setup.opens_alone else "all"
+    clients, opening = (
+        len(setup.context.clients),
+        f"the {KEPT_OPENINGS} newest and those it has returned by" if setup.opens_alone else "all",
+    )
     return (
         f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
         f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"

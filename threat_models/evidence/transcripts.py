@@ -67,8 +67,8 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
 
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
-    names = setup.context.names
     _require_whole(proved)
+    names = setup.context.names
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = outcome_of(frames)
     if outcome is None:
