@@ -81,8 +81,7 @@ class SessionSetup:
                 f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
                 remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
             )
-        _require_cohorts(plan, method)
-        _require_groups(plan, sums, roster, fewest)
+        _require_cohorts(plan, method, sums, roster, fewest)
         if plan.has_noise:
             claim = claim_of(plan, sums, roster, fewest)
         calibrations = _calibrations(claim, sums)
@@ -345,8 +344,12 @@ def _calibrations(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Cali
     return [None] * len(sums)
 
 
-def _require_cohorts(plan: Plan, method: Method) -> None:
-    """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
+def _require_cohorts(plan: Plan, method: Method, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> None:
+    """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part.
+
+    And for one that tells groups of members apart which are too small.
+    """
+    _require_groups(plan, sums, roster, fewest)
     hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors
     if domains_of(plan.method_parameters) and not hidden:
         raise BadInput(
