@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from methods.ccvr import CCVR
 from methods.fedavg import FedAvg
+from methods.fedavg_one_shot import FedAvgOneShot
 from methods.fedcgs import FedCGS
 from methods.fedpcl import FedPCL
 from methods.fedproto import FedProto
@@ -14,10 +16,13 @@ from methods.method import Method, Parameters, SumSpec
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
+from secagg.models import planned_program
 from secagg.plan import Plan
 
 METHODS: Mapping[str, Callable[..., Method]] = {
+    CCVR.name: CCVR,
     FedAvg.name: FedAvg,
+    FedAvgOneShot.name: FedAvgOneShot,
     FedCGS.name: FedCGS,
     FedPCL.name: FedPCL,
     FedProto.name: FedProto,
@@ -70,7 +75,10 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
-    """Return the parameters in a text, each of the type of its default in `known`. Raises BadInput."""
+    """Return the parameters in a text, each of the type of its default in `known`; a program's file by its digest.
+
+    Raises BadInput.
+    """
     read: Parameters = {}
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -78,7 +86,7 @@ def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
             offered = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
             raise BadInput(f"method {name} cannot take {word!r}", remedy=f"its parameters are {offered}, each once")
         try:
-            read[key] = type(known[key])(value)
+            read[key] = type(known[key])(planned_program(value))
         except ValueError:
             raise BadInput(
                 f"{key} of method {name} cannot be {value!r}", remedy=f"its default is {known[key]}"

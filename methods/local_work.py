@@ -45,9 +45,9 @@ class Scaled:
         return (records * (self.scale / self.unit)).astype(np.float32)
 
 
-def program_inputs(local: Local, scale: float) -> NDArray[np.float32]:
-    """Return a member's records as a program takes them (n, d), `scale` times as long as a unit: made once."""
-    return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), scale))
+def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
+    """Return a member's records as a program takes them (n, d), made once."""
+    return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), program.scale))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,6 @@ class MemberUpdate:
     program: Program
     settings: TrainingSettings
     encoding: UpdateEncoding
-    scale: float
     cap: int
 
     def spec(self, rounds: int) -> SumSpec:
@@ -78,7 +77,7 @@ class MemberUpdate:
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """w·(trained − state), rotated and rounded at random."""
-        inputs, labels, start = program_inputs(local, self.scale), local.examples.labels, as_trained(state)
+        inputs, labels, start = program_inputs(local, self.program), local.examples.labels, as_trained(state)
         update = train(self.program, start, inputs, labels, self.settings, local.randomness) - start
         weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(labels), self.cap) // self.cap
         encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
@@ -120,7 +119,7 @@ class PrivateTraining(MemberUpdate):
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
-        inputs, labels = program_inputs(local, self.scale), local.examples.labels
+        inputs, labels = program_inputs(local, self.program), local.examples.labels
         start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
         trained = dp_sgd(public(self.program), start, inputs, labels, settings, local.randomness)
         return Contribution({UPDATE: self._encode(trained.then(lambda weights: weights - start.value), local)})
@@ -143,7 +142,6 @@ class RecordGradients:
     rate: float
     clip: float
     units: int
-    scale: float
 
     def spec(self, rounds: int) -> SumSpec:
         """A gradient and the number of records."""
@@ -157,7 +155,7 @@ class RecordGradients:
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """Σ trunc(clip(∇)), in integers."""
         examples = local.examples
-        inputs = program_inputs(local, self.scale)
+        inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
         for gradients in record_gradients(self.program, state, inputs, examples.labels):
             total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)

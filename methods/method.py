@@ -103,14 +103,15 @@ class SumSpec:
         return any(block.kind is kind for block in self.blocks)
 
 
-def effort_of(sums: Sequence[SumSpec]) -> Effort:
-    """What a plan of these kinds of sums has a member compute: all of their rounds, the most of any round."""
+def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
+    """What a plan of these sums and files of code has a member compute: all of their rounds, the most of any round."""
     efforts = [kind.effort for kind in sums]
     return Effort(
         rounds=sum(kind.times for kind in sums),
         epochs=max(each.epochs for each in efforts),
         steps=max(each.steps for each in efforts),
         parameters=max(each.parameters for each in efforts),
+        programs=programs,
     )
 
 
@@ -178,6 +179,11 @@ class Method(Protocol):
         ...
 
     @property
+    def programs(self) -> tuple[str, ...]:
+        """SHA-256 (hex) of the files of code that members run to train; mostly none."""
+        ...
+
+    @property
     def class_threshold(self) -> int:
         """Below how many clients that hold a class it is left out of the sums; 0: none is."""
         ...
@@ -230,6 +236,11 @@ class UsualMethod:
     def trains(self) -> bool:
         """No."""
         return False
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     @property
     def class_threshold(self) -> int:

@@ -45,6 +45,7 @@ from secagg.models import (
     dp_sgd,
     public,
     read_model,
+    require_untainted,
     train,
 )
 from secagg.policy import Effort
@@ -254,15 +255,15 @@ class OwnProjection(SimpleMethod, ABC):
         """The projection W (width, d) among the tensors in one row, which it comes first of."""
         return flat[: self.width * dimension].reshape(self.width, dimension)
 
-    def _known(self, local: Local) -> tuple[NDArray[np.float32], Integers]:
+    def _known(self, program: Projecting, local: Local) -> tuple[NDArray[np.float32], Integers]:
         """Inputs and labels of the records whose class has a prototype: the others' loss is none."""
-        inputs, labels = program_inputs(local, math.sqrt(local.examples.records.shape[1])), local.examples.labels
+        inputs, labels = program_inputs(local, program), local.examples.labels
         known: NDArray[np.bool_] = (self._told(local.classes)[0] != 0).any(axis=1)[labels]
         return (inputs, labels) if known.all() else (inputs[known], labels[known])
 
     def _trained(self, program: Projecting, flat: Floats, local: Local) -> Floats:
         """The tensors after training; as they were, where it gives no number."""
-        trained = train(program, flat, *self._known(local), self.training, local.randomness)
+        trained = train(program, flat, *self._known(program, local), self.training, local.randomness)
         return trained if np.isfinite(trained).all() else flat
 
     def _noisily_trained(
@@ -270,7 +271,8 @@ class OwnProjection(SimpleMethod, ABC):
     ) -> Untainted[Floats]:
         """The same by DP-SGD. Raises TypeError for a program, or a start, that the member's records decided."""
         settings = replace(self.private_training, sigma=local.sigma)
-        trained = dp_sgd(program, start, *self._known(local), settings, local.randomness)
+        records = self._known(require_untainted(program), local)
+        trained = dp_sgd(program, start, *records, settings, local.randomness)
         return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
 
     def finalize(self, opened: Opened) -> Step:

@@ -1,6 +1,7 @@
 """Networks that members train: programs, training on a member's records, trained models as artifacts."""
 
 from secagg.models.artifact import TrainedModel, parse_artifact, read_model
+from secagg.models.exported import admit, digest_in, files_in, planned_program
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
@@ -19,8 +20,12 @@ __all__ = [
     "TrainedModel",
     "TrainingSettings",
     "Untainted",
+    "admit",
+    "digest_in",
     "dp_sgd",
+    "files_in",
     "parse_artifact",
+    "planned_program",
     "program_named",
     "project",
     "public",

@@ -20,8 +20,16 @@ PROMISE = {"epsilon": 4.0, "delta": 1e-5, "adjacency": "add-remove"}
 CHANCE = 0.1
 OWN = ("fedpcl", "fedproto")
 """Members' own models are what counts: the public one is only the start's, and four members' noise drowns it."""
-ROUNDS = {"fedavg": "rounds=3 rate=0.5 clip=10", **dict.fromkeys(OWN, "rounds=3")}
-NOISY_ROUNDS = {"fedavg": "rounds=10 rate=1 clip=4 gradients=1", **dict.fromkeys(OWN, "rounds=3 cap=50")}
+ROUNDS = {
+    "fedavg": "rounds=3 rate=0.5 clip=10",
+    "fedavg-one-shot": "epochs=10 rate=0.5",
+    **dict.fromkeys(OWN, "rounds=3"),
+}
+NOISY_ROUNDS = {
+    "fedavg": "rounds=10 rate=1 clip=4 gradients=1",
+    "fedavg-one-shot": "rate=1 clip=4 gradients=1",
+    **dict.fromkeys(OWN, "rounds=3 cap=50"),
+}
 """Where rounds train: few, and under noise about records those that promise something of a record."""
 
 

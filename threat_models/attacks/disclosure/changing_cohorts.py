@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import sums_of
-from secagg.privacy import OpenedNoise
+from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.subtraction import SIGNAL, is_hidden, is_visible, measure_signals
 from threat_models.attacks.membership import metrics
@@ -120,8 +120,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     judged = _judge_by_truth(equations, knowledge, classes) if is_known else _judge_by_sums(equations)
     progress(2, 2)
     verdict = decide(judged.succeeded, judged.withstood, controls)
-    measures = (*found, *judged.measures)
-    return Finding(name, "", verdict, f"{told}{judged.sentence}", measures, judged.curves, controls=controls)
+    measures, sentence = (*found, *judged.measures), f"{told}{judged.sentence}"
+    if views[0].noise is not None and views[0].plan.unit == Unit.RECORD:
+        sentence += " What is claimed hides one record, not a member with many."
+    return Finding(name, "", verdict, sentence, measures, judged.curves, controls=controls)
 
 
 def _true_parts(equations: Equations, knowledge: Knowledge, classes: int) -> dict[str, Rows]:
