@@ -37,8 +37,8 @@ async def nobody_waits() -> None:
 class FederationSecond:
     """One second party's part in a plan; as an aggregator, also the endpoint's coordinator. Start again after a crash.
 
-    `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are asked
-    to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
+    `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are
+    asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
     """
 
     setup: SessionSetup
