@@ -40,7 +40,7 @@ def test_no_record_is_dealt_twice_or_measured_on(shift: Shift, is_trial: bool) -
 
 
 def test_members_differ_as_the_shift_says() -> None:
-    """Under feature shift members have one domain and all classes alike, under label shift all domains, not classes."""
+    """By feature shift a member has one domain, all classes alike; by label shift all domains, uneven classes."""
     records = pool()
     for shift in Shift:
         made = records.federation(shift, seed=2)

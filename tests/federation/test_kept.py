@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import shutil
 from contextlib import closing
@@ -20,7 +21,7 @@ from secagg.parties.purging import earlier_sessions, purge, purge_sum, session_f
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.transcript import FILE_NAME, Journal
 from tests.federation.test_training import UPDATES, world_of
-from tests.worlds.federation import FederationRun, Finished, SimulatedFederation, opened
+from tests.worlds.federation import FederationRun, Finished, SimulatedFederation, opened, run_federation
 
 ROUNDS = 6
 PARTIES = range(5)
@@ -144,6 +145,19 @@ def test_session_that_is_open_keeps_the_sum_before_it(over: Finished) -> None:
     shutil.rmtree(session_folder(world.state(0), ended.stages[-1]))
     earlier = earlier_sessions(session_folders(world.state(0)))
     assert earlier == {session_folder(world.state(0), stage) for stage in ended.stages[:-2]}
+
+
+def test_open_plan_keeps_the_sums_that_lead_to_its_next_round(tmp_path: Path) -> None:
+    """Where a round follows from those before it, no sum goes while there are rounds to come: who starts again asks."""
+    world = SimulatedFederation.of(
+        tmp_path, 4, 0, method="fedproto", parameters=(("rounds", 3), ("width", 4)), epsilon=math.inf, delta=None,
+        adjacency=None,
+    )  # fmt: skip
+    ended = asyncio.run(run_federation(world))
+    state = world.state(1)
+    assert len(earlier_sessions(session_folders(state))) == 2
+    shutil.rmtree(session_folder(state, ended.stages[-1]))
+    assert earlier_sessions(session_folders(state)) == frozenset()
 
 
 def test_other_bytes_in_place_of_a_sum_are_found(over: Finished) -> None:
