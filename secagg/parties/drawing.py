@@ -53,7 +53,8 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
         ),
         (
             needed > size - max(plan.dropouts, 1),
-            f"who is not drawn returns when {needed} of a cohort of {size} have signed, and {plan.dropouts} may vanish",
+            f"{needed} of a cohort of {size} must sign what who is not drawn returns by, and of the cohort only "
+            f"{size - max(plan.dropouts, 1)} are sure to be there",
             "draw larger cohorts, or allow fewer dropouts or colluders",
         ),
     )
