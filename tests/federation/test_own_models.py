@@ -57,7 +57,9 @@ def test_projections_are_sealed_and_carried(finished: Finished) -> None:
         assert not any((folder / STATE_FILE).exists() for folder in before)
     assert len(set(states)) == len(EVERYONE)
     assert not list(world.state(0).rglob(STATE_FILE))
-    weights = Kept.of(states[-1], world.setup.method.local_program(4, np.zeros((3, 8))), 3).tensors["weight"].tobytes()
+    weights = (
+        Kept.of(states[-1], world.setup.method.local_program(4, np.zeros((1, 3, 8))), 3).tensors["weight"].tobytes()
+    )
     for transcript in (*world.transcripts(1, ended.stages), *world.transcripts(4, ended.stages)):
         verify_transcript(transcript)
         assert weights not in transcript.read_bytes()

@@ -1,7 +1,6 @@
 """Heads of single clients: nobody sees another's records, and the ensemble means outputs."""
 
 import numpy as np
-import pytest
 
 from methods.baselines.baseline import ClientData
 from methods.baselines.local_heads import Ensemble, LocalOnly, MeanOutput, local_heads
