@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from methods.fedavg import FedAvg
 from methods.fedcgs import FedCGS
+from methods.feddat import FedDAT
 from methods.fedpcl import FedPCL
 from methods.fedproto import FedProto
 from methods.fedtc import FedTC
@@ -19,6 +20,7 @@ from secagg.plan import Plan
 METHODS: Mapping[str, Callable[..., Method]] = {
     FedAvg.name: FedAvg,
     FedCGS.name: FedCGS,
+    FedDAT.name: FedDAT,
     FedPCL.name: FedPCL,
     FedProto.name: FedProto,
     FedTC.name: FedTC,

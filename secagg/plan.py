@@ -38,7 +38,7 @@ class NoiseFrom(StrEnum):
 
 
 _CHOICES = {
-    "data_kind": ("features", "images", "table"),
+    "data_kind": ("features", "images", "table", "triplets"),
     "adjacency": ("", *Adjacency),
     "unit": tuple(Unit),
     "result": ("server", "members"),

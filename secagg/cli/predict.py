@@ -18,7 +18,7 @@ from secagg.cli.console import (
 )
 from secagg.cli.options import BackboneFileOption
 from secagg.head import load_as
-from secagg.models import parse_artifact
+from secagg.models import TrainedModel, parse_artifact
 from secagg.parties import Pipeline
 
 
@@ -39,7 +39,11 @@ def predict(
     pipeline = Pipeline.of_metadata(metadata)
     with speaker.progress(f"predicting {data}") as progress:
         records = pipeline.records(data)
-        features = pipeline.head_inputs(records.inputs, backbone, progress)
+        if isinstance(model, TrainedModel) and model.reads_inputs:
+            feature_map = pipeline.feature_map(backbone, progress)
+            model, features = model.over(feature_map), feature_map.encoder.prepare(records.inputs)
+        else:
+            features = pipeline.head_inputs(records.inputs, backbone, progress)
         assessed = model.evaluate(features, records.labels)
     if out is not None:
         names = [pipeline.classes[label] for label in model.predict(features)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,9 @@ from secagg.statistics import Grid, inputs_of
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Head inputs (n, d), labels (n,), and which of all (domain, class) cells each record is in (n,)."""
+    """What models take (n, d), labels (n,), and which of all (domain, class) cells each record is in (n,)."""
 
-    inputs: NDArray[np.float64]
+    inputs: NDArray[Any]
     labels: NDArray[np.int64]
     cells: NDArray[np.int64]
 
@@ -39,14 +40,22 @@ class Measurable:
     domains: int
 
     @classmethod
-    def of(cls, features: Features, grid: Grid) -> Measurable | None:
-        """The records as heads of this grid take them; None for data without held-out ones."""
+    def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> Measurable | None:
+        """The records as heads of this grid take them, or `prepared` for models in the encoder.
+
+        None for data without held-out ones. Raises BadInput for `prepared` records without an encoder.
+        """
         dataset = features.dataset
         if dataset.test is None or features.test is None:
             return None
         classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
-        train = _examples(features.train, dataset.train, grid, names, classes)
-        held_out = _examples(features.test, dataset.test, grid, names, classes)
+        if prepared:
+            encoder = features.map.encoder
+            parts = [(each, encoder.prepare(each.inputs), each.labels) for each in (dataset.train, dataset.test)]
+        else:
+            parts = [(dataset.train, *_usable(features.train, dataset.train, grid)),
+                     (dataset.test, *_usable(features.test, dataset.test, grid))]
+        train, held_out = (_examples(*part, names, classes) for part in parts)
         return cls(train, held_out.take(held_out.labels != BAD), classes, len(names))
 
     def own(self, rows: NDArray[np.int64]) -> Examples:
@@ -71,12 +80,18 @@ def _domains(*groups: Records) -> NDArray[np.str_]:
     return np.unique(np.concatenate([each.columns[DOMAIN] for each in groups]))
 
 
-def _examples(
-    features: NDArray[np.float64], records: Records, grid: Grid, domains: NDArray[np.str_], classes: int
-) -> Examples:
+def _usable(
+    features: NDArray[np.float64], records: Records, grid: Grid
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """What heads take of the records, and their labels, BAD where a plan with noise would not count them."""
     inputs = inputs_of(features, grid)
     good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
-    labels = np.where(good, records.labels, BAD)
+    return inputs, np.where(good, records.labels, BAD)
+
+
+def _examples(
+    records: Records, inputs: NDArray[Any], labels: NDArray[np.int64], domains: NDArray[np.str_], classes: int
+) -> Examples:
     told_apart = len(domains) > 1
     index = np.searchsorted(domains, records.columns[DOMAIN]) if told_apart else np.zeros(len(records), dtype=np.int64)
     return Examples(inputs, labels, labels + classes * index)
