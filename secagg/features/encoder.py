@@ -95,7 +95,7 @@ class Encoder:
         parts = [np.zeros((len(inputs), 0), dtype=np.float32)]
         if self.side:
             pixels = (pictures.astype(np.float32) / 255 - np.float32(self.mean)) / np.float32(self.deviation)
-            parts.append(np.moveaxis(pixels, -1, 1).reshape(len(inputs), -1))
+            parts.append(np.moveaxis(pixels, -1, 1).reshape(len(inputs), 3 * self.side**2))
         if self.tokens:
             parts.append(self._tokens(texts))
         return np.concatenate(parts, axis=1)

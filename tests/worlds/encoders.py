@@ -17,6 +17,8 @@ from secagg.data.triplets import FACTS, TABLE, facts_of
 SIDE, WIDTH, LAYERS = 16, 16, 2
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]", "what", "which", "colour", "digit", "is", "this", "how", "many", "?")
 SIZES = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 2 * WIDTH}
+LIVELY = {"initializer_range": 0.3}
+"""Random weights large enough that what goes in moves what comes out."""
 ARCHITECTURES = ("vilt", "clip", "vit", "bert")
 PLACES = {"vilt": "2x16", "clip": "2x16+2x8", "vit": "2x16", "bert": "2x16"}
 QUESTIONS = {"colours": ("what colour is this ?", ("red", "green", "blue")), "digits": ("which digit is this ?", ("0", "1"))}  # fmt: skip
@@ -84,10 +86,10 @@ def _model(architecture: str) -> Any:
     text = {"vocab_size": len(WORDS), "max_position_embeddings": 8}
     ends = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 4}
     if architecture == "vilt":
-        return t.ViltModel(t.ViltConfig(**SIZES, **sight, **text))
+        return t.ViltModel(t.ViltConfig(**SIZES, **LIVELY, **sight, **text))
     if architecture == "vit":
-        return t.ViTModel(t.ViTConfig(**SIZES, **sight))
+        return t.ViTModel(t.ViTConfig(**SIZES, **LIVELY, **sight))
     if architecture == "bert":
-        return t.BertModel(t.BertConfig(**SIZES, **text))
+        return t.BertModel(t.BertConfig(**SIZES, **LIVELY, **text))
     narrow = {**SIZES, "hidden_size": WIDTH // 2, **sight}
     return t.CLIPModel(t.CLIPConfig(text_config={**SIZES, **text, **ends}, vision_config=narrow, projection_dim=8))
