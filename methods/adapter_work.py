@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.local_work import UPDATE, Floats, MemberUpdate, as_trained
+from methods.chain import Floats
+from methods.local_work import UPDATE, MemberUpdate, as_trained
 from methods.method import SampledTraining, SumSpec
 from methods.round import Contribution, Local
 from secagg.crypto.labels import digest
@@ -25,7 +26,6 @@ from secagg.models import (
     Dual,
     OverEncoder,
     TrainedModel,
-    Untainted,
     WithHead,
     distil,
     distilling,
@@ -99,9 +99,7 @@ class AdapterUpdate(MemberUpdate):
         start, kept = as_trained(state), self._kept(local)
         program, inputs = self._program(start, local, self.settings.alpha(0.0, *self.place)), self._inputs(local)
         drawing = local.randomness
-        after = distil(
-            program, kept.beside(start), inputs, local.examples.labels, self.settings, self.place, drawing
-        )
+        after = distil(program, kept.beside(start), inputs, local.examples.labels, self.settings, self.place, drawing)
         if not np.isfinite(after).all():
             after = kept.beside(start)
         encoded = self.encoding.encode(self._shortened(after[: len(start)] - start), drawing)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from numpy.typing import NDArray
 
 from secagg.cli.console import (
     JsonOption,
@@ -41,7 +42,8 @@ def predict(
         records = pipeline.records(data)
         if isinstance(model, TrainedModel) and model.reads_inputs:
             feature_map = pipeline.feature_map(backbone, progress)
-            model, features = model.over(feature_map), feature_map.encoder.prepare(records.inputs)
+            model = model.over(feature_map)
+            features: NDArray[Any] = feature_map.encoder.prepare(records.inputs)
         else:
             features = pipeline.head_inputs(records.inputs, backbone, progress)
         assessed = model.evaluate(features, records.labels)

@@ -118,9 +118,7 @@ def open_triplets(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
     pairs = [cut(records.take(np.flatnonzero(table.domains == domain))) for domain in np.unique(table.domains)]
     train, test = (concatenate(part) for part in zip(*pairs, strict=True)) if pairs else cut(records)
     classes = tuple(str(place) for place in range(max(map(len, declared.answers.values()))))
-    return Dataset(
-        path.name, "triplets", train, test if len(test) else None, classes, None, None, None, is_named=False
-    )
+    return Dataset(path.name, "triplets", train, test if len(test) else None, classes, None, None, None, is_named=False)
 
 
 def _refuse_one_class(path: Path, table: _Table, records: Records) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.experiments.features import Features
+from secagg.features import FeatureMap
 from secagg.statistics import Grid, inputs_of
 
 
@@ -49,13 +50,9 @@ class Measurable:
         if dataset.test is None or features.test is None:
             return None
         classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
-        if prepared:
-            encoder = features.map.encoder
-            parts = [(each, encoder.prepare(each.inputs), each.labels) for each in (dataset.train, dataset.test)]
-        else:
-            parts = [(dataset.train, *_usable(features.train, dataset.train, grid)),
-                     (dataset.test, *_usable(features.test, dataset.test, grid))]
-        train, held_out = (_examples(*part, names, classes) for part in parts)
+        both = (dataset.train, features.train), (dataset.test, features.test)
+        made = [_prepared(features.map, own) if prepared else _usable(given, own, grid) for own, given in both]
+        train, held_out = (_examples(own, *each, names, classes) for (own, _), each in zip(both, made, strict=True))
         return cls(train, held_out.take(held_out.labels != BAD), classes, len(names))
 
     def own(self, rows: NDArray[np.int64]) -> Examples:
@@ -80,9 +77,12 @@ def _domains(*groups: Records) -> NDArray[np.str_]:
     return np.unique(np.concatenate([each.columns[DOMAIN] for each in groups]))
 
 
-def _usable(
-    features: NDArray[np.float64], records: Records, grid: Grid
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _prepared(feature_map: FeatureMap, records: Records) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """What models in the encoder take of the records, and their labels."""
+    return feature_map.encoder.prepare(records.inputs), records.labels
+
+
+def _usable(features: NDArray[np.float64], records: Records, grid: Grid) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """What heads take of the records, and their labels, BAD where a plan with noise would not count them."""
     inputs = inputs_of(features, grid)
     good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))

@@ -76,6 +76,7 @@ def _models(
 
 def _measure(client: int, model: TrainedModel, held_out: Examples, weights: NDArray[np.float64]) -> ClientAccuracy:
     """The weighted mean, and the interval for as many records as the weighted ones are worth (Kish 1965)."""
-    accuracy = float(np.average(model.predict(held_out.inputs) == held_out.labels, weights=weights))
+    own, like = held_out.take(np.flatnonzero(weights)), weights[weights > 0]
+    accuracy = float(np.average(model.predict(own.inputs) == own.labels, weights=like))
     worth = float(weights.sum() ** 2 / (weights @ weights))
     return ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))

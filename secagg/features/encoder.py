@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,7 +93,8 @@ class Encoder:
         pictures, texts = divide(inputs)
         parts = [np.zeros((len(inputs), 0), dtype=np.float32)]
         if self.side:
-            pixels = (pictures.astype(np.float32) / 255 - np.float32(self.mean)) / np.float32(self.deviation)
+            mean, deviation = (np.array(each, dtype=np.float32) for each in (self.mean, self.deviation))
+            pixels = (pictures.astype(np.float32) / np.float32(255) - mean) / deviation
             parts.append(np.moveaxis(pixels, -1, 1).reshape(len(inputs), 3 * self.side**2))
         if self.tokens:
             parts.append(self._tokens(texts))
@@ -199,7 +199,7 @@ def _load_model(files: EncoderFiles) -> torch.nn.Module:
     """The model in evaluation, without gradients of its own. Raises BadInput for a folder that holds none."""
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     quiet = logging.getLogger("transformers")
     level = quiet.level
     quiet.setLevel(logging.ERROR)
@@ -231,10 +231,11 @@ def _pooled_of(output: Any) -> Tensor:
     import torch
 
     pair = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
-    if all(part is not None for part in pair):
-        return torch.cat(pair, dim=1)
-    pooled = getattr(output, "pooler_output", None)
-    return output.last_hidden_state[:, 0] if pooled is None else pooled
+    if not any(part is None for part in pair):
+        return torch.cat([part for part in pair if part is not None], dim=1)
+    pooled: Tensor | None = getattr(output, "pooler_output", None)
+    first: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled
+    return first
 
 
 def _hook(change: Change) -> Callable[[Any, tuple[Any, ...], Tensor], Tensor]:

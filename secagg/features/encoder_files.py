@@ -26,6 +26,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     PICTURES: ("preprocessor_config.json", "processor_config.json"),
 }  # fmt: skip
 """Which files decide what a part does; others in the folder are not read."""
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+"""Of the tokenizer's files those without one of which it knows no word."""
 CHUNK = 1 << 20
 Rule = tuple[int, tuple[float, ...], tuple[float, ...]]
 
@@ -67,12 +69,16 @@ class EncoderFiles:
         """The tokenizer. Raises BadInput for a folder without one that pads."""
         import transformers
 
+        words = [path for pattern in VOCABULARIES for path in self.folder.glob(pattern)]
+        if not words:  # transformers would make one up that knows no word
+            problem = f"{self.folder} holds no tokenizer, which this model needs"
+            raise BadInput(problem, remedy="save it into the folder with save_pretrained")
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 self.folder, local_files_only=True, trust_remote_code=False
             )
         except Exception as error:  # of the library, for whatever the folder holds
-            problem = f"{self.folder} holds no tokenizer, which this model needs: {first_line(error)}"
+            problem = f"transformers cannot load the tokenizer in {self.folder}: {first_line(error)}"
             raise BadInput(problem, remedy="save it into the folder with save_pretrained") from error
         if tokenizer.pad_token_id is None:
             raise BadInput(f"the tokenizer in {self.folder} has no padding token", remedy="give it one")

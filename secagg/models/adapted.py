@@ -34,6 +34,11 @@ class Adapted(BuiltIn):
 
     @property
     @abstractmethod
+    def name(self) -> str:
+        """What there is beside the adapter's own name, and that."""
+
+    @property
+    @abstractmethod
     def prefixes(self) -> Mapping[str, float]:
         """Which adapters there are, and how much of each is added when the program predicts."""
 

@@ -59,7 +59,7 @@ class Adapter:
 
     def bounds(self, prefix: str) -> dict[str, float]:
         """How far from 0 they start: weights of a bottleneck, and a LoRA's A (Kaiming); its B starts at 0."""
-        started = {}
+        started: dict[str, float] = {}
         for number, width in enumerate(self.widths):
             if self.kind == BOTTLENECK:
                 spread = math.sqrt(3) * SPREAD
@@ -85,11 +85,11 @@ class Adapter:
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
         """What adapters add at every place: those of the prefixes in `weights`, each times its weight."""
-        places = encoder.places(self.kind)
-        return {
-            place.name: partial(_changed, self, [(parameters, f"{prefix}.{number}", weights[prefix]) for prefix in weights])
-            for number, place in enumerate(places)
-        }  # fmt: skip
+        changes: dict[str, Change] = {}
+        for number, place in enumerate(encoder.places(self.kind)):
+            parts = [(parameters, f"{prefix}.{number}", weight) for prefix, weight in weights.items()]
+            changes[place.name] = partial(_changed, self, parts)
+        return changes
 
     def added(self, parameters: Mapping[str, Tensor], at: str, given: Tensor, output: Tensor) -> Tensor:
         """What one adapter adds to the `output` (n, …, width) of a place, for what is `given` to it."""

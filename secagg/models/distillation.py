@@ -109,8 +109,8 @@ class Distilling(OverEncoder):
         """The mean KL(softmax(teaching/T) ‖ softmax(learning/T))."""
         from torch.nn import functional
 
-        soft = (functional.log_softmax(z / self.temperature, dim=1) for z in (learning, teaching))
-        return functional.kl_div(*soft, reduction="batchmean", log_target=True)
+        learnt, taught = (functional.log_softmax(z / self.temperature, dim=1) for z in (learning, teaching))
+        return functional.kl_div(learnt, taught, reduction="batchmean", log_target=True)
 
 
 def distilling(dual: OverEncoder, shared: NDArray[np.float64], settings: DistillingSettings, pull: float) -> Distilling:

@@ -35,7 +35,7 @@ COLOURS: Mapping[str, tuple[int, int, int]] = {
 DIGITS = tuple(map(str, range(10)))
 COUNTS = ("1", "2", "3", "4")
 YES_NO = ("no", "yes")
-PUBLIC_STEPS, PUBLIC_BATCH = 4000, 64
+PUBLIC_STEPS, PUBLIC_BATCH = 5000, 64
 RNG = np.random.Generator
 Images = NDArray[np.uint8]
 Triplet = tuple[Images, str, int]
@@ -89,35 +89,40 @@ def half(piece: Images) -> Images:
     return piece[:height, :width].reshape(height // 2, 2, width // 2, 2).mean(axis=(1, 3)).astype(np.uint8)
 
 
+def middle(piece: Images) -> tuple[Images, tuple[int, int]]:
+    """A piece, twice as large if it is small, and where it stands in the middle."""
+    whole = piece.repeat(2, axis=0).repeat(2, axis=1) if 2 * len(piece) <= SIDE else piece
+    return whole, ((SIDE - whole.shape[0]) // 2, (SIDE - whole.shape[1]) // 2)
+
+
 def single(pieces: Pieces, question: str) -> Callable[[RNG], Triplet]:
-    """Which thing is it?"""
+    """Questions which thing it is."""
 
     def make(rng: RNG) -> Triplet:
         piece, label = pieces.draw(rng)
         if piece.ndim == 3:
             return piece, question, label
         ground = canvas(rng)
-        corner = tuple(rng.integers(0, SIDE - size + 1) for size in piece.shape)
-        put(ground, piece, corner, some_colour(rng))
+        put(ground, *middle(piece), some_colour(rng))
         return ground, question, label
 
     return make
 
 
 def colours(pieces: Pieces, question: str) -> Callable[[RNG], Triplet]:
-    """Which colour has it?"""
+    """Questions which colour it has."""
 
     def make(rng: RNG) -> Triplet:
         ground, place = canvas(rng), int(rng.integers(len(COLOURS)))
         piece, _ = pieces.draw(rng)
-        put(ground, piece, (2, 2), list(COLOURS)[place])
+        put(ground, *middle(piece), list(COLOURS)[place])
         return ground, question, place
 
     return make
 
 
 def counts(pieces: Pieces, question: str) -> Callable[[RNG], Triplet]:
-    """How many are there, of up to four in four places?"""
+    """Questions how many there are, of up to four in four places."""
 
     def make(rng: RNG) -> Triplet:
         ground, count = canvas(rng), int(rng.integers(1, 5))
@@ -130,7 +135,7 @@ def counts(pieces: Pieces, question: str) -> Callable[[RNG], Triplet]:
 
 
 def pairs(pieces: Pieces, question: str) -> Callable[[RNG], Triplet]:
-    """Are both the same thing?"""
+    """Questions whether both are the same thing."""
 
     def make(rng: RNG) -> Triplet:
         ground, same = canvas(rng), int(rng.integers(2))
@@ -236,7 +241,7 @@ def _train(encoder: Encoder, tasks: Sequence[Task], rng: RNG, steps: int) -> Non
     parameters = [*encoder.module.parameters(), *(each for head in heads for each in head.parameters())]
     encoder.module.requires_grad_(True)
     optimiser = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01)
-    rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=1.5e-3, total_steps=steps, pct_start=0.1)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=2e-3, total_steps=steps, pct_start=0.1)
     for step in range(steps):
         place = step % len(tasks)
         made = [tasks[place].make(rng) for _ in range(PUBLIC_BATCH)]

@@ -15,13 +15,31 @@ from PIL import Image
 from secagg.data.triplets import FACTS, TABLE, facts_of
 
 SIDE, WIDTH, LAYERS = 16, 16, 2
-WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]", "what", "which", "colour", "digit", "is", "this", "how", "many", "?")
+WORDS = (
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[EOS]",
+    "what",
+    "which",
+    "colour",
+    "digit",
+    "is",
+    "this",
+    "how",
+    "many",
+    "?",
+)
 SIZES = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 2 * WIDTH}
 LIVELY = {"initializer_range": 0.3}
 """Random weights large enough that what goes in moves what comes out."""
 ARCHITECTURES = ("vilt", "clip", "vit", "bert")
 PLACES = {"vilt": "2x16", "clip": "2x16+2x8", "vit": "2x16", "bert": "2x16"}
-QUESTIONS = {"colours": ("what colour is this ?", ("red", "green", "blue")), "digits": ("which digit is this ?", ("0", "1"))}  # fmt: skip
+QUESTIONS = {
+    "colours": ("what colour is this ?", ("red", "green", "blue")),
+    "digits": ("which digit is this ?", ("0", "1")),
+}
 
 
 def save_encoder(folder: Path, architecture: str = "vilt", seed: int = 0) -> Path:
@@ -64,7 +82,9 @@ def save_triplets(folder: Path, count: int = 12, domains: Sequence[str] = tuple(
         for number in range(count):
             place = number % len(answers)
             picture = generator.integers(0, 60, (SIDE, SIDE, 3), dtype=np.uint8)
-            picture[4:12, 4:12, place if domain == "colours" else slice(None)] += np.uint8(190 if place or domain == "colours" else 90)
+            picture[4:12, 4:12, place if domain == "colours" else slice(None)] += np.uint8(
+                190 if place or domain == "colours" else 90
+            )
             name = f"{domain}-{number}.png"
             Image.fromarray(picture).save(folder / name)
             rows.append([name, question, answers[place], domain])
