@@ -5,6 +5,7 @@ What leaves is what moved the shared adapter, and nothing else: no head, no adap
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +35,7 @@ from secagg.models import (
     require_untainted,
     tensors_of,
 )
+from secagg.policy import Effort
 
 MODEL_SHARED, MODEL_PERSONAL = "shared", "personal"
 """A member's models: the shared adapter with its head; its own adapter beside it, too."""
@@ -92,7 +94,8 @@ class AdapterUpdate(MemberUpdate):
 
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length; what members keep is in it."""
-        return replace(super().spec(rounds), keeps_state=True)
+        effort = Effort(epochs=self.settings.epochs, parameters=self.adapted.size)
+        return replace(super().spec(rounds), keeps_state=True, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """Trained − state of the shared adapter alone, rotated and rounded at random. What is no number sends zeros."""
@@ -152,26 +155,26 @@ class PrivateAdapterUpdate(AdapterUpdate):
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own, as the noise is in the steps."""
         private = self.private
-        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.adapted.size)
-        return replace(
-            super().spec(rounds), sensitivities=(), training=taken, refusal="the noise is in the members' training"
-        )
+        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.adapted.size, rounds)
+        effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=taken.size)
+        refusal = "the noise is in the members' training"
+        return replace(super().spec(rounds), sensitivities=(), training=taken, refusal=refusal, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves of the shared adapter, with the plan's noise."""
         start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
         program = self._program(start.value, local, self.settings.alpha(0.5, *self.place))
-        begun = start.then(self._noised(local).beside)
-        trained = dp_sgd(program, begun, self._inputs(local), local.examples.labels, settings, local.randomness)
+        begun = self._noised(local).then(lambda kept: kept.beside(start.value))
+        trained = dp_sgd(public(program), begun, self._inputs(local), local.examples.labels, settings, local.randomness)
         size = len(start.value)
         moved = trained.then(lambda weights: weights[:size] - start.value)
         kept = trained.then(lambda weights: Kept(self.adapted, weights[size:]).to_bytes())
         sent = self.encoding.encode(self._shortened(require_untainted(moved)), local.randomness)
         return Contribution({UPDATE: sent.integers}, require_untainted(kept))
 
-    def _noised(self, local: Local) -> Kept:
-        """What the round before kept: of noised steps, as this class keeps nothing else; else the public start."""
-        return self._kept(local)
+    def _noised(self, local: Local) -> Untainted[Kept]:
+        """What the round before sealed, or the public start: this class seals nothing but what noised steps gave."""
+        return Untainted(self._kept(local))
 
 
 def _is_shared(name: str) -> bool:

@@ -135,7 +135,7 @@ class FedDAT(UsualMethod):
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the adapter's public start."""
         program = SharedAdapter(dimension, classes, self.adapter)
-        return AdapterRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds, 1.0)
+        return AdapterRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A shared adapter. Raises BadInput for anything else."""
@@ -145,11 +145,11 @@ class FedDAT(UsualMethod):
         shared = SharedAdapter(dimension, classes, self.adapter)
         adapted = (WithHead if self.variant == "averaged" else Dual)(dimension, classes, self.adapter)
         padded = sum(blocks_of(shared.size))
-        require_room(shared.size, padded, self.step)
+        require_room(shared.size, self.step)
         units = max(levels, power_above(FEWEST_UNITS**2 * padded))
         entry = 1 << (UpdateEncoding.usual_entry(shared.size, units) - 1).bit_length()
         encoding = UpdateEncoding(shared.size, self.clip, units, min(entry, units), digest("public rotation"))
-        work = shared, self.training, encoding, 1.0, 0, adapted, (1, self.rounds)
+        work = shared, self.training, encoding, 0, adapted, (1, self.rounds)
         return PrivateAdapterUpdate(*work, self.private_training) if self.sampling else AdapterUpdate(*work)
 
 

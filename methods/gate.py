@@ -126,6 +126,11 @@ class Gated(SimpleMethod):
         return self.method.shows_last_sum
 
     @property
+    def programs(self) -> tuple[str, ...]:
+        """The gated method's."""
+        return self.method.programs
+
+    @property
     def class_threshold(self) -> int:
         """`threshold`."""
         return self.threshold

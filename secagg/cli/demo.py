@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from methods import method_named, parameters_of
 from methods.refinement import AUTO
-from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon
+from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, warn_of_programs
 from secagg.cli.demo_summary import audit_sentence, summary
 from secagg.cli.options import MethodOption, ParametersOption, ProtectionOption, RefineOption, read_rounds
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_as
-from secagg.models import parse_artifact
+from secagg.models import files_in, parse_artifact
 from secagg.parties import Pipeline, SessionSetup, read_records
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_together
@@ -71,7 +71,8 @@ def demo(
     promise = to_epsilon(epsilon)
     chosen = _parameters(method, parameters if rounds is None else f"{parameters} rounds={rounds}", refine, promise)
     choices = _choices(method, chosen, expand, protection, promise)
-    stage = _set_the_stage(out, clients, choices, speaker)
+    warn_of_programs(speaker, (), [parameters])
+    stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))

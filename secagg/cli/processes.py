@@ -33,6 +33,8 @@ class Stage:
     roster: Roster
     plan: Plan
     test: Records
+    model: str | None = None
+    """The file of the program that the plan trains, if it trains one."""
 
     def data(self, name: str) -> str:
         """A member's records."""
@@ -89,6 +91,7 @@ class _Play:
         home = self._stage.folder / name
         common = ["--plan", str(self._stage.folder / "plan.json")]
         common += ["--state", str(home / "state"), "--tls", str(home / "tls"), "--json", str(home / "result.json")]
+        common += ["--model", self._stage.model] if self._stage.model is not None else []
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "secagg", *arguments, *common),
             stdout=asyncio.subprocess.DEVNULL,

@@ -193,7 +193,7 @@ def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int) -> SimulationResult:
-    warn_of_programs(speaker, [settings.backbone])
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)

@@ -25,7 +25,9 @@ from secagg.parties import (
     contribution_of,
     note_plan,
 )
-from secagg.parties.private_state import keep_state, recall_state
+from secagg.parties.attachments import drop_openings, read_opening
+from secagg.parties.private_state import erase_state, keep_state, recall_state
+from secagg.parties.rounds import opening_after
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -83,8 +85,11 @@ class FederationClient:
                 raise self._say_counted(setup, error) from None
             if outcome is None:
                 return rounds.done
+            if rounds.done:
+                erase_state(session_folder(self.state, rounds.done[-1][0]))
             private = recall_state(session_folder(self.state, setup), setup.context.plan)
-            rounds.ended(outcome)
+            rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)))
+            drop_openings(self.state, rounds.done)
         return rounds.done
 
     @property

@@ -4,6 +4,7 @@ from secagg.models.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder,
 from secagg.models.adapters import Adapter
 from secagg.models.artifact import TrainedModel, parse_artifact, read_model
 from secagg.models.distillation import Distilling, DistillingSettings, distil, distilling
+from secagg.models.exported import admit, digest_in, files_in, planned_program
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
@@ -33,10 +34,14 @@ __all__ = [
     "TrainingSettings",
     "Untainted",
     "WithHead",
+    "admit",
+    "digest_in",
     "distil",
     "distilling",
     "dp_sgd",
+    "files_in",
     "parse_artifact",
+    "planned_program",
     "program_named",
     "project",
     "public",

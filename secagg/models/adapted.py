@@ -48,6 +48,11 @@ class Adapted(BuiltIn):
         return {**self.adapters, HEAD: (self.classes, self.dimension), HEAD_BIAS: (self.classes,)}
 
     @property
+    def scale(self) -> float:
+        """1: encoders take prepared records."""
+        return 1.0
+
+    @property
     def adapters(self) -> dict[str, tuple[int, ...]]:
         """The adapters' tensors."""
         return {name: shape for prefix in self.prefixes for name, shape in self.adapter.shapes(prefix).items()}
@@ -143,6 +148,11 @@ class OverEncoder(BuiltIn):
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The adapters' and the head's."""
         return self.adapted.shapes
+
+    @property
+    def scale(self) -> float:
+        """1: records are prepared."""
+        return 1.0
 
     @property
     def bounds(self) -> Mapping[str, float]:

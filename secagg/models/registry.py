@@ -9,6 +9,7 @@ from secagg.errors import BadInput
 from secagg.features import KINDS
 from secagg.models.adapted import Adapted, Dual, SharedAdapter, WithHead
 from secagg.models.adapters import Adapter
+from secagg.models.exported import PREFIX, exported_named
 from secagg.models.programs import Convolutional, Perceptron, Program, Softmax
 from secagg.models.projection import ByHead, MostSimilar, Nearest
 
@@ -30,6 +31,8 @@ ADAPTED: Mapping[str, Callable[[int, int, Adapter], Adapted]] = {"": SharedAdapt
 
 def program_named(name: str, dimension: int, classes: int) -> Program:
     """The program of that name for records of `dimension` numbers and so many classes. Raises BadInput for none."""
+    if name.startswith(PREFIX):
+        return exported_named(name, dimension, classes)
     kind, *numbers = name.split(":")
     for form, make in PROGRAMS.items():
         known, *letters = form.split(":")
@@ -39,5 +42,5 @@ def program_named(name: str, dimension: int, classes: int) -> Program:
         for prefix, put in ADAPTED.items():
             if kind.startswith(prefix) and kind.removeprefix(prefix) in KINDS:
                 return put(dimension, classes, Adapter(kind.removeprefix(prefix), int(numbers[0]), numbers[1]))
-    remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128"
+    remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128, and a file.pt2"
     raise BadInput(f"there is no program {name!r}", remedy=remedy)

@@ -6,11 +6,13 @@ import math
 
 from scipy.special import ndtr
 
-from methods.method import domains_of
+from methods.method import domains_of, effort_of
 from secagg.encoding import Kind
+from secagg.parties.attachments import KEPT_OPENINGS
 from secagg.parties.returning import may_return, witnesses_of
 from secagg.parties.setup import SessionSetup
-from secagg.plan import NoiseFrom, PlannedNoise
+from secagg.parties.training_noise import training_of
+from secagg.plan import TRAINING, NoiseFrom, PlannedNoise
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
@@ -35,6 +37,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
+        *_training(setup),
         *_gate(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
@@ -60,7 +63,7 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
         said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
     elif setup.round.stands_alone:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
-    rows = [("who was away", said)]
+    rows = [("who was away", said), ("kept on disk", _kept(setup))]
     if not setup.plan.has_noise and setup.record_sums > 1:
         told = (
             "who drops out of a round, or comes back, changes who is in its sum: the difference of two such sums is "
@@ -68,6 +71,17 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
         )
         rows.append(("several exact sums", told))
     return rows
+
+
+def _kept(setup: SessionSetup) -> str:
+    """What all rounds together leave on the disks of the parties, at the most."""
+    sums = sum(kind.times * size for kind, size in zip(setup.sums, setup.sum_bytes, strict=True))
+    uploads = sum(kind.times * size for kind, size in zip(setup.sums, setup.uploads, strict=True))
+    clients, opening = len(setup.context.clients), f"the {KEPT_OPENINGS} newest" if setup.opens_alone else "all"
+    return (
+        f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
+        f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"
+    )
 
 
 def _waiting(setup: SessionSetup) -> str:
@@ -102,6 +116,18 @@ def _sums(setup: SessionSetup) -> str:
         said.append(f"{times}{blocks}: {sum(block.size for block in spec.blocks)} integers{again}")
         is_again |= spec.is_about_records
     return ", then ".join(said)
+
+
+def _training(setup: SessionSetup) -> list[tuple[str, str]]:
+    """What members train, as a policy bounds it; nothing where they train nothing."""
+    effort = effort_of(setup.sums)
+    if not effort.parameters:
+        return []
+    epochs = f"{effort.epochs} epoch{'s' if effort.epochs > 1 else ''} at most"
+    steps = f", in {effort.steps} steps of DP-SGD" if effort.steps else ""
+    return [
+        ("what members train", f"{effort.parameters} parameters, {epochs} in each of {effort.rounds} rounds{steps}")
+    ]
 
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -182,12 +208,38 @@ def noise_to_signal(setup: SessionSetup) -> dict[str, float]:
     }
 
 
+def noise_in_records(setup: SessionSetup) -> dict[str, float]:
+    """Where members train with noise: how many records, all in one direction, weigh as much as the noise is long.
+
+    Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in this session: √width·σ of
+    the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.
+    """
+    training = training_of(setup.sums)
+    if training is None or not setup.plan.has_training_noise:
+        return {}
+    found = {TRAINING: math.sqrt(training.size) * setup.plan.training_sigma / training.levels}
+    noise, spec = setup.opened_noise(len(setup.context.clients)), setup.spec
+    if noise is None or not spec.has(Kind.CLASS_SUMS):
+        return found
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks}
+    return found | {
+        block.name: math.sqrt(block.size / block.shape[0]) * noise[block.name].of_record.sigma / lengths[block.name]
+        for block in spec.blocks
+        if block.kind is Kind.CLASS_SUMS
+    }
+
+
 def _of_rounds(setup: SessionSetup) -> list[tuple[str, str]]:
-    """How the noise compares with the updates; nothing where there are none."""
+    """How the noise compares with updates, or with records where members train with noise; nothing for others."""
     told = [
         f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
         for name, ratio in noise_to_signal(setup).items()
     ]
+    stated = setup.plan.at_least / len(setup.plan.classes)
+    for name, records in noise_in_records(setup).items():
+        what = "a step of training" if name == TRAINING else f"{name} of a class"
+        ratio = f", {records / stated:.3g} times those stated" if stated and name != TRAINING else ""
+        told.append(f"on {what} as long as {records:.3g} records that all point in one direction{ratio}")
     return [("noise of a round", "; ".join(told))] if told else []
 
 
@@ -246,8 +298,8 @@ def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
 
     Of members' training in lengths of the longest gradient that a record may have.
     """
-    training = setup.spec.training
-    if training is not None:
+    training = training_of(setup.sums)
+    if training is not None and noise.block == TRAINING:
         return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
     kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)
     if kind in _COUNTED:
@@ -289,6 +341,8 @@ def _breaks(setup: SessionSetup) -> str:
         broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
     elif setup.plan.noise == NoiseFrom.AGGREGATOR:
         broken = "an aggregator that leaves its noise out or keeps the exact sum"
+    if setup.sum_claim is not None and setup.plan.has_training_noise:
+        broken += "; and a member whose training leaves its noise out, for its own records"
     several = "; another plan over the same data adds to it, which each member's ledger counts"
     unit = "; a client's records as a whole, or people with many records, are protected far less"
     return broken + several + (unit if setup.plan.unit == Unit.RECORD else "")

@@ -9,7 +9,13 @@ from methods import sums_of
 from methods.method import SumSpec
 from secagg.encoding import Layout
 from secagg.errors import BadInput
-from secagg.parties.training_noise import refuse_training, training_claim
+from secagg.parties.training_noise import (
+    noise_beside,
+    refuse_training_alone,
+    training_beside,
+    training_claim,
+    training_of,
+)
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import (
     Adjacency,
@@ -83,8 +89,10 @@ def noises_for(
 ) -> tuple[PlannedNoise, ...]:
     """The least noise that keeps (ε, δ), as a plan says it; `moved` are the sums' sensitivities.
 
-    Raises BadInput, with a remedy, when none will do.
+    With members' training the sums get its share of μ², and the steps' noise, which comes first, is found last. Raises
+    BadInput, with a remedy, when none will do.
     """
+    training = training_of(sums)
     parts = [Part(each, kind.shares, kind.times, kind.budget) for each, kind in zip(moved, sums, strict=True)]
     releases = calibrate_releases(
         parts,
@@ -93,8 +101,13 @@ def noises_for(
         mechanism=noisers.mechanism,
         parties=noisers.parties,
         fewest=noisers.fewest,
+        share=training.sums if training is not None else 1.0,
     )
-    return tuple(
+    steps: tuple[PlannedNoise, ...] = ()
+    if training is not None:
+        neighbours = releases.first.unit, releases.first.adjacency
+        steps = (noise_beside(training, *neighbours, releases.cost(), epsilon, delta),)
+    return steps + tuple(
         PlannedNoise(noise.block.name, noise.multiplier, noise.sigma, noise.off_diagonal or 0.0)
         for calibration, _ in releases.parts
         for noise in calibration.blocks
@@ -108,7 +121,7 @@ def releases_of(
 
     Raises BadInput when the plan's noises are not for the blocks of the method.
     """
-    planned = list(plan.noises)
+    planned = list(plan.sum_noises)
     moved = sensitivities(sums, unit, adjacency, plan.max_records)
     names = [block.name for each in moved for block in each.blocks]
     if names != [noise.block for noise in planned]:
@@ -121,14 +134,14 @@ def releases_of(
         )
         planned = planned[len(blocks) :]
         parts.append((Calibration(each, noisers.mechanism, blocks, noisers.fewest, noisers.parties), kind.times))
-    return Releases(tuple(parts))
+    return Releases(tuple(parts), training_beside(plan, sums))
 
 
 def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> Claim:
     """The promise of a plan of which at least `fewest` clients are in every sum. Raises BadInput for weak noise."""
     if plan.noise == NoiseFrom.MEMBER:
         return training_claim(plan, sums)
-    refuse_training(sums)
+    refuse_training_alone(sums)
     noisers = NoiseParties.of(plan, plan.noise, roster, fewest)
     releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
     by_clients, hidden = noisers.mechanism is Mechanism.DISCRETE_SHARES, protection_named(plan.protection).hides_vectors

@@ -16,7 +16,7 @@ from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
 from secagg.parties.noise_plan import NoiseParties, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
-from secagg.parties.training_noise import refuse_training, training_noise
+from secagg.parties.training_noise import refuse_training_alone, training_noise
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import refuse_delta
@@ -197,7 +197,7 @@ def _least_noise(
     levels = choices.levels or coarsest_levels(plan.dimension)
     while True:
         sums = _sums(plan, levels, choices)
-        refuse_training(sums)
+        refuse_training_alone(sums)
         moved = sensitivities(sums, choices.unit, adjacency, plan.max_records)
         try:
             return levels, noises_for(sums, moved, noisers, choices.epsilon, delta)

@@ -106,7 +106,7 @@ def states_in(view: View) -> tuple[TrainedModel, ...]:
 
 def gradients_of(round_: ChainRound, records: Records, grid: Grid) -> Iterator[Floats]:
     """Yield the gradients of the records' losses at the state that a round begins at, some rows (…, size) at a time."""
-    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.scale)(records.integers)
+    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     for rows in record_gradients(round_.program, round_.state.groups[MODEL], inputs, records.labels):
         yield rows.astype(np.float64)
 

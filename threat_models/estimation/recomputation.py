@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from methods import sums_of
-from methods.method import SumSpec
+from methods.method import SampledTraining, SumSpec
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
 from secagg.plan import NoiseFrom, Plan
@@ -71,7 +71,10 @@ def epsilon_of(releases: Releases, delta: float) -> float:
             noise.block.name: (noise.multiplier, noise.sigma, noise.off_diagonal or 0.0) for noise in calibration.blocks
         }
         total += times * squared_mu(calibration.sensitivity, noises, shares)
-    return gaussian_epsilon(math.sqrt(total), delta)
+    if releases.training is None:
+        return gaussian_epsilon(math.sqrt(total), delta)
+    steps = releases.training.steps
+    return sampled_epsilon(steps.rate, steps.multiplier, steps.steps, delta, total)
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> Secon
         return training_opinion(plan)
     if not plan.has_noise or honest < 1:
         raise BadInput("no epsilon follows from this plan", remedy="it needs noise, and one honest share of it")
-    planned = list(plan.noises)
+    planned = list(plan.sum_noises)
     shares = 0 if plan.noise == NoiseFrom.AGGREGATOR else honest
     total = 0.0
     for place, kind in enumerate(sums_of(plan)):
@@ -131,7 +134,8 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> Secon
         noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
         reached = {name: (found or {}).get((place, name), 0.0) for name in names}
         total += kind.times * _squared_mu_of(plan, kind, _weights(noises, shares), reached)
-    return SecondOpinion(gaussian_epsilon(math.sqrt(total), plan.delta), plan.epsilon, plan.delta)
+    epsilon = _with_training(plan, total) if _training_of(plan) else gaussian_epsilon(math.sqrt(total), plan.delta)
+    return SecondOpinion(epsilon, plan.epsilon, plan.delta)
 
 
 def training_opinion(plan: Plan) -> SecondOpinion:
@@ -140,14 +144,24 @@ def training_opinion(plan: Plan) -> SecondOpinion:
     A step's noise is one discrete share. That it rounds a Gaussian but for a factor e^±T is left out: T is far below
     `TOLERANCE`. Raises BadInput for a plan whose members do not train so, or that promises another unit.
     """
-    kinds = [kind for kind in sums_of(plan) for _ in range(kind.times)]
-    trained = {kind.training for kind in kinds}
-    training = next(iter(trained)) if len(trained) == 1 else None
+    if any(kind.sensitivities or kind.training is None for kind in sums_of(plan)):
+        raise BadInput("no epsilon follows from this plan", remedy="what is summed has no noise, or is not trained")
+    return SecondOpinion(_with_training(plan, 0.0), plan.epsilon, plan.delta)
+
+
+def _training_of(plan: Plan) -> SampledTraining | None:
+    """What members do to their records before some of the plan's sums."""
+    trained = {kind.training for kind in sums_of(plan)} - {None}
+    return next(iter(trained)) if len(trained) == 1 else None
+
+
+def _with_training(plan: Plan, total: float) -> float:
+    """ε of members' own training and of sums with `total` μ² beside it. Raises BadInput."""
+    training = _training_of(plan)
     if training is None or (plan.unit, plan.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
         raise BadInput("no epsilon follows from this plan", remedy="members train on sampled records, add-remove")
     multiplier = math.sqrt(max(0.0, plan.training_sigma**2 - LOST)) / training.levels
-    epsilon = sampled_epsilon(training.rate, multiplier, training.steps * len(kinds), plan.delta)
-    return SecondOpinion(epsilon, plan.epsilon, plan.delta)
+    return sampled_epsilon(training.rate, multiplier, training.steps * training.times, plan.delta, total)
 
 
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:

@@ -88,6 +88,10 @@ IN_TRAINING = (
     "recomputed from the plan; neither a transcript nor a simulation's sums show whether that noise was drawn, so that "
     "attacks look at the sums as if they were exact."
 )
+BESIDE_TRAINING = (
+    " Nothing here shows whether members' training drew its noise: what is measured is that of the sums alone, which "
+    "are part of the promise."
+)
 
 
 def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
@@ -116,7 +120,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
     wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if _has_moments(session) else bound
     return Promise(
-        sentence=claim.sentence(),
+        sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise else ""),
         claimed=claim.epsilon,
         recomputed=max(bound.recomputed, second_opinion(plan, honest_shares(plan, len(session.clients))).epsilon),
         recomputed_by="the auditor's own accounting of the plan's noise",
