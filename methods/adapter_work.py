@@ -27,6 +27,7 @@ from secagg.models import (
     Dual,
     OverEncoder,
     TrainedModel,
+    Untainted,
     WithHead,
     distil,
     distilling,
