@@ -65,13 +65,16 @@ def features_of(questions: Path, file: str, validate: float) -> Features:
 
 def simulated(parameters: str, questions: Path, seed: int, validate: float, **given: Any) -> Accuracies:
     """A plan in memory, a member for each domain; without a protection: the same bits, and cheaper."""
-    column, file = given.pop("column", "domain"), given.pop("file", "members.triplets.parquet")
+    file, each_domain = given.pop("file", "members.triplets.parquet"), given.pop("members", 1)
     features = features_of(questions, file, validate)
-    place = {"partition": f"column:{column}", "backbone": f"transformers:{questions / 'encoder'}"}
+    place = {"partition": f"column:domain:{each_domain}", "backbone": f"transformers:{questions / 'encoder'}"}
     chosen = {**SHARED, **place, "parameters": parameters, "noise_seed": seed, "validate": validate, **given}
     run = simulate_features(features, SimulationSettings(**chosen), Clock())
-    names = np.unique(features.dataset.train.columns[column])
-    return {each.model: {str(names[one.client - 1]): one.accuracy for one in each.clients} for each in run.personal}
+    names = np.unique(features.dataset.train.columns["domain"])
+    return {
+        each.model: {f"{names[(one.client - 1) // each_domain]} {one.client}": one.accuracy for one in each.clients}
+        for each in run.personal
+    }
 
 
 def seeded(seed: int, member: int, turn: int = 0) -> SeededRandomness:
@@ -184,13 +187,12 @@ RECORDS: Mapping[str, Row] = {
     )
     for epsilon in (8.0, 2.0)
 }
-TRUSTED = {**PROMISE, "unit": "silo", "noise": "aggregator", "column": "member", "file": "many.triplets.parquet"}
+MANY: Mapping[str, Any] = {"members": 40, "file": "many.triplets.parquet"}
+TRUSTED = {**PROMISE, "unit": "silo", "noise": "aggregator", **MANY}
 OF_MEMBERS = f"{BOTTLENECKS} {ADAPTERS} clip=0.5 epochs=2"
 MEMBERS: Mapping[str, Row] = {
     "members-8": Row("FedDAT, ε = 8", plain(OF_MEMBERS, epsilon=8.0, **TRUSTED), seeds=(1,)),
-    "members-exact": Row(
-        "FedDAT, no noise", plain(OF_MEMBERS, column="member", file="many.triplets.parquet"), seeds=(1,)
-    ),
+    "members-exact": Row("FedDAT, no noise", plain(OF_MEMBERS, **MANY), seeds=(1,)),
 }
 TABLES: Mapping[str, Mapping[str, Row]] = {"exact": EXACT, "records": RECORDS, "members": MEMBERS}
 

@@ -3,8 +3,8 @@
 `python -m tests.benchmarks.questions --data D --out F`
 
 D holds `mnist_12k.npz`, `usps.npz`, `pacs_32px.npz` and the files of `fashion-mnist`. F receives
-`members.triplets.parquet` (five domains, a member each, of its own questions, pictures and answers) and `encoder`, a
-ViLT of two layers and 64 numbers a token, trained in minutes to count, to name colours and digits and to compare, on
+`members.triplets.parquet` (five domains, a member each, of its own questions, pictures and answers), twice as many as
+`many.triplets.parquet` for 200 members, and `encoder`, a ViLT of two layers and 64 numbers a token, trained in minutes to count, to name colours and digits and to compare, on
 pictures that no member holds: handwritten digits of USPS, and half of Fashion-MNIST.
 """
 
@@ -299,7 +299,8 @@ def main() -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     pieces = read_pieces(chosen.data)
     save_encoder(chosen.out / "encoder", pieces, steps=chosen.steps)
-    save_members(chosen.out / "members.triplets.parquet", member_tasks(pieces), chosen.count)
+    for name, count in (("members", chosen.count), ("many", 2 * chosen.count)):
+        save_members(chosen.out / f"{name}.triplets.parquet", member_tasks(pieces), count)
 
 
 if __name__ == "__main__":

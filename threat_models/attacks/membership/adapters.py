@@ -3,21 +3,21 @@
 Heads are the members' own, so the adversary trains one of its own on public records, on what the encoder pools with the
 adapter as it is. With it a record has losses along the rounds, and a gradient that a round's sum, or the difference of
 two rounds, may point along (Nasr, Shokri & Houmansadr 2019). A member's own update, where it is seen, is held against
-updates made from public records of each question: the most similar one names what the member's records are about
-(property inference: Ateniese et al. 2015, Melis et al. 2019).
+those that public records of each question give from the same public start: the most similar one names what the member's
+records are about (property inference: Ateniese et al. 2015, Melis et al. 2019).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from methods.adapter_work import AdapterUpdate
+from methods.adapter_work import AdapterUpdate, Kept
 from methods.baselines.softmax_regression import by_lbfgs
 from methods.chain import MODEL, ChainRound
-from secagg.models import DistillingSettings, OverEncoder, WithHead, distil, record_gradients
+from secagg.models import Adapted, Dual, OverEncoder, WithHead, distil, distilling, record_gradients
 from secagg.randomness import OperatingSystem
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
@@ -37,7 +37,7 @@ MOST_RECORDS = 240
 """Candidates that are scored, half of them members': each takes a gradient through the encoder."""
 MOST_MOVES = 3
 """Sums, and differences of sums, that records' gradients are held against: the first and the last."""
-CONTROL_PARTS, LEAST_OF_TYPE = 4, 12
+CONTROL_DRAWS, LEAST_OF_TYPE = 8, 5
 SEED = 20_240_225
 
 
@@ -48,6 +48,7 @@ class Seen:
     program: OverEncoder
     states: Sequence[Floats]
     head: Floats
+    within: Callable[[Adapted], OverEncoder]
 
     @classmethod
     def of(cls, rounds: Sequence[ChainRound], knowledge: Knowledge, public: Records) -> Seen:
@@ -58,7 +59,7 @@ class Seen:
         adapted = work.adapted
         program = knowledge.within(WithHead(adapted.dimension, adapted.classes, adapted.adapter))
         states = [each.state.groups[MODEL] for each in rounds]
-        seen = cls(program, states, np.zeros(program.size - len(states[-1])))
+        seen = cls(program, states, np.zeros(program.size - len(states[-1])), knowledge.within)
         trained = by_lbfgs(seen.pooled(states[-1], public), public.labels, adapted.classes)
         return replace(seen, head=np.concatenate([trained.weight.ravel(), trained.bias]).astype(np.float64))
 
@@ -88,13 +89,20 @@ class Seen:
         rows = record_gradients(self.program, np.concatenate([state, self.head]), _prepared(records), records.labels)
         return -np.concatenate([part[:, : len(state)].astype(np.float64) @ way for part in rows])
 
-    def update_of(self, move: Moved, records: Records, settings: DistillingSettings) -> Floats:
-        """Which way training on these records moves the adapter from a move's round on, 1 long."""
-        state = move.round.state.groups[MODEL]
-        start, alone = np.concatenate([state, self.head]), replace(settings, distils=False)
-        labels, drawn = records.labels, OperatingSystem()
-        after = distil(self.program, start, _prepared(records), labels, alone, (1, 1), drawn)[: len(state)]
-        return (after - state) / max(float(np.linalg.norm(after - state)), 1e-300)
+    def update_of(self, round_: ChainRound, records: Records) -> Floats:
+        """Which way a member with these records would move the adapter in a round, 1 long.
+
+        It begins at the public start of head and own adapter, as a member does in the first round.
+        """
+        state, work = round_.state.groups[MODEL], round_.work
+        if not isinstance(work, AdapterUpdate):
+            raise TypeError("this round moves no adapter")
+        program, settings, start = self.within(work.adapted), work.settings, Kept.begun(work.adapted).beside(state)
+        if isinstance(work.adapted, Dual):
+            program = distilling(program, state, settings, settings.alpha(0.0, *work.place) * settings.temperature**2)
+        trained = distil(program, start, _prepared(records), records.labels, settings, work.place, OperatingSystem())
+        moved: Floats = trained[: len(state)] - state
+        return moved / max(float(np.linalg.norm(moved)), 1e-300)
 
 
 def _prepared(records: Records) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -170,7 +178,7 @@ def _name_questions(
     seen: Seen, moves: Sequence[Moved], knowledge: Knowledge, public: Records
 ) -> tuple[int, int, int] | None:
     """How many members' questions their own updates name, of how many, among how many questions; None for none."""
-    work, tokens = moves[0].round.work if moves else None, seen.program.encoder.tokens
+    tokens = seen.program.encoder.tokens
     first = {next(iter(move.owners)): move for move in reversed(moves)}
     both = replace(public, prepared=np.concatenate([_prepared(public), _prepared(knowledge.candidates)]))
     asked = questions_of(both, tokens)
@@ -178,40 +186,43 @@ def _name_questions(
     types = [each for each in np.unique(of_public) if (of_public == each).sum() >= LEAST_OF_TYPE]
     owners = np.array(knowledge.owners)
     theirs = {owner: of_candidates[owners == owner] for owner in first if (owners == owner).any()}
-    if not isinstance(work, AdapterUpdate) or len(types) < 2 or not theirs:
+    if len(types) < 2 or not theirs:
         return None
     right = 0
     for owner, own in theirs.items():
         move = first[owner]
-        updates = [seen.update_of(move, public.take(of_public == each), work.settings) for each in types]
+        updates = [seen.update_of(move.round, public.take(of_public == each)) for each in types]
         guess = types[int(np.argmax([update @ move.move for update in updates]))]
         right += int(guess == np.bincount(own).argmax())
     return right, len(theirs), len(types)
 
 
 def _make_controls(seen: Seen, round_: ChainRound, public: Records) -> tuple[Control, Control]:
-    """Updates of public records by question: their own must name it, those of other records must not."""
-    work, tokens = round_.work, seen.program.encoder.tokens
-    asked = questions_of(public, tokens)
+    """Updates of one half of the public records, against those of the other half, question by question.
+
+    Those of one question must name it, more often than by chance; those of records of all questions must not.
+    """
+    asked = questions_of(public, seen.program.encoder.tokens)
     types = [each for each in np.unique(asked) if (asked == each).sum() >= 2 * LEAST_OF_TYPE]
-    if not isinstance(work, AdapterUpdate) or len(types) < 2:
-        return Control("updates of public questions", True, succeeded=False), Control(
-            "mixed ones", False, succeeded=False
-        )
-    start = Moved(ONE_MEMBER, frozenset(), round_, np.zeros(round_.program.size))
-    parts = {each: np.array_split(np.flatnonzero(asked == each), 2) for each in types}
-    learnt = {each: seen.update_of(start, public.take(half), work.settings) for each, (half, _) in parts.items()}
-    order = np.random.default_rng(SEED).permutation(np.concatenate([other for _, other in parts.values()]))
-    mixed = dict(zip(types, np.array_split(order, len(types)), strict=True))
-    hits = []
-    for tried in ({each: other for each, (_, other) in parts.items()}, mixed):
-        updates = {each: seen.update_of(start, public.take(rows), work.settings) for each, rows in tried.items()}
-        named = [max(learnt, key=lambda kind: float(learnt[kind] @ update)) for update in updates.values()]
-        hits.append(sum(one == other for one, other in zip(named, updates, strict=True)))
-    return (
-        Control("updates of public records of one question", True, succeeded=hits[0] > len(types) / 2),
-        Control("updates of mixed public records", False, succeeded=hits[1] > len(types) / 2),
-    )
+    names = "updates of public records of one question", "updates of public records of all questions"
+    if len(types) < 2:
+        return Control(names[0], True, succeeded=False), Control(names[1], False, succeeded=False)
+    generator = np.random.default_rng(SEED)
+    halves = {each: np.array_split(np.flatnonzero(asked == each), 2) for each in types}
+    learnt = {each: seen.update_of(round_, public.take(half)) for each, (half, _) in halves.items()}
+    others = np.concatenate([other for _, other in halves.values()])
+
+    def names_it(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], kind: int) -> bool:
+        update = seen.update_of(round_, public.take(rows))
+        return max(learnt, key=lambda each: float(learnt[each] @ update)) == kind
+
+    hits, trials = [0, 0], CONTROL_DRAWS * len(types)
+    for _ in range(CONTROL_DRAWS):
+        for kind, (_, own) in halves.items():
+            for place, rows in enumerate((own, others)):
+                hits[place] += names_it(generator.choice(rows, len(own)), kind)
+    one, other = (clopper_pearson(each, trials).low > 1 / len(types) for each in hits)
+    return Control(names[0], True, succeeded=one), Control(names[1], False, succeeded=other)
 
 
 def _make_finding(
