@@ -3,9 +3,10 @@
 `python -m tests.benchmarks.questions --data D --out F`
 
 D holds `mnist_12k.npz`, `usps.npz`, `pacs_32px.npz` and the files of `fashion-mnist`. F receives
-`members.triplets.parquet` (five domains, a member each, of its own questions, pictures and answers), twice as many as
-`many.triplets.parquet` for 200 members, and `encoder`, a ViLT of two layers and 64 numbers a token, trained in minutes to count, to name colours and digits and to compare, on
-pictures that no member holds: handwritten digits of USPS, and half of Fashion-MNIST.
+`members.triplets.parquet` (five domains, a member each, of its own questions, pictures and answers), twice as many in
+`many.triplets.parquet`, for 200 members, and `encoder`: a ViLT of two layers and 64 numbers a token, trained in minutes
+to count, to name colours and digits and to compare, on pictures that no member holds: handwritten digits of USPS, and
+half of Fashion-MNIST.
 """
 
 from __future__ import annotations

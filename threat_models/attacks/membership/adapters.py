@@ -214,7 +214,7 @@ def _make_controls(seen: Seen, round_: ChainRound, public: Records) -> tuple[Con
 
     def names_it(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]], kind: int) -> bool:
         update = seen.update_of(round_, public.take(rows))
-        return max(learnt, key=lambda each: float(learnt[each] @ update)) == kind
+        return bool(max(learnt, key=lambda each: float(learnt[each] @ update)) == kind)
 
     hits, trials = [0, 0], CONTROL_DRAWS * len(types)
     for _ in range(CONTROL_DRAWS):
