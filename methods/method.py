@@ -56,8 +56,9 @@ class SumSpec:
     sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
     records in one place would be another method's. `training` is what members do to their records with noise of their
     own; where no sensitivity is stated that is all that a contribution depends on, and a sum no further release.
-    `effort` is what a contribution takes in training (of one round: `times` counts the rounds), for members' policies
-    to bound.
+    `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod groups, so that it
+    hides a member among its group's alone. `effort` is what a contribution takes in training (of one round: `times`
+    counts the rounds), for members' policies to bound.
     """
 
     blocks: tuple[Block, ...]
@@ -70,6 +71,7 @@ class SumSpec:
     keeps_state: bool = False
     refusal: str = ""
     training: SampledTraining | None = None
+    groups: int = 1
     effort: Effort = NOTHING
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
@@ -118,6 +120,7 @@ class Fixed:
     """What a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
 
     `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
+    Of so many `clients` so many may be `colluders`, and so many `dropouts`.
     """
 
     dimension: int
@@ -125,6 +128,9 @@ class Fixed:
     unit: Unit
     epsilon: float
     stays: bool
+    clients: int
+    colluders: int
+    dropouts: int
 
 
 def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:

@@ -100,6 +100,7 @@ class Plan:
     security: Annotated[int, Range(128, 256)]
     at_least: Annotated[int, Range(0, MOST_STATED)]
     round_seconds: Annotated[int, Range(1, 2_592_000)]
+    cohort: Annotated[int, Range(0, MAX_CLIENTS)] = 0
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

@@ -161,11 +161,11 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])
-    vectors = sum(each.context.upload_bytes for each, _ in sessions)
+    vectors = sum(each.context.upload_bytes for each, _ in sessions if not (each.is_draw or each.is_end))
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
+    names = [setup.roster.name(member) for member in outcome.members]
     return {
-        "members": [setup.roster.name(member) for member in outcome.members],
-        "survivors": len(outcome.members),
+        **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names)}),
         "promise": setup.claim.sentence() if setup.claim else None,
         "upload_bytes": vectors,
         "sent_bytes": vectors + sum(len(record.content) for record in records if record.kind == "sent"),

@@ -91,6 +91,10 @@ EpsilonOption = Annotated[str, typer.Option(help="What all sums of the plan toge
 ColludersOption = Annotated[
     int | None, typer.Option(min=0, help="Clients that may side with the server; default 1, of two clients or one 0.")
 ]
+CohortOption = Annotated[
+    int,
+    typer.Option(min=0, metavar="K", help="Members drawn for each round of a method that trains; 0: all of them."),
+]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
     str | None,

@@ -55,8 +55,12 @@ async def _serve(federation: FederationServer, credentials: Credentials, listen:
     endpoint, address = await serve(credentials, federation, listen)
     write_synced(federation.stages[0].folder / "address", address.encode())
     speaker.say(f"listening on {address}")
+    was_over = federation.is_over
     try:
-        return await federation.run()
+        last = await federation.run()
+        if was_over:  # an earlier life may have died as it said its last word: who has not heard that asks again
+            await asyncio.sleep(_FAREWELL_SECONDS)
+        return last
     except SessionAborted:
         await federation.farewell()
         await asyncio.sleep(_FAREWELL_SECONDS)  # who was told last has the answer, and who just comes is told too
@@ -80,7 +84,7 @@ def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]
     return {
         "members": [setup.roster.name(member) for member in outcome.members],
         "survivors": len(outcome.members),
-        "clients": len(setup.context.clients),
+        "clients": len(setup.roster.clients),
         "rounds": setup.rounds,
         "promise": setup.claim.sentence() if setup.claim else None,
         "aggregate_sha256": outcome.aggregate_sha256.hex(),

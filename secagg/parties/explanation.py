@@ -37,13 +37,15 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
+        *_groups(setup),
         *_training(setup),
         *_gate(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
-        *setup.protection.details(setup.context),
+        *setup.protection.details(setup.a_sum),
         ("protection", plan.protection),
-        ("who must agree", setup.protection.explain(setup.context)),
+        *_cohorts(setup),
+        ("who must agree", setup.protection.explain(setup.a_sum)),
         *_promise(setup),
         ("who gets the head", plan.result),
         *_rounds(setup),
@@ -53,11 +55,38 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     ]
 
 
+def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Who is in which round, and how often; nothing where all are in every round."""
+    clients, size = len(setup.roster.clients), setup.plan.cohort
+    if not size:
+        return []
+    present = (clients + setup.plan.colluders) // 2 + 1
+    said = (
+        f"{size} of {clients} members are drawn for each of {setup.rounds} rounds, nobody for more than "
+        f"{setup.draws(setup.rounds)}, before the first by nonces that at least {present} members commit to and then "
+        "reveal; a member that does not reveal ends the plan. Thresholds and noise are those of a cohort with all "
+        f"colluders in it; no promise rests on the draw, and none counts on being left out of it. Who is not drawn "
+        f"returns with the signatures of {witnesses_of(setup)} of the cohort before, and needs no connection until then"
+    )
+    return [("cohorts", said)]
+
+
+def _groups(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Whose sums are opened apart; nothing where it is all clients' alone."""
+    if setup.groups == 1:
+        return []
+    fewest = min(setup.group_sizes)
+    who = f"{setup.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
+    if fewest == 1:
+        who = "every client's own part is opened, by itself"
+    return [("groups", f"{who}: client i of the roster is of group i modulo {setup.groups}")]
+
+
 def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
     """What becomes of who was away for a round, and what several exact sums tell; nothing in a plan of one round."""
     if setup.rounds == 1:
         return []
-    others, needed = len(setup.context.clients) - 1, witnesses_of(setup)
+    others, needed = setup.cohort_size - 1, witnesses_of(setup)
     said = "is in no later round"
     if may_return(setup):
         said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
@@ -132,7 +161,7 @@ def _training(setup: SessionSetup) -> list[tuple[str, str]]:
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     """Which classes are left out, and how surely; nothing where there is no gate."""
-    plan, least, clients = setup.plan, setup.method.class_threshold, len(setup.context.clients)
+    plan, least, clients = setup.plan, setup.method.class_threshold, setup.cohort_size
     if not least:
         return []
     honest = least - plan.dropouts - plan.colluders
@@ -158,14 +187,14 @@ def doubts_of(setup: SessionSetup) -> list[str]:
 
 def _doubts_of_delta(setup: SessionSetup) -> list[str]:
     """A δ of 1/n or more lets one unit in n be published outright."""
-    plan, clients = setup.plan, len(setup.context.clients)
+    plan, clients = setup.plan, len(setup.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least, "records")
     weak = weak_delta(plan.delta, units, name)
     return [weak] if weak else []
 
 
 def _doubts_of_gate(setup: SessionSetup) -> list[str]:
-    least, clients, sigma = setup.method.class_threshold, len(setup.context.clients), _census_sigma(setup)
+    least, clients, sigma = setup.method.class_threshold, setup.cohort_size, _census_sigma(setup)
     if not least or sigma is None:
         return []
     passes = float(ndtr((clients - least) / sigma))
@@ -182,7 +211,7 @@ def _doubts_of_gate(setup: SessionSetup) -> list[str]:
 def _doubts_of_updates(setup: SessionSetup) -> list[str]:
     """Noise that is longer than any sum of updates leaves nothing to learn from."""
     return [
-        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {len(setup.context.clients)} "
+        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {setup.cohort_size} "
         "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
         "model"
         for name, ratio in noise_to_signal(setup).items()
@@ -196,7 +225,7 @@ def noise_to_signal(setup: SessionSetup) -> dict[str, float]:
     √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
     """
-    clients, spec = len(setup.context.clients), setup.spec
+    clients, spec = setup.cohort_size, setup.spec
     noise = setup.opened_noise(clients)
     if noise is None or spec.per is not Unit.SILO:
         return {}
@@ -245,7 +274,7 @@ def _of_rounds(setup: SessionSetup) -> list[tuple[str, str]]:
 
 def _census_sigma(setup: SessionSetup) -> float | None:
     """σ of a gated plan's noise on each count of its census; None without noise or gate."""
-    noise = setup.opened_noise(len(setup.context.clients))
+    noise = setup.opened_noise(setup.cohort_size)
     census = [block.name for block in setup.layout.blocks if block.kind is Kind.CENSUS]
     if noise is None or not census:
         return None
@@ -321,7 +350,7 @@ def _enough(claim: Claim) -> str:
 
 def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
     """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
-    plan, clients = setup.plan, len(setup.context.clients)
+    plan, clients = setup.plan, len(setup.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.SILO else (clients * plan.max_records, "records")
     if plan.delta * units < 1:
         return []

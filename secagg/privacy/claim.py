@@ -34,7 +34,8 @@ class PrivacyClaim:
     """(ε, δ) of all that a plan releases, for its unit and adjacency.
 
     `holds_against_members`: whether a client, which knows its own share of the noise, is among those against whom it
-    holds. `each_alone`: uploads are in clear, so that each client's own share must be enough for it. A claim below what
+    holds. `each_alone`: uploads are in clear, so that each client's own share must be enough for it. `among`: how many
+    sums there are in all, where one client's data are in no more of them than the releases; else 0. A claim below what
     the noise gives cannot be made, nor one with δ below `SMALLEST_DELTA`: it raises BadInput.
     """
 
@@ -43,6 +44,7 @@ class PrivacyClaim:
     delta: float
     holds_against_members: bool = True
     each_alone: bool = False
+    among: int = 0
 
     def __post_init__(self) -> None:
         refuse_small_delta(self.delta)
@@ -89,6 +91,8 @@ class PrivacyClaim:
         """Return the promise in plain words: who is protected, how much, by whose noise, and what breaks it."""
         sums = sum(times for _, times in self.releases.parts)
         times = "" if sums == 1 else f", over all {sums} sums together"
+        if self.among:
+            times = f", over all {self.among} sums together, no client being in more than {sums} of them"
         training = self.releases.training
         trained = f" It rests on the noise of members' own training, too ({_sampled(training)})." if training else ""
         return f"What is opened {_promised(self, times)}. {self._noise()}{trained}"

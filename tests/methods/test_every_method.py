@@ -22,8 +22,16 @@ OF_FEATURES = [name for name in METHODS if not method_named(name).reads_inputs]
 """Methods that train inside an encoder take other records: `test_feddat.py`."""
 OWN = ("fedpcl", "fedproto")
 """Members' own models are what counts: the public one is only the start's, and four members' noise drowns it."""
-ROUNDS = {"fedavg": "rounds=3 rate=0.5 clip=10", **dict.fromkeys(OWN, "rounds=3")}
-NOISY_ROUNDS = {"fedavg": "rounds=10 rate=1 clip=4 gradients=1", **dict.fromkeys(OWN, "rounds=3 cap=50")}
+ROUNDS = {
+    "fedavg": "rounds=3 rate=0.5 clip=10",
+    "fedavg-one-shot": "epochs=10 rate=0.5",
+    **dict.fromkeys(OWN, "rounds=3"),
+}
+NOISY_ROUNDS = {
+    "fedavg": "rounds=10 rate=1 clip=4 gradients=1",
+    "fedavg-one-shot": "rate=1 clip=4 gradients=1",
+    **dict.fromkeys(OWN, "rounds=3 cap=50"),
+}
 """Where rounds train: few, and under noise about records those that promise something of a record."""
 
 

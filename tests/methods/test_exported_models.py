@@ -92,9 +92,9 @@ def test_plan_names_the_file_by_its_digest_alone(file: Path) -> None:
         method_named("fedavg", {"model": str(file)}).sums(DIMENSION, CLASSES, GRID.levels)
 
 
-def test_program_too_large_for_a_message_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state and its sum must fit into one message, whoever made the program."""
-    monkeypatch.setattr("methods.chain.MAX_STATE_BYTES", 2000)
+def test_program_whose_state_is_too_large_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state has its bound, whoever made the program."""
+    monkeypatch.setattr("methods.chain.MAX_STATE_BYTES", 1500)
     with pytest.raises(BadInput, match="the state of 63 parameters"):
         begun(file, "updates")
 

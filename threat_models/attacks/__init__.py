@@ -15,6 +15,7 @@ from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, 
 from threat_models.attacks.membership.adapters import ADAPTERS
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES
 from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.sizes_and_timing import SIZES_AND_TIMING
@@ -37,6 +38,7 @@ ATTACKS: dict[str, Attack] = {
         LOSS_ENTROPY_GAPS,
         MEMBERSHIP_TRAINING,
         ADAPTERS,
+        MEMBERSHIP_PROTOTYPES,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,
         CHANGING_COHORTS,

@@ -6,7 +6,7 @@ move of an opened total.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -124,6 +124,14 @@ def inputs_of(records: Records, grid: Grid) -> Floats:
     """Records (n, d) as trained models take them: in units of a record's length."""
     scaled: Floats = records.integers / grid.unit(records.integers.shape[1])
     return scaled
+
+
+def beyond_class(measure: Callable[[Records], Floats], records: Records, public: Records) -> Floats:
+    """What is measured of records (n,), less its mean over public ones of their class; over all where there is none."""
+    usual = measure(public)
+    means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
+    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
+    return beyond
 
 
 def play(round_: ChainRound, own: Records, rounds: int, grid: Grid) -> ChainRound:

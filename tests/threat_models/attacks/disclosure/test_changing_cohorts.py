@@ -16,7 +16,8 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.parts import Equations, equations_in
-from threat_models.evidence import of_plans, read_sessions
+from threat_models.audit import examine
+from threat_models.evidence import known_of, of_plans, read_sessions
 from threat_models.findings import Finding, Verdict
 from threat_models.session import Knowledge, Session
 from threat_models.views import view_of
@@ -98,6 +99,17 @@ def test_noise_of_a_promise_about_members_hides_them() -> None:
     assert unscored.verdict is not Verdict.SUCCEEDS
 
 
+def test_cohorts_that_a_plan_draws_are_equations() -> None:
+    """Rounds over members that were drawn are solved as they are; a promise about records says nothing of members."""
+    private = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "cohort": 6}
+    rehearsal = rounds_of("fedavg", "rounds=6 gradients=1 rate=1 clip=4", 12, **private)
+    finding = attacked(CHANGING_COHORTS, "curious_server", rehearsal)
+    assert all(control.holds for control in finding.controls)
+    assert measured(finding, "equations").value > 1
+    assert measured(finding, "cosine.own_part").has_interval
+    assert finding.sentence.endswith("not a member with many.")
+
+
 def test_one_sum_is_no_equation_between_rounds() -> None:
     """A plan of a single sum has nothing to solve, and neither has who sees every part."""
     alone = replace(rounds_of().sessions[0], earlier=())
@@ -126,6 +138,15 @@ def test_real_transcripts_of_a_member_that_left_give_its_counts(tmp_path: Path) 
     assert equations.members[place] == world.setup.roster.name(4)
     counts = (equations.solver @ equations.sums["counts"].reshape(3, -1))[place]
     assert counts == pytest.approx(np.bincount(world.records[4].labels, minlength=3))
+
+
+def test_all_rounds_of_prototypes_miss_no_sum_of_classes(tmp_path: Path) -> None:
+    """With the transcripts of all rounds no attack asks for another round's: none of them sums features."""
+    _, session = recorded(tmp_path, {})
+    nothing = known_of(session, None, None)
+    found = examine(adversary_named("curious_server"), (session,), nothing, lambda *_: None)
+    assert found.findings
+    assert all("another of its rounds" not in finding.sentence for finding in found.findings)
 
 
 def recorded(folder: Path, leaves: dict[int, int]) -> tuple[SimulatedFederation, Session]:
