@@ -8,6 +8,7 @@ from methods.ccvr import CCVR
 from methods.fedavg import FedAvg
 from methods.fedavg_one_shot import FedAvgOneShot
 from methods.fedcgs import FedCGS
+from methods.feddat import FedDAT
 from methods.fedpcl import FedPCL
 from methods.fedproto import FedProto
 from methods.fedtc import FedTC
@@ -24,6 +25,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     FedAvg.name: FedAvg,
     FedAvgOneShot.name: FedAvgOneShot,
     FedCGS.name: FedCGS,
+    FedDAT.name: FedDAT,
     FedPCL.name: FedPCL,
     FedProto.name: FedProto,
     FedTC.name: FedTC,

@@ -133,7 +133,7 @@ class FedAvg(UsualMethod):
     def _work(self, program: Program, levels: int) -> Work:
         padded = sum(blocks_of(program.size))
         require_room(program.size, self.step)
-        units = max(levels, _power_above(FEWEST_UNITS**2 * padded))
+        units = max(levels, power_above(FEWEST_UNITS**2 * padded))
         if self.gradients:
             return RecordGradients(program, self.rate, self.clip, units)
         entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
@@ -142,6 +142,6 @@ class FedAvg(UsualMethod):
         return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
 
 
-def _power_above(square: int) -> int:
+def power_above(square: int) -> int:
     """The least power of two that is no less than √square: by integers, so the same everywhere."""
     return 1 << ((square - 1).bit_length() + 1) // 2

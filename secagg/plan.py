@@ -40,7 +40,7 @@ class NoiseFrom(StrEnum):
 
 
 _CHOICES = {
-    "data_kind": ("features", "images", "table"),
+    "data_kind": ("features", "images", "table", "triplets"),
     "adjacency": ("", *Adjacency),
     "unit": tuple(Unit),
     "result": ("server", "members"),

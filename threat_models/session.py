@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from methods.round import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
-from secagg.models import TrainedModel
+from secagg.models import Adapted, OverEncoder, TrainedModel
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 
@@ -144,7 +144,8 @@ class Session:
 class Records:
     """Records that the audit works with: integers (n, d) on the plan's grid, labels (n,), images (n, h, w, c) or None.
 
-    `features` are what the integers were made of (n, d), before centring and normalisation. `domains` (n,) are None
+    `features` are what the integers were made of (n, d), before centring and normalisation; `prepared` what an encoder
+    takes of the records (n, p), where the plan's method trains inside one. `domains` (n,) are None
     where the plan tells none apart, `in_cells` (n,) where the sum divides no class.
     """
 
@@ -154,6 +155,7 @@ class Records:
     images: NDArray[np.uint8] | None = field(default=None, repr=False)
     domains: Integers | None = field(default=None, repr=False)
     in_cells: Integers | None = field(default=None, repr=False)
+    prepared: NDArray[np.float32] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -176,14 +178,17 @@ class Records:
             self.integers[rows],
             self.labels[rows],
             self.features[rows],
-            *(None if each is None else each[rows] for each in (self.images, self.domains, self.in_cells)),
+            *(
+                None if each is None else each[rows]
+                for each in (self.images, self.domains, self.in_cells, self.prepared)
+            ),
         )
 
 
 def join_records(*parts: Records) -> Records:
     """Join records of several sources, in order; images, domains and cells where all sources have them."""
     optional = []
-    for name in ("images", "domains", "in_cells"):
+    for name in ("images", "domains", "in_cells", "prepared"):
         found = [getattr(part, name) for part in parts]
         optional.append(None if any(each is None for each in found) else np.concatenate(found))
     return Records(
@@ -201,7 +206,8 @@ class Knowledge:
     `candidates` are records of which it wants to know whether they took part; `owners` names the client that had each,
     `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody
     had: for decoders and for the chance level. `backbone` maps images (n, c, h, w) in [0, 1] to features (n, d), as a
-    torch module or function with gradients, where the adversary knows it. `records` is how many were summed, as the
+    torch module or function with gradients, where the adversary knows it; `within` puts a program of adapters into the
+    frozen encoder that a method trains inside, which everybody has. `records` is how many were summed, as the
     public was told; None where it was not. `held` is truth that a simulation has and no adversary: how many records
     each member has in each cell (K,) of the sum. `others` is the exact sum of the members' records that are no
     candidates, where the auditor has it, so that the noise in the sum can be measured. `parts` is what each member put
@@ -218,6 +224,7 @@ class Knowledge:
     others: Blocks | None = field(default=None, repr=False)
     parts: Mapping[int, Mapping[str, Blocks]] = field(default_factory=dict, repr=False)
     doubts: tuple[str, ...] = ()
+    within: Callable[[Adapted], OverEncoder] | None = field(default=None, repr=False)
 
     @property
     def is_member(self) -> NDArray[np.bool_]:

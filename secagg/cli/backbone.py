@@ -66,9 +66,37 @@ def export(
     speaker.result(content, two_columns(str(out), rows))
 
 
+@app.command("adapter")
+def adapter(
+    model: Annotated[Path, typer.Argument(help="head.safetensors or personal-NAME.safetensors of the method feddat.")],
+    backbone: Annotated[str, typer.Option(help="transformers:FOLDER, the encoder of the plan.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.")],
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a trained adapter as other libraries read it: LoRA as peft does, with the head where there is one."""
+    from secagg.head import load_as
+    from secagg.models import read_model
+    from secagg.models.adapter_files import write_adapter
+    from secagg.parties import Pipeline
+
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    refuse_existing(out)
+    trained, metadata = load_as(model, read_model)
+    with speaker.busy(f"opening {backbone}"):
+        encoder = Pipeline.of_metadata(metadata).feature_map(backbone).encoder
+        paths = write_adapter(trained, encoder, out)
+    content = {"program": trained.program.name, "files": [str(path) for path in paths]}
+    speaker.result(content, two_columns(str(out), [("adapter", trained.program.name), *_listed(paths)]))
+
+
+def _listed(paths: list[Path]) -> list[tuple[str, str]]:
+    return [(path.name, f"{path.stat().st_size} bytes") for path in paths]
+
+
 @app.command("digest")
 def digest(
-    backbone: Annotated[str, typer.Argument(help="A .pt2 file, pixels, random-features:M, …; several joined by +.")],
+    backbone: Annotated[str, typer.Argument(help="A .pt2 file, transformers:FOLDER, pixels, …; several joined by +.")],
     shape: Annotated[
         str | None, typer.Option(help="One record, 28x28 or 32x32x3 or 13; what is no .pt2 depends on it.")
     ] = None,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from numpy.typing import NDArray
 
 from secagg.cli.console import (
     JsonOption,
@@ -18,7 +19,7 @@ from secagg.cli.console import (
 )
 from secagg.cli.options import BackboneFileOption, ModelOption
 from secagg.head import load_as
-from secagg.models import parse_artifact
+from secagg.models import TrainedModel, parse_artifact
 from secagg.parties import Pipeline
 
 
@@ -40,7 +41,12 @@ def predict(
     pipeline = Pipeline.of_metadata(metadata)
     with speaker.progress(f"predicting {data}") as progress:
         records = pipeline.records(data)
-        features = pipeline.head_inputs(records.inputs, backbone, progress)
+        if isinstance(model, TrainedModel) and model.reads_inputs:
+            feature_map = pipeline.feature_map(backbone, progress)
+            model = model.over(feature_map)
+            features: NDArray[Any] = feature_map.encoder.prepare(records.inputs)
+        else:
+            features = pipeline.head_inputs(records.inputs, backbone, progress)
         assessed = model.evaluate(features, records.labels)
     if out is not None:
         names = [pipeline.classes[label] for label in model.predict(features)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ class _Found:
     domain: str
 
 
-class _UnusableImage(Exception):
-    """What is wrong with one image, and what to do about it."""
+class UnusableImage(Exception):
+    """What is wrong with one image, and what to do about it; its message is the first."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
@@ -133,10 +134,10 @@ def _shape(found: Sequence[_Found], side: Shape | None) -> Shape:
     modes, first = set(), None
     for each in found:
         try:
-            with _open(each.path) as image:
+            with opened(each.path) as image:
                 modes.add(MODES[image.mode])
                 first = first or (image.height, image.width)
-        except _UnusableImage:
+        except UnusableImage:
             continue
     height, width = (side[0], side[0]) if side else first or (1, 1)
     return (height, width) if modes == {"L"} else (height, width, 3)
@@ -157,57 +158,60 @@ def _records(
     inputs = np.zeros((n, *shape), dtype=np.uint8)
     for index, each in enumerate(found):
         try:
-            inputs[index] = _pixels(each.path, shape, fit)
-        except _UnusableImage as error:
+            inputs[index] = pixels_of(each.path, shape, fit)
+        except UnusableImage as error:
             _add_fault(faults, index, error)
     columns = {DOMAIN: np.full(n, domain)} if domain else {}
     return Records(inputs, labels, columns, origin).discard(faults.bad)
 
 
-def _add_fault(faults: Faults, index: int, error: _UnusableImage) -> None:
+def _add_fault(faults: Faults, index: int, error: UnusableImage) -> None:
     faults.add(np.arange(len(faults.bad)) == index, error.problem, error.remedy)
 
 
-def _pixels(path: Path, shape: Shape, fit: bool) -> NDArray[Any]:
-    """One image as uint8 of the shape, scaled and cut where `fit`. Raises _UnusableImage."""
+def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
+    """One image, of a path or of a file's bytes, as uint8 of the shape, scaled and cut where `fit`.
+
+    Raises UnusableImage.
+    """
     from PIL import Image, ImageOps
 
     wanted = (shape[1], shape[0])
-    with _open(path) as image:
+    with opened(path) as image:
         if image.size != wanted and not fit:
             problem = f"is {image.width} × {image.height} pixels, the first image is {wanted[0]} × {wanted[1]}"
-            raise _UnusableImage(problem, "give one size for all with --image-size")
+            raise UnusableImage(problem, "give one size for all with --image-size")
         mode = MODES[image.mode]
         if mode == "RGB" and shape[2:] != (3,):
-            raise _UnusableImage("is in colour, and grey is asked for", "save it as grey, or ask for three channels")
+            raise UnusableImage("is in colour, and grey is asked for", "save it as grey, or ask for three channels")
         try:
             pixels = image.convert(mode)
         except Exception as error:
-            raise _UnusableImage(f"is broken ({_words(error)})", "mend or remove it") from error
+            raise UnusableImage(f"is broken ({_words(error)})", "mend or remove it") from error
     if pixels.size != wanted:
         pixels = ImageOps.fit(pixels, wanted, method=Image.Resampling.BILINEAR)
     values = np.asarray(pixels)
     return values if values.shape == shape else np.repeat(values[:, :, None], shape[2], axis=2)
 
 
-def _open(path: Path) -> Image.Image:
-    """The image, its pixels not read yet. Raises _UnusableImage."""
+def opened(path: Path | bytes) -> Image.Image:
+    """The image, its pixels not read yet. Raises UnusableImage."""
     from PIL import Image
 
-    if path.is_symlink():
-        raise _UnusableImage("is a link", "put the image itself there")
-    if path.suffix.lower() not in IMAGE_SUFFIXES:
-        raise _UnusableImage("has no name of an image", f"remove it; images end in {' '.join(IMAGE_SUFFIXES)}")
+    if isinstance(path, Path) and path.is_symlink():
+        raise UnusableImage("is a link", "put the image itself there")
+    if isinstance(path, Path) and path.suffix.lower() not in IMAGE_SUFFIXES:
+        raise UnusableImage("has no name of an image", f"remove it; images end in {' '.join(IMAGE_SUFFIXES)}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(path, formats=("PNG", "JPEG"))
+            image = Image.open(path if isinstance(path, Path) else io.BytesIO(path), formats=("PNG", "JPEG"))
     except Exception as error:
-        raise _UnusableImage(f"is no PNG or JPEG image ({_words(error)})", "mend or remove it") from error
+        raise UnusableImage(f"is no PNG or JPEG image ({_words(error)})", "mend or remove it") from error
     problem = _problem(image)
     if problem:
         image.close()
-        raise _UnusableImage(problem, "save it as plain 8-bit grey or RGB")
+        raise UnusableImage(problem, "save it as plain 8-bit grey or RGB")
     return image
 
 

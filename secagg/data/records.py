@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from secagg.data.schema import Schema
 from secagg.errors import BadInput, BadRecord
 
-Kind = Literal["features", "images", "table"]
+Kind = Literal["features", "images", "table", "triplets"]
 
 BAD = -1
 """Label of a record that contributes zero."""
@@ -51,7 +51,8 @@ class Origin:
 class Records:
     """n labelled records.
 
-    `inputs` (n, …): images uint8 or float in [0, 1]; tables float64 in [-1, 1]; features float64.
+    `inputs` (n, …): images uint8 or float in [0, 1]; tables float64 in [-1, 1]; features float64; triplets uint8, a
+    picture and a text in one row (`secagg.data.triplets`).
     `labels` (n,) int64 in [0, C), or -1: a bad record, to be left out; its inputs are all zero. Only
     sources opened as tolerant have bad records. `columns`: raw values by column name, for `column:NAME`
     partitions.

@@ -19,9 +19,10 @@ from secagg.data.records import Dataset, concatenate
 from secagg.data.schema import Schema
 from secagg.data.split import Split, keep_all, split_records
 from secagg.data.table import read_table
+from secagg.data.triplets import TRIPLETS
 from secagg.errors import BadInput
 
-FORMATS: tuple[Format, ...] = (NPZ, DELIMITED, PARQUET)
+FORMATS: tuple[Format, ...] = (NPZ, *TRIPLETS, DELIMITED, PARQUET)
 """Every format of data files, by the end of its name; a further one is its file and a place in this line."""
 A_TABLE = "a table"
 IMAGE_FOLDER = "a folder of images"
@@ -96,11 +97,11 @@ def kind_of(source: str) -> str | None:
     path = Path(source)
     if source in NAMES:
         return "a data set that brings its own labels"
-    if path.is_dir():
-        return A_TABLE if _tables_in(path) else IMAGE_FOLDER if is_image_folder(path) else None
-    if not path.is_file():
-        return None
     known = format_of(path)
+    if path.is_dir() and not isinstance(known, LabelledFormat):
+        return A_TABLE if _tables_in(path) else IMAGE_FOLDER if is_image_folder(path) else None
+    if not path.exists():
+        return None
     return A_TABLE if isinstance(known, TableFormat) else f"{known.called} file" if known is not None else None
 
 

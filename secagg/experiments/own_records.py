@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +11,15 @@ from numpy.typing import NDArray
 from secagg.data import Records
 from secagg.data.records import BAD, DOMAIN
 from secagg.experiments.features import Features
+from secagg.features import FeatureMap
 from secagg.statistics import Grid, inputs_of
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Head inputs (n, d), labels (n,), and which of all (domain, class) cells each record is in (n,)."""
+    """What models take (n, d), labels (n,), and which of all (domain, class) cells each record is in (n,)."""
 
-    inputs: NDArray[np.float64]
+    inputs: NDArray[Any]
     labels: NDArray[np.int64]
     cells: NDArray[np.int64]
 
@@ -39,14 +41,18 @@ class Measurable:
     domains: int
 
     @classmethod
-    def of(cls, features: Features, grid: Grid) -> Measurable | None:
-        """The records as heads of this grid take them; None for data without held-out ones."""
+    def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> Measurable | None:
+        """The records as heads of this grid take them, or `prepared` for models in the encoder.
+
+        None for data without held-out ones. Raises BadInput for `prepared` records without an encoder.
+        """
         dataset = features.dataset
         if dataset.test is None or features.test is None:
             return None
         classes, names = len(dataset.classes), _domains(dataset.train, dataset.test)
-        train = _examples(features.train, dataset.train, grid, names, classes)
-        held_out = _examples(features.test, dataset.test, grid, names, classes)
+        both = (dataset.train, features.train), (dataset.test, features.test)
+        made = [_prepared(features.map, own) if prepared else _usable(given, own, grid) for own, given in both]
+        train, held_out = (_examples(own, *each, names, classes) for (own, _), each in zip(both, made, strict=True))
         return cls(train, held_out.take(held_out.labels != BAD), classes, len(names))
 
     def own(self, rows: NDArray[np.int64]) -> Examples:
@@ -71,12 +77,21 @@ def _domains(*groups: Records) -> NDArray[np.str_]:
     return np.unique(np.concatenate([each.columns[DOMAIN] for each in groups]))
 
 
-def _examples(
-    features: NDArray[np.float64], records: Records, grid: Grid, domains: NDArray[np.str_], classes: int
-) -> Examples:
+def _prepared(feature_map: FeatureMap, records: Records) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """What models in the encoder take of the records, and their labels."""
+    return feature_map.encoder.prepare(records.inputs), records.labels
+
+
+def _usable(features: NDArray[np.float64], records: Records, grid: Grid) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """What heads take of the records, and their labels, BAD where a plan with noise would not count them."""
     inputs = inputs_of(features, grid)
     good = np.isfinite(inputs).all(axis=1) & (not grid.is_normalised or inputs.any(axis=1))
-    labels = np.where(good, records.labels, BAD)
+    return inputs, np.where(good, records.labels, BAD)
+
+
+def _examples(
+    records: Records, inputs: NDArray[Any], labels: NDArray[np.int64], domains: NDArray[np.str_], classes: int
+) -> Examples:
     told_apart = len(domains) > 1
     index = np.searchsorted(domains, records.columns[DOMAIN]) if told_apart else np.zeros(len(records), dtype=np.int64)
     return Examples(inputs, labels, labels + classes * index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -46,8 +46,12 @@ def measure_personal(
 
     A member is left out that has no held-out records like its own. Empty where there is nothing to measure.
     """
-    models = {each: personal_models(last, result.members, result.vector, states[each]) for each in result.members}
-    measurable = Measurable.of(features, last.plan.grid) if any(models.values()) else None
+    models = {
+        each: {name: model.over(features.map) for name, model in own.items()}
+        for each, own in _models(last, result, states)
+    }
+    prepared = any(model.reads_inputs for own in models.values() for model in own.values())
+    measurable = Measurable.of(features, last.plan.grid, prepared=prepared) if any(models.values()) else None
     if measurable is None:
         return ()
     found: dict[str, list[ClientAccuracy]] = {}
@@ -62,8 +66,17 @@ def measure_personal(
     )
 
 
+def _models(
+    last: SessionSetup, result: SumResult, states: Mapping[int, bytes]
+) -> Iterator[tuple[int, Mapping[str, TrainedModel]]]:
+    """Every member's own models."""
+    for member in result.members:
+        yield member, personal_models(last, result.members, result.vector, states[member])
+
+
 def _measure(client: int, model: TrainedModel, held_out: Examples, weights: NDArray[np.float64]) -> ClientAccuracy:
     """The weighted mean, and the interval for as many records as the weighted ones are worth (Kish 1965)."""
-    accuracy = float(np.average(model.predict(held_out.inputs) == held_out.labels, weights=weights))
+    own, like = held_out.take(np.flatnonzero(weights)), weights[weights > 0]
+    accuracy = float(np.average(model.predict(own.inputs) == own.labels, weights=like))
     worth = float(weights.sum() ** 2 / (weights @ weights))
     return ClientAccuracy(client, accuracy, clopper_pearson(accuracy * worth, worth))

@@ -90,6 +90,7 @@ def model_after(result: SumResult) -> Artifact | None:
 
     Raises BadInput for a model that has left the finite numbers.
     """
-    if result.artifact is None and isinstance(result.following, ChainRound):
-        return result.following.model
-    return result.artifact
+    model = result.artifact
+    if model is None and isinstance(result.following, ChainRound):
+        model = result.following.model
+    return model if model is not None and model.predicts else None

@@ -126,7 +126,7 @@ def _federate(
         head=head,
         evaluation=evaluation,
         reference=reference,
-        by_domain=features.by_domain(head.evaluate, setup.plan.grid),
+        by_domain=features.by_domain(head.evaluate, setup.plan.grid) if head.predicts else (),
         promise=_promise(setup, settings, list(members.values())),
         bad_records=sum(each.bad for each in members.values()),
         federated=Federated(last, result, log.points[-1].upload_bytes),
@@ -172,7 +172,7 @@ def _reference(
 ) -> Evaluation | None:
     """How good the same is without noise, where the settings ask for it."""
     setup = cast.setup
-    if not settings.reference:
+    if not settings.reference or not result.require_artifact().predicts:
         return None
     if settings.paper_noise is None and not cast.leaves and is_own_reference(last, result.members):
         return own

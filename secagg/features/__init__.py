@@ -1,16 +1,24 @@
 """Frozen feature maps whose output for one record never depends on its batch."""
 
 from secagg.features.backbone import Backbone
+from secagg.features.encoder import Change, Encoder
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.opening import backbone_digest, open_backbone, planned_name, programs_in
+from secagg.features.places import BOTTLENECK, KINDS, LORA, Place, read_places, tell_places
 from secagg.features.program import Progress
 from secagg.features.radius import lengths_of, radius_of, round_up
 
 __all__ = [
+    "BOTTLENECK",
+    "KINDS",
+    "LORA",
     "Backbone",
+    "Change",
+    "Encoder",
     "Expansion",
     "FeatureMap",
+    "Place",
     "Progress",
     "backbone_digest",
     "lengths_of",
@@ -18,5 +26,7 @@ __all__ = [
     "planned_name",
     "programs_in",
     "radius_of",
+    "read_places",
     "round_up",
+    "tell_places",
 ]

@@ -7,7 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from secagg.errors import BadInput
 from secagg.features.backbone import Backbone, Features, digest_of
+from secagg.features.encoder import Encoder
 from secagg.features.expansion import Expansion
 
 
@@ -44,6 +46,14 @@ class FeatureMap:
         """Map inputs (n, …) to features (n, d) float64; row i depends on record i alone."""
         features = self.backbone.extract(inputs)
         return features if self.expansion is None else self.expansion.expand(features)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder that adapters sit in. Raises BadInput for another backbone, or one that is expanded."""
+        if not isinstance(self.backbone, Encoder) or self.expansion is not None:
+            problem = f"the backbone {self.name} has no places for adapters"
+            raise BadInput(problem, remedy="give --backbone transformers:FOLDER, without an expansion")
+        return self.backbone
 
     def bound(self, input_bound: float | None, /) -> float | None:
         """Public L2 bound of a feature vector; None when the backbone has none."""

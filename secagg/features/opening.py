@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from secagg.engines import Engine
 from secagg.errors import BadInput
+from secagg.extras import extra
 from secagg.features.backbone import Backbone, Identity, Pixels
 from secagg.features.cache import user_cache
 from secagg.features.concatenation import Concatenation, digest_of_parts
+from secagg.features.encoder import open_encoder
+from secagg.features.encoder_files import PREFIX, EncoderFiles
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.program import ProgramFile, Progress
 
-FORMS = "features, pixels, random-features:M or a PATH.pt2; several joined by +"
+FORMS = "features, pixels, random-features:M, a PATH.pt2 or transformers:FOLDER; several joined by +"
 SUFFIX = ".pt2"
 
 
 @dataclass(frozen=True)
 class _Closed:
-    """A backbone that has a digest but was not parsed yet."""
+    """A backbone that has a digest but was not parsed yet; `told` says more of it where the digest is another."""
 
     digest: str
     open: Callable[[Progress | None, Engine | None], Backbone]
+    told: str = ""
 
 
 def open_backbone(
@@ -35,7 +40,9 @@ def open_backbone(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Backbone:
-    """Open `features` (also `identity`), `pixels`, `random-features:M`, `PATH.pt2`, or several joined by `+`.
+    """Open `features` (also `identity`), `pixels`, `random-features:M`, `PATH.pt2`, `transformers:FOLDER`, or several.
+
+    Several are joined by `+`.
 
     `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before any
     program file is parsed. `progress` is called by programs only; over the same inputs they run once (see
@@ -45,9 +52,10 @@ def open_backbone(
     closed = [_find(part, input_shape) for part in spec.split("+")]
     digest = digest_of_parts([part.digest for part in closed])
     if expected_digest is not None and digest != expected_digest:
-        problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}"
+        told = "".join(f" ({part.told})" for part in closed if part.told)
+        problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}{told}"
         raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
-    programs = [part.endswith(SUFFIX) for part in spec.split("+")]
+    programs = [part.endswith(SUFFIX) or part.startswith(PREFIX) for part in spec.split("+")]
     parts = tuple(
         part.open(progress and _share(progress, sum(programs[:index]), sum(programs)), engine)
         for index, part in enumerate(closed)
@@ -70,15 +78,33 @@ def programs_in(spec: str) -> tuple[str, ...]:
 
 def planned_name(spec: str) -> str:
     """What a plan calls a backbone: the names of its files without the planner's folders, joined by +."""
-    return "+".join(Path(part).name if part.endswith(SUFFIX) else part for part in spec.split("+"))
+    return "+".join(_planned(part) for part in spec.split("+"))
+
+
+def _planned(part: str) -> str:
+    if part.startswith(PREFIX) and Path(part.removeprefix(PREFIX)).is_dir():
+        return PREFIX + Path(part.removeprefix(PREFIX)).name
+    return Path(part).name if part.endswith(SUFFIX) else part
 
 
 def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
     if spec.endswith(SUFFIX):
         file = ProgramFile.read(Path(spec))
         return _Closed(file.digest, lambda *how: file.open(_is_known(shape, spec), user_cache(), *how))
+    if spec.startswith(PREFIX):
+        with extra("hf", spec):
+            import transformers  # noqa: F401
+        files = EncoderFiles.of(spec)
+        opening = partial(_open_encoder, files, shape, spec)
+        return _Closed(files.digest, opening, files.told())
     backbone = _without_program(spec, shape)
     return _Closed(backbone.digest, lambda *_how: backbone)
+
+
+def _open_encoder(
+    files: EncoderFiles, shape: tuple[int, ...] | None, spec: str, progress: Progress | None, _engine: Engine | None
+) -> Backbone:
+    return open_encoder(files, _is_known(shape, spec), user_cache(), progress)
 
 
 def _without_program(spec: str, shape: tuple[int, ...] | None) -> Backbone:

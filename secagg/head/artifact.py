@@ -29,6 +29,11 @@ class Artifact(Protocol):
         """What its files say of it beside the tensors; nothing of a head."""
         ...
 
+    @property
+    def predicts(self) -> bool:
+        """Whether it tells classes apart by itself, so that `predict` and `evaluate` have something to say."""
+        ...
+
     def require_fit(self, classes: int, dimension: int) -> None:
         """Raise BadInput unless it tells so many classes apart by so many features."""
         ...

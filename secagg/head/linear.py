@@ -129,6 +129,11 @@ class LinearHead:
         if (len(self.bias), self.inputs) != (classes, dimension):
             raise BadInput(f"the head is for {len(self.bias)} classes and {self.inputs} features")
 
+    @property
+    def predicts(self) -> bool:
+        """Yes."""
+        return True
+
     def is_close_to(self, other: Artifact) -> bool:
         """Whether the other has the same tensors but for rounding: `CLOSE`."""
         own, its = self.tensors, other.tensors

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
+from secagg.features import FeatureMap
 from secagg.head import Artifact, Evaluation, LinearHead, parse_safetensors, parse_tensors
 from secagg.head.linear import ABSENT_BIAS, CLOSE
+from secagg.models.adapted import Adapted, OverEncoder, SharedAdapter
 from secagg.models.programs import Program, tensors_of
 from secagg.models.registry import program_named
 from secagg.threads import one_thread
@@ -75,6 +77,25 @@ class TrainedModel:
         """Raise BadInput unless it tells so many classes apart by so many features."""
         if (self.program.classes, self.program.dimension) != (classes, dimension):
             raise BadInput(f"the model is for {self.program.classes} classes and {self.program.dimension} features")
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it tells classes apart by itself; a shared adapter does not, as heads are the members' own."""
+        return not isinstance(self.program, SharedAdapter)
+
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether it takes an encoder's prepared records, through `over`, and not features."""
+        return isinstance(self.program, Adapted | OverEncoder)
+
+    def over(self, feature_map: FeatureMap) -> TrainedModel:
+        """The same in the encoder of a feature map; itself where it takes features.
+
+        Raises BadInput for an encoder that it does not fit.
+        """
+        if not isinstance(self.program, Adapted):
+            return self
+        return TrainedModel(self.program.over(feature_map.encoder), self.parameters)
 
     def is_close_to(self, other: Artifact) -> bool:
         """Whether the other is of the same program, and no tensor differs by more than heads may: `CLOSE`."""

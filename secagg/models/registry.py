@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from secagg.errors import BadInput
+from secagg.features import KINDS
+from secagg.models.adapted import Adapted, Dual, SharedAdapter, WithHead
+from secagg.models.adapters import Adapter
 from secagg.models.exported import PREFIX, exported_named
 from secagg.models.programs import Convolutional, Perceptron, Program, Softmax
 from secagg.models.projection import ByHead, MostSimilar, Nearest
@@ -22,6 +25,8 @@ PROGRAMS: Mapping[str, Callable[..., Program]] = {
     "projected:W": ByHead,
 }
 """Every program by the form of its name; a capital letter stands for a number, which follows d and C."""
+ADAPTED: Mapping[str, Callable[[int, int, Adapter], Adapted]] = {"": SharedAdapter, "head-": WithHead, "dual-": Dual}
+"""Programs of adapters by what their names begin with, before such as bottleneck:48:12x768."""
 
 
 def program_named(name: str, dimension: int, classes: int) -> Program:
@@ -33,5 +38,9 @@ def program_named(name: str, dimension: int, classes: int) -> Program:
         known, *letters = form.split(":")
         if kind == known and len(numbers) == len(letters) and all(map(NUMBER.fullmatch, numbers)):
             return make(dimension, classes, *map(int, numbers))
+    if len(numbers) == 2 and NUMBER.fullmatch(numbers[0]):
+        for prefix, put in ADAPTED.items():
+            if kind.startswith(prefix) and kind.removeprefix(prefix) in KINDS:
+                return put(dimension, classes, Adapter(kind.removeprefix(prefix), int(numbers[0]), numbers[1]))
     remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128, and a file.pt2"
     raise BadInput(f"there is no program {name!r}", remedy=remedy)

@@ -18,6 +18,8 @@ from secagg.experiments.simulation import simulate_dataset
 PROTECTIONS = ("masked", "shared", "encrypted")
 PROMISE = {"epsilon": 4.0, "delta": 1e-5, "adjacency": "add-remove"}
 CHANCE = 0.1
+OF_FEATURES = [name for name in METHODS if not method_named(name).reads_inputs]
+"""Methods that train inside an encoder take other records: `test_feddat.py`."""
 OWN = ("fedpcl", "fedproto")
 """Members' own models are what counts: the public one is only the start's, and four members' noise drowns it."""
 ROUNDS = {
@@ -69,13 +71,13 @@ def check_noise(name: str, data: Dataset, **given: Any) -> None:
         assert name in OWN or run.evaluation.accuracy > 2 * CHANCE
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_FEATURES)
 def test_every_protection_opens_the_same_bits(name: str) -> None:
     """Without noise masked, shared and encrypted give one sum and one head, which knows the digits."""
     check_bits(name, open_dataset("digits"), 0.8)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_FEATURES)
 def test_every_method_takes_noise(name: str) -> None:
     """At ε = 4 every method runs under every protection."""
     check_noise(name, open_dataset("digits"), expand=128)
@@ -92,7 +94,7 @@ def test_what_no_protection_can_hide_is_refused_with_its_reason(name: str, prote
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OF_FEATURES)
 def test_every_method_on_cifar_features(name: str, data_folder: Path) -> None:
     """The same, on the 256 features of 50,000 CIFAR-10 images."""
     data = open_dataset(str(data_folder / "cifar10_resnet18_layer3_features.npz"))

@@ -12,6 +12,7 @@ from threat_models.attacks.disclosure.linkage import LINKAGE
 from threat_models.attacks.disclosure.property_inference import PROPERTY_INFERENCE
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
+from threat_models.attacks.membership.adapters import ADAPTERS
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES
@@ -36,6 +37,7 @@ ATTACKS: dict[str, Attack] = {
         MEMBERSHIP_HEAD,
         LOSS_ENTROPY_GAPS,
         MEMBERSHIP_TRAINING,
+        ADAPTERS,
         MEMBERSHIP_PROTOTYPES,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,

@@ -17,7 +17,7 @@ from methods import sums_of
 from methods.chain import MODEL, ChainRound
 from methods.local_work import Scaled
 from methods.round import Local, Opened
-from secagg.models import TrainedModel, record_gradients
+from secagg.models import Adapted, TrainedModel, record_gradients
 from secagg.plan import Plan
 from secagg.statistics import Grid
 from threat_models.attacks.targets import Target, subtract, sums_in
@@ -39,15 +39,24 @@ class Moved:
     move: Floats = field(repr=False)
 
 
-def rounds_in(view: View) -> tuple[ChainRound, ...]:
-    """The rounds of a chain that a view shows, in order; none where its plan trains nothing by rounds."""
+def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[ChainRound, ...]:
+    """The rounds of a chain that a view shows, in order; none where its plan trains nothing by rounds.
+
+    Those of a model of features, or, in their place, those of an adapter in an encoder.
+    """
     shown = (each.round for each in (*view.earlier, view))
-    return tuple(each for each in shown if isinstance(each, ChainRound))
+    return tuple(each for each in shown if isinstance(each, ChainRound) and _is_adapter(each) == of_adapters)
 
 
-def moves_in(view: View) -> tuple[Moved, ...]:
+def _is_adapter(round_: ChainRound) -> bool:
+    return isinstance(round_.program, Adapted)
+
+
+def moves_in(view: View, *, of_adapters: bool = False) -> tuple[Moved, ...]:
     """What a view shows of members' updates, round by round: each member's, their sum, and differences of sums."""
     found, shown = [], (*view.earlier, view)
+    if len(rounds_in(view, of_adapters=of_adapters)) < 1:
+        return ()
     for each in shown:
         if isinstance(each.round, ChainRound):
             found += [_moved(target, each.round, each) for target in sums_in(each)]

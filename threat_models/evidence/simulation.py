@@ -20,7 +20,7 @@ from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
-from secagg.features import FeatureMap
+from secagg.features import Encoder, FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
 from secagg.models import TrainedModel
@@ -198,7 +198,8 @@ def _knowledge(
         for name in session.members
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
-    members = records_of(plan, cast.features.train, dataset.train, inside)
+    encoder = cast.features.map.encoder if setup.method.reads_inputs else None
+    members = records_of(plan, cast.features.train, dataset.train, inside, encoder)
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
     total = None if is_hidden else int((cells >= 0).sum())
@@ -208,11 +209,12 @@ def _knowledge(
     free = generator.permutation(np.flatnonzero(dataset.test.labels != BAD))
     outside, public = free[: min(CANDIDATES, len(free) // 2)], free[len(free) // 2 :][:PUBLIC]
     strangers, chosen = (
-        keep_counted(session, assign_cells(session, records_of(plan, cast.features.test, dataset.test, rows)))
+        keep_counted(session, assign_cells(session, records_of(plan, cast.features.test, dataset.test, rows, encoder)))
         for rows in (outside, public)
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
-    return Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
+    known = Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
+    return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
 def _others(cast: Cast, setup: SessionSetup, session: Session, members: Records) -> Blocks | None:
@@ -266,14 +268,21 @@ def _of_local(local: LocalRecords, features: NDArray[np.float64], plan: Plan, im
     return Records(local.integers, local.labels, features, images, domains)
 
 
-def records_of(plan: Plan, features: NDArray[np.float64], records: DataRecords, rows: NDArray[np.int64]) -> Records:
-    """The chosen records; those that the plan would refuse for their length are left out."""
+def records_of(
+    plan: Plan,
+    features: NDArray[np.float64],
+    records: DataRecords,
+    rows: NDArray[np.int64],
+    encoder: Encoder | None = None,
+) -> Records:
+    """The chosen records, with an encoder also as it takes them; those too long for the plan are left out."""
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)
         rows = rows[lengths < plan.radius * (1 - 1e-9)]
     local = LocalRecords.of(plan, features[rows], records.take(rows))
     images = images_of(records.inputs[rows]) if plan.data_kind == "images" else None
-    return _of_local(local, features[rows], plan, images)
+    found = _of_local(local, features[rows], plan, images)
+    return found if encoder is None else replace(found, prepared=encoder.prepare(records.inputs[rows]))
 
 
 def with_gradients(features: FeatureMap) -> Callable[[Any], Any] | None:

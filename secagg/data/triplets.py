@@ -1,0 +1,265 @@
+"""Records of a picture, a text and an answer: `NAME.triplets`, a folder, or `NAME.triplets.parquet`.
+
+The folder holds `table.csv` with the columns picture (a file's name in the folder), text and answer; the Parquet file
+has the same columns, a picture being the bytes of a PNG or JPEG file, alone or as `bytes` in a struct. Further columns
+of text stay columns. The folder's `triplets.json`, or the Parquet schema's metadata of the key `triplets`, is
+
+    {"side": 32, "answers": ["yes", "no"]}      or, domain by domain,      "answers": {"colours": ["red", "blue"], …}
+
+Answers are the owner's own: a label is an answer's place in this list (that of the record's `domain`, where there is
+such a column), and the words stay with whoever holds the file. Without it the side is the first picture's, and the
+answers are those of the records in alphabetical order; both look at all records, so a tolerant reader asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data.delimited import DELIMITED
+from secagg.data.faults import Faults
+from secagg.data.format import LabelledFormat
+from secagg.data.images import UnusableImage, opened, pixels_of
+from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatenate
+from secagg.data.split import Split
+from secagg.data.table import read_table
+from secagg.errors import BadInput
+from secagg.reading import parse_json, read_limited, refuse_larger
+
+PICTURE, TEXT, ANSWER = "picture", "text", "answer"
+TABLE, FACTS = "table.csv", "triplets.json"
+METADATA = b"triplets"
+TEXT_BYTES = 256
+"""Of a text in UTF-8, padded with zeros; a longer one is a fault."""
+LARGEST_SIDE = 1024
+MOST_ANSWERS = 10_000
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is said of the records beside them: the pictures' side in pixels, and the answers of each domain."""
+
+    side: int
+    answers: Mapping[str, tuple[str, ...]]
+
+    def label(self, domain: str, answer: str) -> int:
+        """The answer's place in its domain's list; BAD where it has none."""
+        known = self.answers.get(domain, self.answers.get("", ()))
+        return known.index(answer) if answer in known else BAD
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The rows of a source: pictures as files or bytes, texts, answers, domains, and the other columns."""
+
+    pictures: Sequence[Path | bytes]
+    columns: Mapping[str, NDArray[np.str_]]
+    origin: Origin
+    broken: NDArray[np.bool_]
+    facts: bytes | None
+
+    @property
+    def domains(self) -> NDArray[np.str_]:
+        """Each record's domain, "" without any."""
+        return self.columns.get(DOMAIN, np.zeros(len(self.broken), dtype="<U1"))
+
+
+def side_of(length: int) -> int:
+    """The side of the pictures in records of so many bytes. Raises BadInput for no such record."""
+    pixels = length - TEXT_BYTES
+    side = math.isqrt(max(pixels, 0) // 3)
+    if side < 1 or 3 * side * side != pixels:
+        raise BadInput(
+            f"{length} numbers are no picture and text", remedy="give records of pictures, texts and answers"
+        )
+    return side
+
+
+def divide(inputs: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], list[str]]:
+    """The pictures (n, side, side, 3) and the texts of records (n, 3·side² + TEXT_BYTES). Raises BadInput."""
+    side = side_of(inputs.shape[1])
+    texts = [bytes(row).rstrip(b"\0").decode("utf-8", "replace") for row in inputs[:, -TEXT_BYTES:]]
+    return inputs[:, :-TEXT_BYTES].reshape(-1, side, side, 3), texts
+
+
+def join(pictures: NDArray[np.uint8], texts: Sequence[str]) -> NDArray[np.uint8]:
+    """Undo `divide`, for texts of at most TEXT_BYTES bytes."""
+    padded = [np.frombuffer(text.encode().ljust(TEXT_BYTES, b"\0"), dtype=np.uint8) for text in texts]
+    return np.concatenate([pictures.reshape(len(texts), -1), np.array(padded).reshape(-1, TEXT_BYTES)], axis=1)
+
+
+def open_triplets(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
+    """Open records of pictures, texts and answers; see the module for the layout.
+
+    Every picture has the declared side, to the pixel. Raises BadInput for another layout, answers of which there is
+    one alone, and, where `tolerant`, for a source that does not say what the module tells; BadRecord for a record
+    unless `tolerant`.
+    """
+    table = _folder(path, tolerant) if path.is_dir() else _parquet(path, tolerant)
+    if table.facts is None and tolerant:
+        raise BadInput(
+            f"{path} does not say which answers there are, nor how large a picture is",
+            remedy=f"declare both in {FACTS}: what is read off the records would tell of them",
+        )
+    declared = _declared(path, table.facts) if table.facts is not None else _derived(table)
+    if lonely := [name or "the records" for name, answers in declared.answers.items() if len(answers) < 2]:
+        problem = f"{path}: there is one answer only in {', '.join(lonely)}"
+        raise BadInput(problem, remedy="a head tells two answers or more apart")
+    records = _records(table, declared, tolerant)
+    if not tolerant:
+        _refuse_one_class(path, table, records)
+    pairs = [cut(records.take(np.flatnonzero(table.domains == domain))) for domain in np.unique(table.domains)]
+    train, test = (concatenate(part) for part in zip(*pairs, strict=True)) if pairs else cut(records)
+    classes = tuple(str(place) for place in range(max(map(len, declared.answers.values()))))
+    return Dataset(path.name, "triplets", train, test if len(test) else None, classes, None, None, None, is_named=False)
+
+
+def _refuse_one_class(path: Path, table: _Table, records: Records) -> None:
+    """Raise BadInput for a domain all of whose records have the same answer."""
+    for domain in np.unique(table.domains):
+        if len(np.unique(records.labels[table.domains == domain])) < 2:
+            where = f"{path}, domain {domain}" if domain else str(path)
+            raise BadInput(f"{where}: every record has the same answer", remedy="nothing can be learnt from it")
+
+
+def _records(table: _Table, declared: Declared, tolerant: bool) -> Records:
+    """Check and convert every row."""
+    count, side = len(table.broken), declared.side
+    refuse_larger("the pictures and texts", count * (3 * side * side + TEXT_BYTES))
+    faults = Faults(table.origin, tolerant=tolerant)
+    faults.add(table.broken, "is no row of the table", "mend or remove the row")
+    texts, answers = (table.columns[name] for name in (TEXT, ANSWER))
+    long = np.array([len(text.encode()) > TEXT_BYTES for text in texts], dtype=np.bool_)
+    faults.add(long, f"has a text of more than {TEXT_BYTES} bytes", "shorten it")
+    labels = np.array([declared.label(*each) for each in zip(table.domains, answers, strict=True)], dtype=np.int64)
+    faults.add(labels == BAD, "has an answer that is none of the declared", f"declare it in {FACTS}")
+    pictures = np.zeros((count, side, side, 3), dtype=np.uint8)
+    for row, source in enumerate(table.pictures):
+        try:
+            pictures[row] = pixels_of(source, (side, side, 3), fit=False)
+        except UnusableImage as error:
+            wrong = np.arange(count) == row
+            faults.add(wrong, f"has a picture that {error.problem}", f"{error.remedy}, or scale it to {side} × {side}")
+    inputs = join(pictures, ["" if each else text for text, each in zip(texts, long, strict=True)])
+    columns = {name: column for name, column in table.columns.items() if name not in (PICTURE, TEXT, ANSWER)}
+    return Records(inputs, labels, columns, table.origin).discard(faults.bad)
+
+
+def _declared(path: Path, content: bytes) -> Declared:
+    """Read the facts. Raises BadInput for others than the module tells."""
+    remedy = 'for example {"side": 32, "answers": ["yes", "no"]}'
+    try:
+        facts = parse_json(content)
+        side, answers = facts["side"], facts["answers"]
+        by_domain = {"": answers} if isinstance(answers, list) else dict(answers)
+        lists = {str(domain): tuple(words) for domain, words in by_domain.items()}
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: {FACTS} does not tell side and answers", remedy=remedy) from error
+    words = [word for each in lists.values() for word in each]
+    if set(facts) != {"side", "answers"} or not lists or not all(isinstance(word, str) for word in words):
+        raise BadInput(f"{path}: {FACTS} tells other things than side and lists of answers", remedy=remedy)
+    if isinstance(side, bool) or not isinstance(side, int) or not 1 <= side <= LARGEST_SIDE:
+        raise BadInput(f"{path}: the side is {side!r}", remedy=f"give 1 to {LARGEST_SIDE} pixels")
+    if any(len(set(each)) != len(each) or len(each) > MOST_ANSWERS for each in lists.values()):
+        raise BadInput(f"{path}: answers are listed twice, or more than {MOST_ANSWERS}", remedy="list each once")
+    return Declared(side, lists)
+
+
+def _derived(table: _Table) -> Declared:
+    """The first usable picture's side, and the answers that there are."""
+    answers = {
+        str(domain): tuple(np.unique(table.columns[ANSWER][table.domains == domain]).tolist())
+        for domain in np.unique(table.domains)
+    }
+    return Declared(next((side for side in map(_side, table.pictures) if side), 1), answers)
+
+
+def _side(source: Path | bytes) -> int:
+    """The height of a picture, 0 where it cannot be read."""
+    try:
+        with opened(source) as image:
+            return image.height
+    except UnusableImage:
+        return 0
+
+
+def _folder(path: Path, tolerant: bool) -> _Table:
+    """The rows of a folder's table. Raises BadInput for a folder without one."""
+    if not (path / TABLE).is_file():
+        raise BadInput(f"{path} holds no {TABLE}", remedy="it has the columns picture, text and answer")
+    table = read_table(path / TABLE, DELIMITED, None, tolerant=tolerant)
+    _require_columns(path, list(table.columns))
+    facts = (path / FACTS).read_bytes() if (path / FACTS).is_file() else None
+    pictures = [path / name if _is_inside(name) else b"" for name in table.columns[PICTURE]]
+    return _Table(pictures, table.columns, table.origin, table.broken, facts)
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a picture's name cannot lead out of its folder."""
+    parts = Path(name).parts
+    return bool(parts) and not Path(name).is_absolute() and ".." not in parts
+
+
+def _parquet(path: Path, tolerant: bool) -> _Table:
+    """The rows of a Parquet file. Raises BadInput for one without the columns."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(pyarrow.BufferReader(read_limited(path)))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise BadInput(f"cannot read {path} as Parquet", remedy="write it again") from error
+    _require_columns(path, table.column_names)
+    pictures = [_bytes_of(cell) for cell in table[PICTURE].to_pylist()]
+    texts = {name: table[name] for name in table.column_names if name in (TEXT, ANSWER) or _is_text(table[name].type)}
+    columns = {name: np.array([_word(cell) for cell in column.to_pylist()]) for name, column in texts.items()}
+    facts = (table.schema.metadata or {}).get(METADATA)
+    rows = np.arange(1, len(pictures) + 1)
+    return _Table(pictures, columns, Origin.of(str(path), rows), np.zeros(len(rows), dtype=np.bool_), facts)
+
+
+def _require_columns(path: Path, names: Sequence[str]) -> None:
+    if absent := [name for name in (PICTURE, TEXT, ANSWER) if name not in names]:
+        raise BadInput(f"{path} lacks the columns {', '.join(absent)}", remedy="a record is picture, text and answer")
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _bytes_of(cell: Any) -> bytes:
+    """The bytes of a picture's cell; none where it holds none."""
+    inner = cell.get("bytes") if isinstance(cell, dict) else cell
+    return inner if isinstance(inner, bytes) else b""
+
+
+def _word(cell: Any) -> str:
+    return "" if cell is None else str(cell).strip()
+
+
+def facts_of(side: int, answers: Sequence[str] | Mapping[str, Sequence[str]]) -> str:
+    """The text that declares both."""
+    told = {name: list(words) for name, words in answers.items()} if isinstance(answers, Mapping) else list(answers)
+    return json.dumps({"side": side, "answers": told})
+
+
+TRIPLETS = (
+    LabelledFormat(suffixes=(".triplets",), called="folders .triplets", open=open_triplets),
+    LabelledFormat(
+        suffixes=(".triplets.parquet",),
+        called=".triplets.parquet",
+        library="pyarrow.parquet",
+        extra="tables",
+        open=open_triplets,
+    ),
+)
+"""A folder, and a Parquet file."""

@@ -1,0 +1,140 @@
+"""Encoders by folder: what defines them, what they make of records, and what is refused before anything is computed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.data.triplets import join
+from secagg.errors import BadInput
+from secagg.features import Encoder, backbone_digest, open_backbone, planned_name
+from tests.worlds.encoders import ARCHITECTURES, SIDE, WORDS, save_encoder, save_processor, save_tokenizer
+
+LENGTH = 3 * SIDE**2 + 256
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder of each architecture."""
+    made = tmp_path_factory.mktemp("encoders")
+    return {architecture: save_encoder(made / architecture, architecture) for architecture in ARCHITECTURES}
+
+
+def opened(folder: Path, expected: str | None = None) -> Encoder:
+    """The encoder of a folder, for records of its pictures."""
+    found = open_backbone(f"transformers:{folder}", (LENGTH,), expected_digest=expected)
+    assert isinstance(found, Encoder)
+    return found
+
+
+def some_records(count: int = 4) -> np.ndarray:
+    """Stored ones: pictures of noise and questions."""
+    pictures = np.random.default_rng(0).integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
+    return join(pictures, [("what is this ?", "how many ?")[row % 2] for row in range(count)])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_record_does_not_depend_on_its_batch(saved: dict[str, Path], architecture: str) -> None:
+    """Features have length 1, and the same bits alone and in company; texts count where they are read."""
+    encoder, records = opened(saved[architecture]), some_records()
+    features = encoder.extract(records)
+    assert features.shape == (4, encoder.dimension)
+    assert np.allclose(np.linalg.norm(features, axis=1), 1)
+    assert np.array_equal(features[1:3], encoder.extract(records[1:3]))
+    other = records.copy()
+    other[:, -256:] = some_records(5)[1:, -256:]  # the other question
+    assert np.array_equal(encoder.extract(other), features) == (architecture == "vit")
+    assert encoder.extract(records[:0]).shape == (0, encoder.dimension)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda folder: save_tokenizer(folder, (*WORDS, "more")), "tokenizer"),
+        (lambda folder: save_processor(folder, (0.1, 0.2, 0.3)), "picture processor"),
+        (lambda folder: save_encoder(folder, "vilt", seed=1), "weights"),
+    ],
+    ids=["tokenizer", "pictures", "weights"],
+)
+def test_another_part_is_another_encoder(saved: dict[str, Path], tmp_path: Path, change: object, part: str) -> None:
+    """A tokenizer, picture rule or weights that differ are refused by digest, parts told, before they are parsed."""
+    own = Path(shutil.copytree(saved["vilt"], tmp_path / "vilt"))
+    before = opened(saved["vilt"])
+    assert opened(own, before.digest).digest == before.digest == backbone_digest(f"transformers:{own}")
+    change(own)  # type: ignore[operator]
+    with pytest.raises(BadInput, match=f"has digest .*{part} .*expected {before.digest}"):
+        opened(own, before.digest)
+    assert planned_name(f"transformers:{own}") == "transformers:vilt"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "absent", "words"),
+    [
+        ("vilt", "config.json", "holds no config.json with"),
+        ("vilt", "model.safetensors", "holds no config.json with"),
+        ("vilt", "tokenizer.json", "holds no tokenizer, which this model needs|cannot load"),
+        ("vilt", "preprocessor_config.json", "holds no preprocessor_config.json with image_mean"),
+        ("bert", "tokenizer.json", "holds no tokenizer, which this model needs"),
+        ("clip", "preprocessor_config.json", "holds no preprocessor_config.json with image_mean"),
+    ],
+)
+def test_a_folder_without_its_parts_is_refused(
+    saved: dict[str, Path], tmp_path: Path, architecture: str, absent: str, words: str
+) -> None:
+    """What is absent is named."""
+    own = Path(shutil.copytree(saved[architecture], tmp_path / "own"))
+    (own / absent).unlink()
+    if absent == "tokenizer.json":
+        (own / "tokenizer_config.json").unlink()
+    with pytest.raises(BadInput, match=words):
+        opened(own)
+
+
+def test_weights_that_are_not_all_there_are_refused(saved: dict[str, Path], tmp_path: Path) -> None:
+    """Random numbers in their place would be different ones for every member."""
+    from safetensors.numpy import load_file, save_file
+
+    own = Path(shutil.copytree(saved["vilt"], tmp_path / "own"))
+    kept = {name: each for name, each in load_file(own / "model.safetensors").items() if not name.startswith("pooler")}
+    save_file(kept, own / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadInput, match="lacks the weights pooler"):
+        opened(own)
+
+
+@pytest.mark.parametrize("content", [b"\x80", b"{}", b'{"model_type": "none such"}'], ids=["bytes", "none", "unknown"])
+def test_a_broken_configuration_is_refused(saved: dict[str, Path], tmp_path: Path, content: bytes) -> None:
+    """Whatever the library says of it, the folder is named."""
+    own = Path(shutil.copytree(saved["vilt"], tmp_path / "own"))
+    (own / "config.json").write_bytes(content)
+    with pytest.raises(BadInput, match="transformers cannot load the model in"):
+        opened(own)
+
+
+def test_code_of_a_folder_is_not_run(saved: dict[str, Path], tmp_path: Path) -> None:
+    """A configuration that names code of its own gives no model by it."""
+    own = Path(shutil.copytree(saved["vilt"], tmp_path / "own"))
+    config = json.loads((own / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    (own / "config.json").write_text(json.dumps(config))
+    (own / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(BadInput, match="cannot load the model"):
+        opened(own)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_pictures_of_another_size_are_refused(saved: dict[str, Path]) -> None:
+    """The sides are told; a text model takes any picture, since it sees none."""
+    other = 3 * 20**2 + 256
+    with pytest.raises(BadInput, match="takes pictures of 16 × 16 pixels, the records' are 20 × 20"):
+        open_backbone(f"transformers:{saved['vilt']}", (other,))
+    assert open_backbone(f"transformers:{saved['bert']}", (other,)).dimension == 16
+    with pytest.raises(BadInput, match="takes records of a picture and a text"):
+        open_backbone(f"transformers:{saved['vilt']}", (28, 28))
+    with pytest.raises(BadInput, match="13 numbers are no picture and text"):
+        open_backbone(f"transformers:{saved['vilt']}", (13,))
+    with pytest.raises(BadInput, match="as rows of bytes"):
+        opened(saved["vilt"]).extract(some_records().astype(np.float64))
