@@ -9,6 +9,7 @@ from methods.fedcgs import FedCGS
 from methods.fedpcl import FedPCL
 from methods.fedproto import FedProto
 from methods.fedtc import FedTC
+from methods.fraug import FRAug
 from methods.gate import GATE, put_gate
 from methods.method import Method, Parameters, SumSpec
 from methods.mpft import MPFT
@@ -22,6 +23,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     FedPCL.name: FedPCL,
     FedProto.name: FedProto,
     FedTC.name: FedTC,
+    FRAug.name: FRAug,
     MPFT.name: MPFT,
     Prototypes.name: Prototypes,
 }

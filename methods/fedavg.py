@@ -126,15 +126,19 @@ class FedAvg(UsualMethod):
         return read_model(content)
 
     def _work(self, program: Program, levels: int) -> Work:
-        padded, scale = sum(blocks_of(program.size)), _scale(program)
-        require_room(program.size, padded, self.step)
-        units = max(levels, _power_above(FEWEST_UNITS**2 * padded))
+        encoding, scale = encoding_of(program.size, self.clip, levels), _scale(program)
+        require_room(program.size, encoding.padded, self.step)
         if self.gradients:
-            return RecordGradients(program, self.rate, self.clip, units, scale)
-        entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
-        encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
-        update = program, self.training, encoding, scale, self.cap
+            return RecordGradients(program, self.rate, self.clip, encoding.levels, scale)
+        update = encoding, scale, self.cap, program, self.training
         return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
+
+
+def encoding_of(size: int, clip: float, levels: int) -> UpdateEncoding:
+    """How updates of so many entries become integers, in `levels` grid units or more (`FEWEST_UNITS`)."""
+    units = max(levels, _power_above(FEWEST_UNITS**2 * sum(blocks_of(size))))
+    entry = 1 << (UpdateEncoding.usual_entry(size, units) - 1).bit_length()
+    return UpdateEncoding(size, clip, units, min(entry, units), digest("public rotation"))
 
 
 def _scale(program: Program) -> float:

@@ -38,13 +38,17 @@ class Kept:
     @classmethod
     def of(cls, content: bytes, program: Projecting, classes: int) -> Kept:
         """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
-        tensors, _ = parse_tensors(content)
-        shapes = {**program.shapes, OWN: (classes, program.width)}
-        found = {name: tensor.shape for name, tensor in tensors.items()}
-        fit = found == shapes and all(
-            tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
-        )
-        if not fit:
-            raise BadInput(f"the private state holds {found} and not {shapes}")
+        tensors = read_kept(content, {**program.shapes, OWN: (classes, program.width)})
         flat = np.concatenate([tensors[name].ravel() for name in program.shapes])
         return cls(program, flat.astype(np.float64), tensors[OWN].astype(np.float64))
+
+
+def read_kept(content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of a safetensors file. Raises BadInput unless they are numbers of these names and shapes."""
+    tensors, _ = parse_tensors(content)
+    found = {name: tensor.shape for name, tensor in tensors.items()}
+    if found != dict(shapes) or not all(
+        tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
+    ):
+        raise BadInput(f"the private state holds {found} and not {dict(shapes)}")
+    return tensors

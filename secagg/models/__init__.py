@@ -1,24 +1,37 @@
 """Networks that members train: programs, training on a member's records, trained models as artifacts."""
 
 from secagg.models.artifact import TrainedModel, parse_artifact, read_model
+from secagg.models.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
+from secagg.models.augmented import Augmented, Distance, OneRecord, Weights
+from secagg.models.augmented_training import AugmentedSettings, train_augmented, train_privately
+from secagg.models.normalised import Normalised
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
 from secagg.models.registry import PROGRAMS, program_named
-from secagg.models.taint import Untainted, public, require_untainted
+from secagg.models.taint import Untainted, public, remembered, require_untainted
 from secagg.models.training import TrainingSettings, record_gradients, train
 
 __all__ = [
+    "GENERATOR",
     "PROGRAMS",
+    "TRANSFER",
+    "Augmentation",
+    "Augmented",
+    "AugmentedSettings",
     "ByHead",
+    "Distance",
     "DpSgdSettings",
     "MostSimilar",
     "Nearest",
+    "Normalised",
+    "OneRecord",
     "Program",
     "Projecting",
     "TrainedModel",
     "TrainingSettings",
     "Untainted",
+    "Weights",
     "dp_sgd",
     "parse_artifact",
     "program_named",
@@ -26,8 +39,12 @@ __all__ = [
     "public",
     "read_model",
     "record_gradients",
+    "remembered",
     "require_untainted",
     "similarities",
+    "size_of",
     "tensors_of",
     "train",
+    "train_augmented",
+    "train_privately",
 ]

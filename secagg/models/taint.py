@@ -21,8 +21,9 @@ U = TypeVar("U")
 class Untainted(Generic[T]):
     """A value that may leave, and that mechanisms may read.
 
-    There are three ways to one: what the plan or an opened round says (`public`), what an accounted mechanism of this
-    package returns, and what follows from another (`then`). Nobody else makes one of a member's values.
+    There are four ways to one: what the plan or an opened round says (`public`), what an accounted mechanism of this
+    package returns, what follows from another (`then`), and what was kept of one (`remembered`). Nobody else makes one
+    of a member's values.
     """
 
     value: T
@@ -34,6 +35,11 @@ class Untainted(Generic[T]):
 
 def public(value: T) -> Untainted[T]:
     """What everybody in the plan knows."""
+    return Untainted(value)
+
+
+def remembered(value: T) -> Untainted[T]:
+    """What a member's last round of the same plan kept for this one, of nothing but an `Untainted` value."""
     return Untainted(value)
 
 
