@@ -108,7 +108,7 @@ def test_parameters_make_the_method_again():
         (
             "fedsgd",
             {},
-            "unknown method 'fedsgd': fedavg, fedcgs, fedpcl, fedproto, fedtc, mpft, prototypes have a secure sum",
+            "unknown method 'fedsgd': fedavg, fedcgs, fedpcl, fedproto, fedtc, fraug, mpft, prototypes have",
         ),
         ("fedcgs", {"rounds": 3}, "it has covariance, ridge, refine"),
         ("fedcgs", {"covariance": "diagonal"}, "within or total"),
