@@ -11,6 +11,7 @@ from threat_models.attacks.disclosure.property_inference import PROPERTY_INFEREN
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
+from threat_models.attacks.membership.generator import MEMBERSHIP_GENERATOR
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
@@ -33,6 +34,7 @@ ATTACKS: dict[str, Attack] = {
         MEMBERSHIP_HEAD,
         LOSS_ENTROPY_GAPS,
         MEMBERSHIP_TRAINING,
+        MEMBERSHIP_GENERATOR,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,
         SIZES_AND_TIMING,
