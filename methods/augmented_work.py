@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from methods.chain import ChainRound, Floats, scale_inputs
+from methods.chain import ChainRound, Floats, for_unit_length
 from methods.local_work import SentUpdate, program_inputs
 from methods.method import SampledTraining, SumSpec
 from methods.private_projection import read_kept
@@ -20,15 +20,16 @@ from secagg.models import (
     AugmentedSettings,
     DpSgdSettings,
     TrainedModel,
+    Untainted,
     Weights,
     public,
-    remembered,
     require_untainted,
     size_of,
     tensors_of,
     train_augmented,
     train_privately,
 )
+from secagg.policy import Effort
 
 OWN, PROTOTYPES = "own", "prototypes"
 RAMP = 5.0
@@ -75,10 +76,15 @@ class AugmentedUpdate(SentUpdate):
     generator_scale: float
     number: int = 1
 
+    @property
+    def effort(self) -> Effort:
+        """A step reads no more than all records, so that steps are passes at the most."""
+        return Effort(epochs=self.settings.steps, parameters=self.whole.size)
+
     def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
         """What training moved of what is shared, and what is kept."""
         begun, prototypes = self._begin(start, local)
-        inputs, labels = program_inputs(local, self.scale), local.examples.labels
+        inputs, labels = program_inputs(local, self.whole.classifier), local.examples.labels
         settings = self.ramps.settings(self.settings, self.number)
         weights = self.ramps.weights(self.weights, self.number)
         trained, seen = train_augmented(
@@ -103,7 +109,7 @@ class AugmentedUpdate(SentUpdate):
         program = self.whole.classifier
         flat = state[self._generator :].copy()
         flat[self._is_own] = self._own_of(kept)
-        return TrainedModel.of(program, scale_inputs(program, flat, self.scale))
+        return TrainedModel.of(program, for_unit_length(program, flat))
 
     def _begin(self, start: Floats, local: Local) -> tuple[Floats, Floats]:
         """All parameters and the prototypes that a member begins a round with."""
@@ -185,18 +191,27 @@ class AugmentedPrivately(AugmentedUpdate):
 
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own."""
-        taken = SampledTraining(self.private.sampling_rate, self.private.steps, self.private.levels, self.whole.size)
+        private = self.private
+        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.whole.size, rounds)
         refusal = "the noise is in the members' training"
         return replace(super().spec(rounds), sensitivities=(), training=taken, refusal=refusal)
+
+    @property
+    def effort(self) -> Effort:
+        """DP-SGD's steps."""
+        private = self.private
+        passes = math.ceil(private.sampling_rate * private.steps)
+        return Effort(epochs=passes, steps=private.steps, parameters=self.whole.size)
 
     def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
         """What DP-SGD moved, with the plan's noise."""
         begun, prototypes = self._begin(start, local)
-        beginning = remembered(begun) if local.state else public(begun)
+        # What was kept of the round before is of nothing but that round's `Untainted` outcome.
+        beginning = Untainted(begun) if local.state else public(begun)
         trained = train_privately(
             self.whole,
             beginning,
-            program_inputs(local, self.scale),
+            program_inputs(local, self.whole.classifier),
             local.examples.labels,
             self.settings,
             self.ramps.weights(self.weights, self.number),

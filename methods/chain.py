@@ -25,8 +25,9 @@ from secagg.updates import ServerStep, State
 from secagg.wire import Length, Range, decode, encode, message
 
 MAX_ROUNDS = 10_000
-MAX_STATE_BYTES = 60 << 20
-"""Together with the sum that it follows from, which members are told in the same message."""
+MAX_STATE_BYTES = 1 << 30
+"""134 million parameters without moments. The step from a sum to the next state holds about a dozen arrays of that
+length at once, 13 GB: what a machine that trains such a model has."""
 STATE_NAMES = 1 << 10
 """Room for the names and shapes of a state's tensors."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -66,29 +67,25 @@ class ModelState:
 
 @dataclass(frozen=True, eq=False)
 class ChainRound(SimpleRound):
-    """Round `number` of `rounds`: `work` at `state`, the step `server`, and after the last the `program` as it is then.
-
-    `scale` is what records on the plan's grid are multiplied by before the program sees them.
-    """
+    """Round `number` of `rounds`: `work` at `state`, the step `server`, then the `program` as it is."""
 
     program: Program
     work: Work
     server: ServerStep
     rounds: int
-    scale: float
     state: State = field(repr=False)
     number: int = 1
 
     @classmethod
-    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int, scale: float) -> ChainRound:
+    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int) -> ChainRound:
         """The round that begins at the program's public start."""
         start = program.start(digest("public start", program.name.encode()))
-        return cls(program, work, server, rounds, scale, State({MODEL: start}, {}, 0))
+        return cls(program, work, server, rounds, State({MODEL: start}, {}, 0))
 
     @property
     def model(self) -> TrainedModel:
         """The program as it is when this round begins. Raises BadInput where float32 cannot hold it."""
-        return TrainedModel.of(self.program, scale_inputs(self.program, self.state.groups[MODEL], self.scale))
+        return TrainedModel.of(self.program, for_unit_length(self.program, self.state.groups[MODEL]))
 
     def contribute(self, local: Local) -> Contribution:
         """The work at the state."""
@@ -135,12 +132,12 @@ class ChainRound(SimpleRound):
             raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
 
 
-def require_room(size: int, summed: int, server: ServerStep) -> None:
-    """Raise BadInput where one message cannot hold a state of `size` parameters and the sum of so many integers."""
-    needed = 8 * (size * (1 + len(server.moments)) + summed)
-    if needed > MAX_STATE_BYTES - STATE_NAMES:
-        problem = f"the state of {size} parameters and its sum take {needed} bytes of a message"
-        raise BadInput(problem, remedy=f"choose a smaller model: there is room for {MAX_STATE_BYTES - STATE_NAMES}")
+def require_room(size: int, server: ServerStep) -> None:
+    """Raise BadInput for a state of `size` parameters, with the server's moments, that is beyond `MAX_STATE_BYTES`."""
+    needed = 8 * size * (1 + len(server.moments)) + STATE_NAMES
+    if needed > MAX_STATE_BYTES:
+        problem = f"the state of {size} parameters takes {needed} bytes"
+        raise BadInput(problem, remedy=f"choose a smaller model: a state has {MAX_STATE_BYTES} bytes at the most")
 
 
 def _require_float32(state: State) -> None:
@@ -148,11 +145,8 @@ def _require_float32(state: State) -> None:
         raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
 
 
-def scale_inputs(program: Program, parameters: Floats, scale: float) -> Floats:
-    """Return parameters (size,) that make of x what the given ones make of scale·x.
-
-    The first tensor is what every program multiplies its inputs by.
-    """
+def for_unit_length(program: Program, parameters: Floats) -> Floats:
+    """Return parameters (size,) that make of x what the given ones make of x times the program's scale."""
     scaled = parameters.copy()
-    scaled[: math.prod(next(iter(program.shapes.values())))] *= scale
+    scaled[: math.prod(next(iter(program.shapes.values())))] *= program.scale
     return scaled

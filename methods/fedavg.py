@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from methods.round import Round
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.head import Artifact
-from secagg.models import DpSgdSettings, Program, TrainingSettings, program_named, read_model
+from secagg.models import DpSgdSettings, Program, TrainingSettings, digest_in, program_named, read_model
 from secagg.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
 
 MOST = 1_000_000
@@ -27,7 +26,7 @@ FEWEST_UNITS = 16
 
 @dataclass(frozen=True)
 class FedAvg(UsualMethod):
-    """`rounds` sums that move the program `model` ("softmax", "mlp:128", "cnn") from one public start.
+    """`rounds` sums that move the program `model` ("softmax", "mlp:128", "cnn", an exported one) from a public start.
 
     A member trains `epochs` in batches of `batch` at `rate`, held back by `proximal`/2·‖w − start‖² (FedProx, Li et al.
     2020), and sends what that moved, no longer than `clip`: the promise is about members. All count alike, or, where
@@ -108,6 +107,12 @@ class FedAvg(UsualMethod):
         return True
 
     @property
+    def programs(self) -> tuple[str, ...]:
+        """That of the model, where it is an exported one."""
+        digest = digest_in(self.model)
+        return (digest,) if digest is not None else ()
+
+    @property
     def shows_last_sum(self) -> bool:
         """Yes: members step along."""
         return True
@@ -119,18 +124,18 @@ class FedAvg(UsualMethod):
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the program's public start."""
         program = program_named(self.model, dimension, classes)
-        return ChainRound.first(program, self._work(program, levels), self.step, self.rounds, _scale(program))
+        return ChainRound.first(program, self._work(program, levels), self.step, self.rounds)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A trained program. Raises BadInput for anything else."""
         return read_model(content)
 
     def _work(self, program: Program, levels: int) -> Work:
-        encoding, scale = encoding_of(program.size, self.clip, levels), _scale(program)
-        require_room(program.size, encoding.padded, self.step)
+        encoding = encoding_of(program.size, self.clip, levels)
+        require_room(program.size, self.step)
         if self.gradients:
-            return RecordGradients(program, self.rate, self.clip, encoding.levels, scale)
-        update = encoding, scale, self.cap, program, self.training
+            return RecordGradients(program, self.rate, self.clip, encoding.levels)
+        update = encoding, self.cap, program, self.training
         return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
 
 
@@ -139,11 +144,6 @@ def encoding_of(size: int, clip: float, levels: int) -> UpdateEncoding:
     units = max(levels, _power_above(FEWEST_UNITS**2 * sum(blocks_of(size))))
     entry = 1 << (UpdateEncoding.usual_entry(size, units) - 1).bit_length()
     return UpdateEncoding(size, clip, units, min(entry, units), digest("public rotation"))
-
-
-def _scale(program: Program) -> float:
-    """Records are made √d times as long as a unit, so that their entries are about 1."""
-    return math.sqrt(program.dimension)
 
 
 def _power_above(square: int) -> int:

@@ -7,7 +7,6 @@ bounded, and the ramp of the prototypes has its square.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -181,7 +180,7 @@ class FRAug(UsualMethod):
         if whole.augmentation is not None:
             groups[GENERATOR] = whole.augmentation.start(GENERATOR, digest("public start", GENERATOR.encode()))
         work, state = self._work(whole, levels), State(groups, {}, 0)
-        return AugmentedRound(whole.classifier, work, self.step, self.rounds, math.sqrt(dimension), state)
+        return AugmentedRound(whole.classifier, work, self.step, self.rounds, state)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A trained program. Raises BadInput for anything else."""
@@ -202,13 +201,12 @@ class FRAug(UsualMethod):
         kept = int(own_entries(whole, keeps_normalisation=keeps).sum())
         shared = size_of(whole.generator_shapes) + whole.classifier.size
         encoding = encoding_of(shared - kept, self.clip, levels)
-        require_room(shared, encoding.padded, self.step)
+        require_room(shared, self.step)
         distances = Distance(self.generator_distance), Distance(self.transfer_distance)
         is_released = self.variant == RELEASED
         weights = Weights(self.alpha, self.beta, *distances, strength=1.0, is_bounded=not is_released)
         ramps = Ramps(self.rounds, self.ramp, self.ema_ramp if not is_released else 0.0, is_released)
-        scale = math.sqrt(whole.classifier.dimension)
-        sent = encoding, scale, self.cap, whole, self.training, weights, ramps, keeps, self.generator_scale
+        sent = encoding, self.cap, whole, self.training, weights, ramps, keeps, self.generator_scale
         return AugmentedPrivately(*sent, private=self.private_training) if self.sampling else AugmentedUpdate(*sent)
 
 

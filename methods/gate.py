@@ -108,6 +108,11 @@ class Gated(SimpleMethod):
             is_additive=False,
         )
         others = self.method.sums(dimension, classes, levels)
+        if any(kind.groups > 1 for kind in others):
+            raise BadInput(
+                "a class gate counts who holds a class among all members, and here groups of them are opened",
+                remedy="choose no class gate, or no groups",
+            )
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
     @property
@@ -124,6 +129,11 @@ class Gated(SimpleMethod):
     def shows_last_sum(self) -> bool:
         """The gated method's."""
         return self.method.shows_last_sum
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The gated method's."""
+        return self.method.programs
 
     @property
     def class_threshold(self) -> int:

@@ -24,6 +24,7 @@ from secagg.models import (
     require_untainted,
     train,
 )
+from secagg.policy import Effort
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.updates import UpdateEncoding, sum_of_records
 
@@ -45,9 +46,9 @@ class Scaled:
         return (records * (self.scale / self.unit)).astype(np.float32)
 
 
-def program_inputs(local: Local, scale: float) -> NDArray[np.float32]:
-    """Return a member's records as a program takes them (n, d), `scale` times as long as a unit: made once."""
-    return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), scale))
+def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
+    """Return a member's records as a program takes them (n, d), made once."""
+    return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), program.scale))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,12 @@ class SentUpdate(ABC):
     """
 
     encoding: UpdateEncoding
-    scale: float
     cap: int
+
+    @property
+    @abstractmethod
+    def effort(self) -> Effort:
+        """What a round's training takes."""
 
     @abstractmethod
     def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
@@ -75,7 +80,7 @@ class SentUpdate(ABC):
             blocks.append(Block(WEIGHT, (1,), bound=WEIGHT_LEVELS, kind=Kind.OTHER))
             lengths[WEIGHT], shares = float(WEIGHT_LEVELS), {UPDATE: 1 - COUNT_SHARE, WEIGHT: COUNT_SHARE}
         moved = clipped(tuple(blocks), lengths)
-        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False)
+        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=self.effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """w·update, rotated and rounded at random."""
@@ -106,9 +111,14 @@ class MemberUpdate(SentUpdate):
     program: Program
     settings: TrainingSettings
 
+    @property
+    def effort(self) -> Effort:
+        """The epochs."""
+        return Effort(epochs=self.settings.epochs, parameters=self.program.size)
+
     def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
         """Trained − start."""
-        inputs, labels = program_inputs(local, self.scale), local.examples.labels
+        inputs, labels = program_inputs(local, self.program), local.examples.labels
         return train(self.program, start, inputs, labels, self.settings, local.randomness) - start, b""
 
 
@@ -126,14 +136,17 @@ class PrivateTraining(MemberUpdate):
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own."""
         of_update = super().spec(rounds)
-        taken = SampledTraining(self.private.sampling_rate, self.private.steps, self.private.levels, self.program.size)
-        return replace(of_update, sensitivities=(), training=taken, refusal="the noise is in the members' training")
+        private = self.private
+        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.program.size, rounds)
+        effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=taken.size)
+        refusal = "the noise is in the members' training"
+        return replace(of_update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
-        inputs, labels = program_inputs(local, self.scale), local.examples.labels
+        inputs, labels = program_inputs(local, self.program), local.examples.labels
         start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
-        trained = dp_sgd(self.program, start, inputs, labels, settings, local.randomness)
+        trained = dp_sgd(public(self.program), start, inputs, labels, settings, local.randomness)
         return Contribution({UPDATE: self._encode(trained.then(lambda weights: weights - start.value), local)})
 
     def _encode(self, update: Untainted[Floats], local: Local) -> Integers:
@@ -154,7 +167,6 @@ class RecordGradients:
     rate: float
     clip: float
     units: int
-    scale: float
 
     def spec(self, rounds: int) -> SumSpec:
         """A gradient and the number of records."""
@@ -162,12 +174,13 @@ class RecordGradients:
         blocks = (Block(GRADIENT, (size,), bound=self.units, kind=Kind.UPDATE), Block(COUNT, (1,), 1, Kind.OTHER))
         moved = (BlockSensitivity(GRADIENT, float(self.units), size), BlockSensitivity(COUNT, 1.0, 1, scalable=True))
         of_record = tuple(BlockwiseSensitivity(Unit.RECORD, each, moved) for each in Adjacency)
-        return SumSpec(blocks, of_record, {GRADIENT: 1 - COUNT_SHARE, COUNT: COUNT_SHARE}, times=rounds)
+        shares, effort = {GRADIENT: 1 - COUNT_SHARE, COUNT: COUNT_SHARE}, Effort(epochs=1, parameters=size)
+        return SumSpec(blocks, of_record, shares, times=rounds, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """Σ trunc(clip(∇)), in integers."""
         examples = local.examples
-        inputs = program_inputs(local, self.scale)
+        inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
         for gradients in record_gradients(self.program, state, inputs, examples.labels):
             total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)

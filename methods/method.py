@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from methods.round import Round, SimpleRound
 from secagg.encoding.layout import Block, Kind
 from secagg.errors import BadInput
 from secagg.head import Artifact, parse_safetensors
+from secagg.policy import NOTHING, Effort
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_record, of_silo
 
 DOMAINS = "domains"
@@ -29,15 +30,18 @@ def domain_count(parameters: Mapping[str, str | float]) -> int:
 
 @dataclass(frozen=True)
 class SampledTraining:
-    """DP-SGD inside a member, before each sum: `steps` on batches that every record is in with probability `rate`.
+    """DP-SGD inside a member before sums, `times` in all: `steps` on batches that a record is in with chance `rate`.
 
     A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
+    `sums` is the share of the plan's μ² that the sums get, where they are further releases about the same records.
     """
 
     rate: float
     steps: int
     levels: int
     size: int
+    times: int
+    sums: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,10 @@ class SumSpec:
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
     sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
     records in one place would be another method's. `training` is what members do to their records with noise of their
-    own, if that is all that a contribution depends on: what is summed is then no further release.
+    own; where no sensitivity is stated that is all that a contribution depends on, and a sum no further release.
+    `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod groups, so that it
+    hides a member among its group's alone. `effort` is what a contribution takes in training (of one round: `times`
+    counts the rounds), for members' policies to bound.
     """
 
     blocks: tuple[Block, ...]
@@ -64,6 +71,8 @@ class SumSpec:
     keeps_state: bool = False
     refusal: str = ""
     training: SampledTraining | None = None
+    groups: int = 1
+    effort: Effort = NOTHING
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.
@@ -94,11 +103,24 @@ class SumSpec:
         return any(block.kind is kind for block in self.blocks)
 
 
+def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
+    """What a plan of these sums and files of code has a member compute: all of their rounds, the most of any round."""
+    efforts = [kind.effort for kind in sums]
+    return Effort(
+        rounds=sum(kind.times for kind in sums),
+        epochs=max(each.epochs for each in efforts),
+        steps=max(each.steps for each in efforts),
+        parameters=max(each.parameters for each in efforts),
+        programs=programs,
+    )
+
+
 @dataclass(frozen=True)
 class Fixed:
     """What a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
 
     `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
+    Of so many `clients` so many may be `colluders`, and so many `dropouts`.
     """
 
     dimension: int
@@ -106,6 +128,9 @@ class Fixed:
     unit: Unit
     epsilon: float
     stays: bool
+    clients: int
+    colluders: int
+    dropouts: int
 
 
 def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:
@@ -151,6 +176,11 @@ class Method(Protocol):
     @property
     def trains(self) -> bool:
         """Whether its sums move one model of all classes, so that no class can be left out of them."""
+        ...
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """SHA-256 (hex) of the files of code that members run to train; mostly none."""
         ...
 
     @property
@@ -206,6 +236,11 @@ class UsualMethod:
     def trains(self) -> bool:
         """No."""
         return False
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     @property
     def class_threshold(self) -> int:

@@ -4,12 +4,13 @@ from secagg.models.artifact import TrainedModel, parse_artifact, read_model
 from secagg.models.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
 from secagg.models.augmented import Augmented, Distance, OneRecord, Weights
 from secagg.models.augmented_training import AugmentedSettings, train_augmented, train_privately
+from secagg.models.exported import admit, digest_in, files_in, planned_program
 from secagg.models.normalised import Normalised
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
 from secagg.models.registry import PROGRAMS, program_named
-from secagg.models.taint import Untainted, public, remembered, require_untainted
+from secagg.models.taint import Untainted, public, require_untainted
 from secagg.models.training import TrainingSettings, record_gradients, train
 
 __all__ = [
@@ -32,14 +33,17 @@ __all__ = [
     "TrainingSettings",
     "Untainted",
     "Weights",
+    "admit",
+    "digest_in",
     "dp_sgd",
+    "files_in",
     "parse_artifact",
+    "planned_program",
     "program_named",
     "project",
     "public",
     "read_model",
     "record_gradients",
-    "remembered",
     "require_untainted",
     "similarities",
     "size_of",

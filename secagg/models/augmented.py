@@ -199,6 +199,11 @@ class OneRecord:
         """Of all three parts."""
         return self.whole.size
 
+    @property
+    def scale(self) -> float:
+        """The classifier's."""
+        return self.whole.classifier.scale
+
     def start(self, seed: bytes) -> NDArray[np.float64]:
         """There is none: it goes on from what a round says."""
         raise NotImplementedError

@@ -107,7 +107,8 @@ def train_privately(
     rates = settings.generator_rate / settings.rate, settings.transfer_rate / settings.rate
     for each in _single_steps(private):
         z = _draw(noise, DRAWS if whole.augmentation else 1, latent, settings.is_uniform)
-        start = dp_sgd(OneRecord(whole, weights, *rates, z), start, x, labels, each, randomness)
+        program = Untainted(OneRecord(whole, weights, *rates, z))  # no record decides z
+        start = dp_sgd(program, start, x, labels, each, randomness)
     return start
 
 

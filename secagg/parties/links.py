@@ -10,8 +10,8 @@ from typing import Any
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.parties.doubt import Doubt
-from secagg.parties.transcripts import Openings
-from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_plan, verified
+from secagg.parties.transcripts import Openings, round_of
+from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_opening, verified
 from secagg.parties.vouching import Trust
 from secagg.roster import SERVER_INDEX
 
@@ -24,7 +24,8 @@ def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, A
 def verify_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
     """Every transcript, held against the others of its plan, or why it is not valid (TranscriptInvalid, BadInput)."""
     openings = Openings(paths)
-    alone = [_attempt(path, partial(verified, path, trust, openings)) for path in paths]
+    found = {path: _attempt(path, partial(verified, path, trust, openings)) for path in sorted(paths, key=round_of)}
+    alone = [found[path] for path in paths]
     series = Series(each for each in alone if isinstance(each, Verified))
     return tuple(
         _attempt(each.path, partial(series.link, each)) if isinstance(each, Verified) else each for each in alone
@@ -60,9 +61,9 @@ class Series:
         earlier round tells, or another round.
         """
         if problem := self._problem(one):
-            raise TranscriptInvalid(place_of_plan(one.records) + 2, problem)
+            raise TranscriptInvalid(place_of_opening(one.setup, one.records), problem)
         before = self._ended.get(_place_before(one), ())
-        if one.number == 1 or any(each.author in (one.author, SERVER_INDEX) for each in before):
+        if one.number <= 1 or any(each.author in (one.author, SERVER_INDEX) for each in before):
             return one
         return replace(one, doubts=(*one.doubts, self._gap(one)))
 
@@ -96,12 +97,14 @@ def _place_before(one: Verified) -> tuple[bytes, int]:
 def _contradiction(later: Verified, before: Verified) -> str:
     """Why `later` was not opened by the outcome `before`; nothing where it was."""
     opening, outcome = later.setup.opening, before.outcome
+    if before.setup.is_draw and outcome is not None and outcome.aggregate_sha256 != later.setup.seed:
+        return f"other cohorts were drawn, says {before.path}"
     if opening is None or outcome is None:
         return ""
     if opening.aggregate_sha256 != outcome.aggregate_sha256:
         told = f"the sum {opening.aggregate_sha256.hex()}, {before.path} {outcome.aggregate_sha256.hex()}"
         return f"of round {before.number} it tells {told}"
-    if opening.broadcast != outcome.broadcast:
+    if opening.broadcast != outcome.opens:
         return f"round {before.number} ended with another broadcast, says {before.path}"
     if opening.previous != before.setup.context.plan:
         return f"round {before.number} followed from other rounds, says {before.path}"

@@ -29,12 +29,12 @@ def _held(dealer: int) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 6, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 7, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60, "round_seconds": 86400}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
-    rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128, "at_least": 0}
+    rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128, "at_least": 0, "cohort": 0}
     every = text | numbers | floats | rest
     return {name: every[name] for name, _ in FIELDS["Plan"]}
 
@@ -42,7 +42,14 @@ def _plan() -> dict[str, Any]:
 def _noisy_plan() -> dict[str, Any]:
     noises = [_noise("counts", 1 << 31, 1234.5, 0.0), _noise("second_moment", 1, 5.5, 4.0009765625)]
     promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "silo", "noise": "client"}
-    promise |= {"radius": 1.0, "normalisation": "unit", "noises": noises, "security": 256, "at_least": 2**40}
+    promise |= {
+        "radius": 1.0,
+        "normalisation": "unit",
+        "noises": noises,
+        "security": 256,
+        "at_least": 2**40,
+        "cohort": 4096,
+    }
     return _plan() | promise
 
 
@@ -68,9 +75,12 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     kept = {"directory": _hex("directory"), "dealers": [1, 2, 300], "held": [_held(1), _held(300)]}
     body = {"plan": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
-    outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": ""}
-    last, between = {"broadcast": "", "release": ""}, {"broadcast": _hex("next"), "release": _hex("opened sum", 24)}
-    opening = {"number": 300, "previous": _hex("before"), "aggregate_sha256": _hex("sum"), "broadcast": _hex("next", 8)}
+    outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": []}
+    lengths = {"next": 2**30 + 2**20, "ring": 1}
+    attached = {name: {"length": length, "digest": _hex(name)} for name, length in lengths.items()}
+    last, between = {"broadcast": [], "release": []}, {"broadcast": [attached["next"]], "release": [attached["ring"]]}
+    opening = {"number": 300, "previous": _hex("before"), "aggregate_sha256": _hex("sum")}
+    opening |= {"broadcast": attached["ring"]}
     geometry = {"weights": _hex("weights", 48), "matrix": _hex("matrix", 32), "centre": _hex("centre", 16)}
     return [
         ("Member", members[0]),
@@ -91,6 +101,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Quorum", {"endorsements": [{"member": m, "signature": _hex(f"e{m}", 64)} for m in (1, 2)]}),
         ("OpenedShare", {"dealer": 1, "share": _hex("share", 33)}),
         ("Opening", {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": []}),
+        ("Attachment", attached["next"]),
         ("Outcome", outcome | last),
         ("Outcome", outcome | between),
         ("RoundOpening", opening),
@@ -114,8 +125,27 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Endorsed", kept | {"survivors": [1, 300]}),
         ("Opened", {"survivors": [2, 3, 5]}),
         ("PlainUploaded", {}),
+        *_drawing(),
         *_sharing(),
         *_encryption(),
+    ]
+
+
+def _signed(member: int, name: str) -> dict[str, Any]:
+    return {"member": member, name: _hex(f"{name} {member}"), "signature": _hex(f"signed {name} {member}", 64)}
+
+
+def _drawing() -> list[tuple[str, dict[str, Any]]]:
+    entries, reveals = ([_signed(member, name) for member in (1, 300)] for name in ("commitment", "nonce"))
+    return [
+        ("NonceCommitment", entries[0]),
+        ("Commitments", {"entries": entries}),
+        ("NonceReveal", reveals[1]),
+        ("Draw", {"commitments": {"entries": entries}, "reveals": reveals}),
+        ("NonceCommitted", {"nonce": reveals[0]["nonce"], "entry": entries[0]}),
+        ("NonceRevealed", {"commitments": _hex("commitments")}),
+        ("DrawAwaited", {}),
+        ("DrawChecked", {"seed": _hex("seed of the cohorts")}),
     ]
 
 

@@ -6,13 +6,16 @@ A further one is a file with such a value, and its place in `ATTACKS`.
 from __future__ import annotations
 
 from threat_models.attacks.attack import Attack
+from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.disclosure.label_counts import LABEL_COUNTS
+from threat_models.attacks.disclosure.linkage import LINKAGE
 from threat_models.attacks.disclosure.property_inference import PROPERTY_INFERENCE
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
 from threat_models.attacks.membership.generator import MEMBERSHIP_GENERATOR
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES
 from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.sizes_and_timing import SIZES_AND_TIMING
@@ -35,8 +38,11 @@ ATTACKS: dict[str, Attack] = {
         LOSS_ENTROPY_GAPS,
         MEMBERSHIP_TRAINING,
         MEMBERSHIP_GENERATOR,
+        MEMBERSHIP_PROTOTYPES,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,
+        CHANGING_COHORTS,
+        LINKAGE,
         SIZES_AND_TIMING,
         MASKED_UPLOADS,
         SPLIT_OF_SUM,

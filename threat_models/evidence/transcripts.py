@@ -8,17 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from secagg.data.archive import load_arrays
 from secagg.data.records import BAD
-from secagg.encoding import Integers, read_sum, sum_digest
-from secagg.errors import BadInput, SecaggError
-from secagg.head import LinearHead, load_as
+from secagg.encoding import Integers, sum_digest
+from secagg.errors import BadInput, MalformedMessage, SecaggError
+from secagg.head import load_as
 from secagg.models import parse_artifact
 from secagg.parties import Pipeline, SessionSetup
-from secagg.parties.doubt import PURGED
+from secagg.parties.attachments import SUM_FILE
+from secagg.parties.doubt import PURGED, SUM_GONE
 from secagg.parties.links import verify_together
-from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE
+from secagg.parties.outcome import HEAD_FILE, unpack_sum
 from secagg.parties.staging import vector_path
+from secagg.parties.transcripts import outcome_of
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
@@ -28,7 +29,17 @@ from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, f
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, join_records
+from threat_models.session import (
+    SOMEBODY,
+    Blocks,
+    Knowledge,
+    Message,
+    Provenance,
+    Records,
+    Released,
+    Session,
+    join_records,
+)
 
 EVERYONE = "everyone"
 SHARED = 0.1
@@ -46,18 +57,23 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
     for each in found:
         if isinstance(each, SecaggError):
             raise each
-    return tuple(_session(each) for each in found if isinstance(each, Verified))
+    sums = [each for each in found if isinstance(each, Verified) and not (each.setup.is_draw or each.setup.is_end)]
+    if not sums:
+        raise BadInput(
+            "there is no sum in the draw of cohorts, or in a plan's end", remedy="audit a round's transcript"
+        )
+    return tuple(map(_session, sums))
 
 
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
-    if PURGED in proved.doubts:
+    names = setup.context.names
+    if PURGED in proved.doubts or SUM_GONE in proved.doubts:
         raise BadInput(f"the vectors beside {path} were purged", remedy="audit a session before you purge it")
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
-    outcome = _outcome(frames)
+    outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
-    names = setup.context.names
     opened = _opened(setup, path.parent, outcome)
     uploads = _uploads(path.parent, outcome.members, names) if role == "server" else {}
     return Session(
@@ -78,17 +94,22 @@ def _session(proved: Verified) -> Session:
         number=setup.number,
         ciphertexts=ciphertexts_of(setup),
         flaws=() if opened is None else flaws_of(setup, opened, len(outcome.members)),
+        consortium=len(setup.roster.clients),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
-        provenance=Provenance(
-            str(path),
-            proved.verdict,
-            proved.proves,
-            setup.roster.digest.hex(),
-            proved.vouched_by,
-            proved.signed_by,
-            bool(proved.doubts),
-        ),
+        provenance=_provenance(proved),
+    )
+
+
+def _provenance(proved: Verified) -> Provenance:
+    return Provenance(
+        str(proved.path),
+        proved.verdict,
+        proved.proves,
+        proved.setup.roster.digest.hex(),
+        proved.vouched_by,
+        proved.signed_by,
+        bool(proved.doubts),
     )
 
 
@@ -156,41 +177,29 @@ def _nothing(session: Session) -> Records:
     return Records(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
-def _outcome(frames: Sequence[Record]) -> Outcome | None:
-    for record in frames:
-        body = peek(record.content)
-        if body.step == Outcome.__name__ and body.sender == SERVER_INDEX:
-            found: Outcome = payload_of(body, Outcome)
-            return found
-    return None
-
-
 def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
-    """The opened sum: shown in the outcome, or beside a server's transcript; None where this party has none."""
-    if outcome.release:
-        return read_sum(outcome.release)
-    file = folder / AGGREGATE_FILE
+    """The opened sum, from beside the transcript; None where this party has none."""
+    file = folder / SUM_FILE
     if not file.exists():
         return None
     try:
-        stored = load_arrays(file)
-        vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
-    except (BadInput, ValueError, KeyError):
+        vector = unpack_sum(setup, file.read_bytes())
+    except (OSError, MalformedMessage):
         raise BadInput(f"{file} cannot be read", remedy="restore it") from None
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise BadInput(f"{file} is not the sum that the transcript names", remedy="restore it")
     return vector
 
 
-def _head(folder: Path, outcome: Outcome) -> LinearHead | None:
-    """The head: shown in the outcome, or beside a transcript; None where this party has none, or has a model."""
+def _head(folder: Path, outcome: Outcome) -> Released | None:
+    """The head or model, from beside the transcript; None where this party has none."""
     file = folder / HEAD_FILE
-    if not outcome.head and not file.exists():
+    if not file.exists():
         return None
-    artifact, _ = parse_artifact(outcome.head) if outcome.head else load_as(file, parse_artifact)
+    artifact, _ = load_as(file, parse_artifact)
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
-    return artifact if isinstance(artifact, LinearHead) else None
+    return artifact
 
 
 def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:
@@ -208,7 +217,7 @@ def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Block
 
 
 def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
-    """Every frame with its bytes; an announced vector's are added to its announcement's."""
+    """Every frame with its bytes, and those that it announces or names."""
     roster, found = setup.roster, []
     for record in frames:
         body = peek(record.content)
@@ -219,5 +228,7 @@ def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, .
             size += next(
                 part.size for part in setup.protection.deliveries(setup.context) if part.receiver == body.receiver
             )
+        if body.step == Outcome.__name__:
+            size += sum(each.length for named in payload_of(body, Outcome).attached for each in named)
         found.append(Message(roster.name(body.sender), receiver, body.step, size, record.index))
     return tuple(found)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy import stats
 
 from secagg.plan import NoiseFrom
-from secagg.privacy import OpenedNoise, Unit
+from secagg.privacy import GaussianCost, OpenedNoise, Releases, TrainingCost, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise, noise_ratio, total
 from threat_models.attacks.membership.aggregate import score_by_release
@@ -55,7 +56,7 @@ def is_visible(blocks: Blocks, noise: Noise | None) -> bool:
     return any(each.low > 1 for each in measure_signals(blocks, noise))
 
 
-def _is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
+def is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
     """Whether blocks are surely no more signal than noise, in each of them; without noise, whether there is nothing."""
     if noise is None:
         return not is_visible(blocks, None)
@@ -103,11 +104,11 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
     controls = _make_controls(knowledge, first.release, noise)
     is_changed = not apart and noise is None and is_visible(rest, None)
     succeeded = is_changed or (len(apart) == 1 and is_visible(rest, noise))
-    withstood = len(apart) > 1 or _is_hidden(rest, noise)
+    withstood = len(apart) > 1 or is_hidden(rest, noise)
     if len(apart) == 1:
         found += _measure_membership(rest, noise, knowledge, apart)
     if first.claim is not None:
-        twice = first.claim.releases.cost().times(2).epsilon(first.claim.delta)
+        twice = _twice(first.claim.releases).epsilon(first.claim.delta)
         found += (BOTH_EPSILONS.exact(twice, baseline=first.claim.epsilon),)
     progress(1, 1)
     who = f"of {next(iter(apart))}" if len(apart) == 1 else f"of {len(apart)} clients together"
@@ -118,6 +119,15 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
     if noise is not None and first.plan.unit == Unit.RECORD:
         sentence += " What is claimed hides one record, not a client with many."
     return Finding("differencing", "", decide(succeeded, withstood, controls), sentence, found, controls=controls)
+
+
+def _twice(releases: Releases) -> GaussianCost | TrainingCost:
+    """What everything costs when it is released once more, all noise drawn anew."""
+    both, training = releases.cost().times(2), releases.training
+    if training is None:
+        return both
+    steps = replace(training.steps, steps=2 * training.steps.steps)
+    return TrainingCost(steps, gap=2 * training.gap).beside(both)
 
 
 def _release_of(view: View) -> Blocks:
@@ -137,7 +147,7 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
     colluders = colluders if len(colluders) < len(view.members) else colluders[:-1]
     honest = set(view.members) - set(colluders)
     rest = subtract(view.release, [view.contributions[member] for member in colluders])
-    noise = _noise_left(view, len(honest))
+    noise = noise_left(view, len(honest))
     found = (HONEST_LEFT.exact(float(len(honest))), *(measure_signals(rest, noise) if noise else ()))
     found += (*_measure_epsilon(view, len(honest)), *_measure_membership(rest, noise, knowledge, honest))
     broken = any(each.ceiling is not None and each.low > each.ceiling for each in found)
@@ -147,7 +157,7 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
     what = "one client's vector" if len(honest) == 1 else f"the sum of {len(honest)} honest clients"
     kind = "exactly" if noise is None else f"under {_describe_noise(view, len(honest))}"
     sentence = f"Without what {len(colluders)} colluders put in, {what} is left, {kind}."
-    outcome = decide(succeeded, len(honest) > 1 or _is_hidden(rest, noise), controls)
+    outcome = decide(succeeded, len(honest) > 1 or is_hidden(rest, noise), controls)
     return Finding("collusion_subtraction", "", outcome, sentence, found, controls=controls)
 
 
@@ -161,7 +171,7 @@ def _describe_noise(view: View, honest: int) -> str:
     return "its own share of the noise" if honest == 1 else f"{honest} shares of the noise"
 
 
-def _noise_left(view: View, honest: int) -> Noise | None:
+def noise_left(view: View, honest: int) -> Noise | None:
     """The noise that the colluders do not know: the honest clients' shares, or whatever others added to the sum."""
     opened = view.noise
     if opened is None or not _is_noised_by_clients(view):

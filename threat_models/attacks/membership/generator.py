@@ -64,7 +64,7 @@ def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
     whole = round_.augmented.whole
     if whole.augmentation is None:
         raise BadInput("the rounds have no generator")
-    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.scale)(records.integers)
+    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     found = np.zeros(len(records))
     with one_thread(), torch.inference_mode():
         row = torch.zeros(whole.size)
