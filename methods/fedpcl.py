@@ -145,7 +145,7 @@ class ReleasedContrast(Contrast):
         import torch
 
         z = project(parameters, x)
-        views = 2.0 - torch.eye(len(labels))
+        views = 2.0 - torch.eye(len(labels), dtype=z.dtype)
         positive = views * (labels[:, None] == labels[None, :])
         sets = z.new_tensor(self.prototypes[1:] if len(self.prototypes) > 1 else self.prototypes)
         found = z.new_zeros(())

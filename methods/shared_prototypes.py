@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from methods.round import Opened
 from secagg.encoding import Block, Integers, Kind
 
 COUNTS, SUMS = "counts", "class_sums"
+Floats = NDArray[np.float64]
 SHARES = {COUNTS: 0.1, SUMS: 0.9}
 """Of μ²: a count is one number a class, and only scales the prototype."""
 
@@ -68,16 +70,17 @@ def prototypes_of(opened: Opened) -> Integers:
     every = class_means(counts.sum(axis=1), sums.sum(axis=1), levels)
     own = [class_means(counts[:, group], sums[:, group], levels) for group in range(counts.shape[1])]
     padded = [np.where(each.any(axis=1, keepdims=True), each, every) for each in own]
-    return np.stack([every, *padded]).astype(np.int64)
+    sets: Integers = np.stack([every, *padded])
+    return sets
 
 
-def class_means(counts: np.ndarray, sums: np.ndarray, levels: int) -> Integers:
+def class_means(counts: Floats, sums: Floats, levels: int) -> Integers:
     """Return the means (C, width) of counts (C,) and sums (C, width), truncated; 0 for a class without records.
 
     What noise may break is mended: a count below 1 is 1, no entry is negative, no mean longer than `levels`. Divisions
     of float64 and integers alone, so that everybody has the same.
     """
-    means = np.clip(np.trunc(sums / np.maximum(counts, 1.0)[:, None]), 0, levels).astype(np.int64)
+    means: Integers = np.clip(np.trunc(sums / np.maximum(counts, 1.0)[:, None]), 0, levels).astype(np.int64)
     for row, square in enumerate((means * means).sum(axis=1).tolist()):
         if square > levels**2:
             means[row] = means[row] * levels // (math.isqrt(square) + 1)

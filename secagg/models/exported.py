@@ -4,7 +4,8 @@ A file is code. A plan names it by its SHA-256 alone, and this process parses no
 starts a command gives the file itself, after the member's policy (`Policy.programs`) has been asked.
 
 What is refused, by what the program says of itself before any record is seen: layers that look at other records (batch
-norm) or draw at random (dropout), buffers that change, numbers that are no float32. So a record's loss is a function of
+norm) or draw at random (dropout), tensors of its own that it writes to, memory that nobody has written, numbers that
+are no float32. So a record's loss is a function of
 that record, of the parameters and of constants in the file.
 """
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 SUFFIX, PREFIX = ".pt2", "pt2:"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 WHAT = "model"
+UNWRITTEN = "empty", "resize"
+"""In the names of all operators whose tensors hold what was in memory before."""
 CLOSE = 1e-4
 """How far a record's scores may move with another one beside it, relative to the largest: products round by rows."""
 
@@ -167,11 +170,19 @@ def _refuse_layers(called: str, program: torch.export.ExportedProgram) -> None:
         if drawn and arguments.get("dropout_p", arguments.get("dropout", 1)):
             problem = f"{called} draws at random ({operator}), so that nobody can say what it gives"
             raise BadInput(problem, remedy="take dropout out of it before torch.export.export")
-    with torch_unheard():
-        changed = program.run_decompositions({}).graph_signature.buffers_to_mutate  # which makes writes visible
+        if any(word in str(operator) for word in UNWRITTEN):
+            problem = f"{called} reads memory that nobody has written ({operator}), where other records may be left"
+            raise BadInput(problem, remedy="make it of zeros")
+    try:
+        with torch_unheard():
+            plain = program.run_decompositions({})  # which makes writes visible
+    except Exception as error:
+        raise BadInput(f"{called} cannot be looked into: {first_line(error)}") from error
+    kinds = torch.export.graph_signature.OutputKind
+    changed = [each.target for each in plain.graph_signature.output_specs if each.kind is not kinds.USER_OUTPUT]
     if changed:
-        named = ", ".join(sorted(set(changed.values())))
-        raise BadInput(f"{called} changes its buffers {named}, which would keep records", remedy="make them constants")
+        named = ", ".join(sorted(str(each) for each in changed))
+        raise BadInput(f"{called} changes {named} of its own, which would keep records", remedy="make them constants")
 
 
 def _trained(

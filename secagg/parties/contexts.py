@@ -62,7 +62,7 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: 
     if groups == 1 or not protection_named(plan.protection).hides_vectors:
         return
     least = plan.colluders + plan.dropouts + 2
-    sizes = [sum(index % groups == group for index in roster.clients) for group in range(groups)]
+    sizes = group_sizes(roster, groups)
     if min(sizes) < least:
         raise BadInput(
             f"the sum of a group of {min(sizes)} members would be opened, fewer than {least}: {plan.colluders} that "
@@ -74,6 +74,11 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: 
             f"groups count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
             remedy=f"set minimum_cohort to {clients - plan.dropouts}",
         )
+
+
+def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
+    """How many clients are in each of so many groups."""
+    return tuple(sum(index % groups == group for index in roster.clients) for group in range(groups))
 
 
 def require_shown(sizes: Sequence[int]) -> None:

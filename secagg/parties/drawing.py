@@ -12,8 +12,6 @@ from secagg.plan import Plan
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX
 
-STATISTICS = (Kind.COUNTS, Kind.CLASS_SUMS, Kind.SECOND_MOMENT, Kind.CENSUS)
-"""Kinds of blocks that are the same for the same records in every round."""
 NOTHING = bytes(32)
 
 
@@ -28,7 +26,7 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
     if not size:
         return
     needed = (size + plan.colluders) // 2 + 1
-    repeats = any(block.kind in STATISTICS for kind in sums for block in kind.blocks)
+    repeats = any(block.kind is not Kind.UPDATE for kind in sums for block in kind.blocks)  # counts and weights, too
     begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
     keeps = len(sums) > 1 or bool(method.class_threshold) or any(kind.keeps_state for kind in sums)
     refusals = (

@@ -37,6 +37,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
+        *_groups(setup),
         *_training(setup),
         *_gate(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
@@ -70,6 +71,17 @@ def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
     return [("cohorts", said)]
 
 
+def _groups(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Whose sums are opened apart; nothing where it is all clients' alone."""
+    if setup.groups == 1:
+        return []
+    fewest = min(setup.group_sizes)
+    who = f"{setup.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
+    if fewest == 1:
+        who = "every client's own part is opened, by itself"
+    return [("groups", f"{who}: client i of the roster is of group i modulo {setup.groups}")]
+
+
 def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
     """What becomes of who was away for a round, and what several exact sums tell; nothing in a plan of one round."""
     if setup.rounds == 1:
@@ -94,7 +106,10 @@ def _kept(setup: SessionSetup) -> str:
     """What all rounds together leave on the disks of the parties, at the most."""
     sums = sum(kind.times * size for kind, size in zip(setup.sums, setup.sum_bytes, strict=True))
     uploads = sum(kind.times * size for kind, size in zip(setup.sums, setup.uploads, strict=True))
-    clients, opening = len(setup.context.clients), f"the {KEPT_OPENINGS} newest" if setup.opens_alone else "all"
+    clients, opening = (
+        len(setup.context.clients),
+        f"the {KEPT_OPENINGS} newest and those it has returned by" if setup.opens_alone else "all",
+    )
     return (
         f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
         f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"

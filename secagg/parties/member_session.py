@@ -38,7 +38,7 @@ from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import acknowledgement_of, opening_after
 from secagg.parties.sealed_state import Memory, write_synced
 from secagg.parties.setup import SessionSetup
-from secagg.parties.told import Files, check_outcome, require_shape
+from secagg.parties.told import Files, check_outcome, require_lengths, require_shape
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Outcome, Receipt
@@ -103,7 +103,7 @@ class MemberSession:
     @property
     def draw(self) -> Draw | None:
         """The draw, in a session that is one and has come so far."""
-        return next(iter(self._transcript.payloads(Draw)), None)
+        return next(iter(self._transcript.payloads(Draw)), None) if self._setup.is_draw else None
 
     @property
     def is_protected(self) -> bool:
@@ -146,7 +146,9 @@ class MemberSession:
         files = Files(setup, outcome, self._folder)
         if outcome.release:
             await read_attached(self._hearing, server, session, outcome.release[0], self._folder / SUM_FILE)
-            await asyncio.to_thread(lambda: files.own)
+            own = await asyncio.to_thread(lambda: files.own)
+            if own is not None and setup.known_round is not None:
+                require_lengths(setup, outcome, own)
         if outcome.head and not files.head:
             await read_attached(self._hearing, server, session, outcome.head[0], self._folder / HEAD_FILE)
         opening, state = opening_after(setup, outcome), self._folder.parent

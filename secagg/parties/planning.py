@@ -280,9 +280,15 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
 
 
 def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
-    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields."""
+    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields.
+
+    Where the sums are of groups of members, nobody but the tolerated dropouts may be missing from one.
+    """
     method = method_named(plan.method, plan.method_parameters).settle(fixed_by(plan, epsilon, clients))
-    return replace(plan, parameters=canonical_json(method.parameters))
+    plan = replace(plan, parameters=canonical_json(method.parameters))
+    if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
+        return plan
+    return replace(plan, minimum_cohort=max(plan.minimum_cohort, clients - plan.dropouts))
 
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:

@@ -42,13 +42,22 @@ def erase_state(folder: Path) -> None:
 
 
 def recall_state(folder: Path, round_digest: bytes) -> bytes:
-    """Return what the round of this digest left in its folder; empty where nothing. Raises BadInput for damage."""
-    if not (folder / STATE_FILE).exists():
+    """Return what the round of this digest left in its folder; empty where nothing, or what a crash left of erasing it.
+
+    Raises BadInput for damage.
+    """
+    if not ((folder / STATE_FILE).exists() and _key(folder)):
         return b""
     try:
-        return unseal((folder / KEY_FILE).read_bytes(), (folder / STATE_FILE).read_bytes(), round_digest)
+        return unseal(_key(folder), (folder / STATE_FILE).read_bytes(), round_digest)
     except (OSError, ValueError):
         raise BadInput(
             f"the private state in {folder} is damaged, or of another round",
             remedy="bring the folder back; without it this member cannot go on",
         ) from None
+
+
+def _key(folder: Path) -> bytes:
+    """The key; empty where there is none or it was being erased, so that what is left of the state says nothing."""
+    key = (folder / KEY_FILE).read_bytes() if (folder / KEY_FILE).exists() else b""
+    return key if any(key) else b""

@@ -12,14 +12,17 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+from methods import method_named
 from secagg.errors import BadInput
 from secagg.files import sync_folder
 from secagg.parties.attachments import OPENING_FILE, SUM_FILE
 from secagg.parties.member_session import VECTOR_FILE
 from secagg.parties.staging import vector_path
-from secagg.parties.transcripts import round_of
+from secagg.parties.transcripts import outcome_of, round_of
+from secagg.plan import Plan
 from secagg.protection.messages import Outcome
 from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, peek
+from secagg.wire import decode
 
 
 def session_folders(state: Path) -> tuple[Path, ...]:
@@ -71,15 +74,30 @@ def purge_sum(folder: Path) -> int:
 def earlier_sessions(folders: Iterable[Path]) -> frozenset[Path]:
     """Those of the folders whose session is over, and followed by another one of its plan that is over too.
 
-    Nobody needs their sums to go on; the latest's some member may not have yet.
+    Nobody needs their sums to go on; the latest's some member may not have yet. While a plan has rounds to come, only
+    where what opens a round is all of it: else a party that starts again goes through the sums before.
     """
-    over: dict[bytes, list[tuple[int, Path]]] = {}
+    over: dict[bytes, list[tuple[int, Path, Outcome | None]]] = {}
     for folder in folders:
         records = tuple(iterate_transcript(folder / FILE_NAME, torn_tail_allowed=True))
         plans = [record.content for record in records if record.kind == "plan"]
         if plans and any(map(_is_end, records)):
-            over.setdefault(plans[0], []).append((round_of(folder / FILE_NAME), folder))
-    return frozenset(folder for each in over.values() for _, folder in sorted(each)[:-1])
+            over.setdefault(plans[0], []).append((round_of(folder / FILE_NAME), folder, outcome_of(records)))
+    found = set[Path]()
+    for plan, sessions in over.items():
+        *earlier, (_, _, outcome) = sorted(sessions, key=lambda session: session[0])
+        if outcome is None or outcome.opens is None or _opens_alone(decode(Plan, plan)):
+            found.update(folder for _, folder, _ in earlier)
+    return frozenset(found)
+
+
+def _opens_alone(plan: Plan) -> bool:
+    """Whether what opens a round of the plan is all of it; no where its model's file is not at hand."""
+    try:
+        begun = method_named(plan.method, plan.method_parameters).begin(plan.dimension, len(plan.classes), plan.levels)
+    except BadInput:
+        return False
+    return begun.stands_alone
 
 
 def _is_end(record: Record) -> bool:

@@ -15,6 +15,7 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.parties.contexts import (
     calibrations_of,
     context_of,
+    group_sizes,
     identities_of,
     in_ring,
     require_gate,
@@ -384,9 +385,20 @@ class SessionSetup:
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
         effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.programs)
-        policy.check(self.plan, self.cohort_size, self.fewest, max(self.uploads), self.record_sums, effort)
+        fewest = min(self.fewest, min(self.group_sizes) - self.plan.dropouts) if self.groups > 1 else self.fewest
+        policy.check(self.plan, self.cohort_size, fewest, max(self.uploads), self.record_sums, effort)
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups of clients, each with a sum of its own, a kind of sum is divided at most."""
+        return max(kind.groups for kind in self.sums)
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many clients each group has."""
+        return group_sizes(self.roster, self.groups)
 
     @property
     def fewest(self) -> int:
-        """The smallest number of clients whose sum can be opened."""
+        """The smallest number of clients in a sum that can be opened; of those, a group has a part."""
         return self.protection.fewest(self.a_sum)

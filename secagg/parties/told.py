@@ -17,6 +17,8 @@ from secagg.parties.setup import SessionSetup
 from secagg.protection.messages import Attachment, Outcome
 from secagg.roster import SERVER_INDEX
 
+MOST_LONGER = 1 << 16
+
 
 @dataclass(frozen=True)
 class Told:
@@ -109,6 +111,17 @@ def require_shape(setup: SessionSetup, outcome: Outcome) -> None:
         raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
     if outcome.head and setup.plan.result != "members":
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
+
+
+def require_lengths(setup: SessionSetup, outcome: Outcome, own: SumResult) -> None:
+    """Raise ProtocolViolation where what an outcome names is longer than what follows from the sum, before it is read.
+
+    What is as long is compared once it is there (`check_outcome`); numbers of other machines may be written longer.
+    """
+    for named, made in ((outcome.head, head_file(setup, own)), (outcome.broadcast, own.broadcast)):
+        if named and named[0].length > len(made) + MOST_LONGER:
+            problem = f"names {named[0].length} bytes where {len(made)} follow from the released sum"
+            raise ProtocolViolation(SERVER_INDEX, problem)
 
 
 def check_outcome(setup: SessionSetup, told: Told, own: SumResult | None = None) -> None:

@@ -160,7 +160,7 @@ def test_purge_command(secagg: Command, tmp_path: Path) -> None:
     asyncio.run(SessionRun(world).run())
     state = world.home(0).parent
     content = secagg("purge", "--state", state, "--json", "-", "--quiet").json
-    assert content == {"deleted": 3, "sessions": {world.home(0).name: "3 vectors deleted"}}
+    assert content == {"deleted": 3, "sums": 0, "sessions": {world.home(0).name: "3 vectors deleted"}}
     said = secagg("verify", world.transcript(0), "--quiet")
     assert said.code == 4
     assert "consistent, but" in said.out

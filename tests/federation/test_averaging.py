@@ -135,17 +135,17 @@ def test_state_is_private_and_carried(tmp_path: Path) -> None:
         assert b"pppp" not in transcript.read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["state", "key", "other round"])
+@pytest.mark.parametrize("damage", ["state", "other key", "other round"])
 def test_damaged_state_is_refused(tmp_path: Path, damage: str) -> None:
-    """A state that was changed, whose key is gone, or that another round left, is refused with a remedy."""
+    """A state that was changed, has another key, or that another round left, is refused with a remedy."""
     keep_state(tmp_path, b"secret", b"round", OperatingSystem())
     assert b"secret" not in (tmp_path / STATE_FILE).read_bytes()
     if damage == "state":
         content = bytearray((tmp_path / STATE_FILE).read_bytes())
         content[0] ^= 1
         (tmp_path / STATE_FILE).write_bytes(content)
-    if damage == "key":
-        (tmp_path / KEY_FILE).unlink()
+    if damage == "other key":
+        (tmp_path / KEY_FILE).write_bytes(bytes(31) + b"k")
     with pytest.raises(BadInput, match="damaged, or of another round"):
         recall_state(tmp_path, b"another" if damage == "other round" else b"round")
 
@@ -154,6 +154,17 @@ def test_a_state_that_is_lost_begins_anew(tmp_path: Path) -> None:
     """Where the file is gone the next round gets what the first one gets: nothing."""
     keep_state(tmp_path, b"secret", b"round", OperatingSystem())
     (tmp_path / STATE_FILE).unlink()
+    assert recall_state(tmp_path, b"round") == b""
+
+
+@pytest.mark.parametrize("left", [None, b"", bytes(32)])
+def test_a_crash_while_erasing_leaves_nothing(tmp_path: Path, left: bytes | None) -> None:
+    """A state whose key is gone, or is being overwritten, is one that was no longer wanted: nobody is locked out."""
+    keep_state(tmp_path, b"secret", b"round", OperatingSystem())
+    if left is None:
+        (tmp_path / KEY_FILE).unlink()
+    else:
+        (tmp_path / KEY_FILE).write_bytes(left)
     assert recall_state(tmp_path, b"round") == b""
 
 

@@ -154,6 +154,20 @@ def test_program_that_nobody_gave_is_not_parsed(tmp_path: Path, monkeypatch: pyt
         planned_program(str(tmp_path / "none.pt2"))
 
 
+class Keeping(nn.Module):
+    """Writes what it saw into a weight that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.kept = nn.Linear(6, 3), nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores and what was seen before."""
+        scores: torch.Tensor = self.layer(x)
+        self.kept.detach().add_(scores.detach().mean(dim=0))
+        return scores + self.kept
+
+
 class Counting(nn.Module):
     """Counts its batches."""
 
@@ -203,7 +217,11 @@ def with_nan() -> nn.Module:
         (lambda: nn.Sequential(nn.Dropout(0.1), nn.Linear(6, 3)), "draws at random .aten.dropout"),
         (lambda: nn.Sequential(nn.Dropout(0.1), nn.Linear(6, 3)).eval(), "draws at random"),
         (lambda: Doing(lambda y: y + torch.rand_like(y)), "draws at random"),
-        (Counting, "changes its buffers seen"),
+        (Counting, "changes seen of its own"),
+        (Keeping, "changes kept of its own"),
+        (lambda: Doing(lambda y: y + 0 * torch.empty(3)), "memory that nobody has written .aten.empty"),
+        (lambda: Doing(lambda y: y + 0 * y.new_empty(3)), "memory that nobody has written .aten.new_empty"),
+        (lambda: Doing(lambda y: y + 0 * torch.empty_like(y)), "memory that nobody has written .aten.empty_like"),
         (lambda: perceptron(6, 3).double(), "as torch.float64"),
         (lambda: Doing(lambda y: y.half()), "torch.float16 for one record"),
         (lambda: perceptron(6, 4), r"puts out \(1, 4\)"),

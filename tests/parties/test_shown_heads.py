@@ -14,7 +14,7 @@ from secagg.encoding import sum_digest
 from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
 from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, conclude, pack_sum, write_result
-from secagg.parties.told import Told, check_outcome
+from secagg.parties.told import MOST_LONGER, Told, check_outcome, require_lengths
 from secagg.protection.messages import Attachment, RoundOpening
 from tests.worlds.session import SimulatedSession, make_session
 from tests.worlds.setups import make_setup
@@ -77,6 +77,16 @@ def test_tensors_of_any_shape_are_refused_in_words(
     lie = replace(outcome, head=save(tensors, metadata=parse_safetensors(outcome.head)[1]))
     with pytest.raises(ProtocolViolation, match="the head is not the plan's"):
         check_outcome(world.setup, lie)
+
+
+def test_what_is_far_too_long_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """An outcome that names more bytes for a head than follow from the sum is refused by the length alone."""
+    world, outcome, _ = concluded(tmp_path)
+    own = conclude(world.setup, MEMBERS, world.total(MEMBERS))
+    require_lengths(world.setup, outcome.message, own)
+    named = Attachment(len(outcome.head) + 2 * MOST_LONGER, bytes(32))
+    with pytest.raises(ProtocolViolation, match="bytes where"):
+        require_lengths(world.setup, replace(outcome.message, head=(named,)), own)
 
 
 def test_metadata_of_null_are_none(tmp_path: Path) -> None:

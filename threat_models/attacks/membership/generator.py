@@ -15,10 +15,13 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from methods import method_named
 from methods.augmented_work import AugmentedRound
 from methods.chain import ChainRound
+from methods.fraug import FRAug
 from methods.local_work import Scaled
-from methods.round import Opened
+from methods.method import Parameters
+from methods.round import Opened, Round
 from secagg.errors import BadInput
 from secagg.models import GENERATOR
 from secagg.models.programs import named_parameters
@@ -48,7 +51,8 @@ POINTS_AT = 10
 """Of so many candidates one is pointed at."""
 MOST_ROUNDS = 4
 """Rounds that are looked at, evenly spread, the last among them."""
-CONTROL_CHAINS, CONTROL_ROUNDS = 24, 2
+CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
+CONTROL_CHAINS = 32
 SEED = 20_230_804
 
 
@@ -105,7 +109,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
     tested = Scores(score([taught[place] for place in places], known, public, grid), is_member)
     progress(1, 2)
-    controls = _make_controls(rounds[0], known.take(~is_member), public, grid)
+    controls = _make_controls(known.take(~is_member), public, grid)
     progress(2, 2)
     is_whole = len(taught) == count_rounds(view.plan)
     how = f"From the generators after {len(taught)} of {count_rounds(view.plan)} rounds"
@@ -147,17 +151,18 @@ def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
     return [replace(last, state=last.server.apply(last.state, last.work.mean(opened)))]
 
 
-def _make_controls(round_: AugmentedRound, outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
-    """Play rounds over one record with a label at random: a generator that learns from it alone.
+def _make_controls(outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
+    """Play rounds of `CONTROL` over one record of two classes at random: a generator that learns from it alone.
 
     It must be told from others, and another called it must not.
     """
-    generator = np.random.default_rng(SEED)
-    shuffled = replace(outside, labels=generator.permutation(outside.labels))
-    true, false = [], []
+    generator, true, false = np.random.default_rng(SEED), [], []
+    dimension = outside.integers.shape[1]
+    first = _augmented(method_named(FRAug.name, CONTROL).begin(dimension, 2, grid.levels))
+    halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
     for _ in range(CONTROL_CHAINS):
-        mixed = shuffled.take(generator.permutation(len(shuffled)))
-        values = score(_played(round_, mixed.take(slice(1)), grid), mixed, public, grid)
+        mixed = halves[0].take(generator.permutation(len(outside)))
+        values = score(_played(first, mixed.take(slice(1)), grid), mixed, halves[1], grid)
         is_first = np.arange(len(mixed)) < 1
         true.append(Scores(values, is_first))
         false.append(Scores(values[1:], is_first[: len(mixed) - 1]))
@@ -170,7 +175,7 @@ def _make_controls(round_: AugmentedRound, outside: Records, public: Records, gr
 def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedRound]:
     """The states after each of the control's rounds over these records."""
     states = [round_]
-    for _ in range(CONTROL_ROUNDS):
+    for _ in range(round_.rounds):
         states.append(_augmented(play(states[-1], own, 1, grid)))
     return states[1:]
 
@@ -179,7 +184,7 @@ def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
     return isinstance(round_, AugmentedRound) and GENERATOR in round_.state.groups
 
 
-def _augmented(round_: ChainRound) -> AugmentedRound:
+def _augmented(round_: Round) -> AugmentedRound:
     if not isinstance(round_, AugmentedRound):
         raise BadInput("the rounds have no generator")
     return round_
