@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,8 +37,8 @@ def take_part(
         raise BadInput(f"the plan's protection is {setup.plan.protection}, which has no {role}")
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
-    federation = FederationSecond(setup, me, state, speaker.say)
-    greet(credentials, server, wait)
+    meet = partial(asyncio.to_thread, greet, credentials, server, wait)
+    federation = FederationSecond(setup, me, state, speaker.say, meet)
     sessions = asyncio.run(_run(federation, credentials, server, listen, folder, speaker))
     content = _content(sessions, state)
     speaker.result(content, two_columns("The session is over", rows_of(content)))
@@ -59,6 +60,7 @@ async def _run(
     try:
         async with Link(credentials, server, federation.setup.patience) as link:
             if not (folder / FILE_NAME).exists():
+                await federation.greet()
                 await link.check_plan(federation.setup.plan.digest)
             return await federation.run(link)
     finally:

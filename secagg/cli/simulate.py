@@ -140,6 +140,14 @@ def simulate(
             metavar="DIR",
         ),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the rounds that have ended, of a plan of several: after an interruption the same command "
+            "goes on. Emptied of them at the end.",
+            metavar="DIR",
+        ),
+    ] = None,
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
@@ -149,7 +157,8 @@ def simulate(
     """Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets.
 
     A method that trains takes a sum for each round, as in --method fedavg --rounds 50 --parameters "model=mlp:128";
-    --curves DIR shows how good its model was after each, and what had been spent by then.
+    --curves DIR shows how good its model was after each, and what had been spent by then. With --keep DIR nothing is
+    lost where it is interrupted.
     """
     given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
@@ -159,7 +168,7 @@ def simulate(
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
     if curves is not None:
         _require_curves(data, settings, curves)
-    result = _simulate(speaker, data, settings, processes)
+    result = _simulate(speaker, data, settings, processes, keep)
     for note in result.notes:
         speaker.say(f"note: {note}")
     if curves is not None:
@@ -196,7 +205,9 @@ def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return {each.name: given[each.name] for each in fields(SimulationSettings) if each.name in given}
 
 
-def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int) -> SimulationResult:
+def _simulate(
+    speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int, keep: Path | None
+) -> SimulationResult:
     warn_of_programs(speaker, [settings.backbone], [settings.parameters])
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
@@ -207,7 +218,7 @@ def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, pro
             referring=partial(told, REFERRING),
             adapting=partial(told, ADAPTING),
         )
-        return simulate_dataset(data, settings, listeners, engine)
+        return simulate_dataset(data, settings, listeners, engine, keep)
 
 
 def _follow(told: Steps) -> Watcher:

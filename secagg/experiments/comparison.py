@@ -9,9 +9,9 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private, student_interval
 from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, shown_accuracy
-from secagg.experiments.workers import plain
 from secagg.head.evaluation import clopper_pearson
 from secagg.protection import UNPROTECTED
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -145,6 +145,11 @@ class Clock:
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()
+
+    def add(self, laps: Mapping[str, float]) -> None:
+        """Count what another clock has measured."""
+        for name, seconds in laps.items():
+            self.laps[name] = self.laps.get(name, 0.0) + seconds
 
     def lap(self, name: str) -> None:
         """Add the time since the last lap to the one of that name."""

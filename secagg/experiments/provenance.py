@@ -1,14 +1,22 @@
-"""What made a result: the code of the packages that compute it, and the versions of the libraries beneath."""
+"""What decides a result: what was asked, of which data, and the code and the versions of libraries that answer."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 import methods
+from secagg.data import Dataset
+from secagg.features import programs_in
+from secagg.models import files_in
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "opacus")
 """Those whose arithmetic is in heads and features."""
@@ -21,6 +29,44 @@ def made_by() -> dict[str, str]:
     """SHA-256 (hex) of the installed sources of `secagg` and `methods`, and the versions of Python and libraries."""
     versions = {name: _version(name) for name in LIBRARIES}
     return {"code_sha256": sources_sha256(*SOURCES), "python": platform.python_version(), **versions}
+
+
+def identity_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]:
+    """All that decides what comes of settings and data: the question, and what answers it."""
+    return {"version": 2, **question_of(settings, data_sha256), "made_by": made_by()}
+
+
+def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]:
+    """The settings, and the digests of the data and of the files of code that the settings name."""
+    files = *programs_in(settings["backbone"] or ""), *files_in(settings["parameters"])
+    return {
+        "data_sha256": data_sha256,
+        "backbone_sha256": [sha256_of(Path(file)) for file in files if Path(file).is_file()],
+        "settings": plain(settings),
+    }
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a JSON file holds them: "inf" for infinity."""
+    return {name: "inf" if value == math.inf else value for name, value in settings.items()}
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def data_sha256(dataset: Dataset) -> str:
+    """The digest of all records of a data set, its name, its classes and its parts."""
+    digest = hashlib.sha256(repr((dataset.name, dataset.kind, dataset.classes, dataset.bound)).encode())
+    arrays: list[NDArray[Any]] = [rows for _, rows in dataset.parts or ()]
+    for records in filter(None, (dataset.train, dataset.test)):
+        arrays += [records.inputs, records.labels, *(records.columns[name] for name in sorted(records.columns))]
+    for array in arrays:
+        digest.update(repr((array.shape, array.dtype.str)).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def sources_sha256(*folders: Path) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -27,8 +28,10 @@ from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.personal import measure_personal
 from secagg.experiments.prototype_noise import amounts_to, noisy_contribution
+from secagg.experiments.provenance import data_sha256
 from secagg.experiments.references import References
 from secagg.experiments.remarks import refuse_records, remarked
+from secagg.experiments.resuming import KeptRounds, Reached
 from secagg.experiments.rounds import RoundLog, Watcher
 from secagg.experiments.seeding import Randomness
 from secagg.experiments.session import Measured, run_session
@@ -63,17 +66,23 @@ def simulate_dataset(
     settings: SimulationSettings,
     told: Listeners = NOBODY,
     engine: Engine | None = None,
+    keep: Path | None = None,
 ) -> SimulationResult:
     """Run one simulated plan, with all its rounds, over a data set; or a baseline.
 
-    A backbone's program extracts features in the processes of `engine`, if there is one. Raises BadInput, or
-    SessionAborted below a threshold.
+    A backbone's program extracts features in the processes of `engine`, if there is one. Rounds that have ended are
+    kept in the folder `keep`, and not repeated by another call of the same. Raises BadInput, or SessionAborted below a
+    threshold.
     """
     refuse_records(dataset, settings)  # before features are extracted
     clock = Clock()
     features = Features.of(dataset, settings, told.extracting, engine)
     clock.lap("features")
-    return simulate_features(features, settings, clock, told)
+    kept = KeptRounds(keep, settings, data_sha256(dataset)) if keep is not None else None
+    result = simulate_features(features, settings, clock, told, kept=kept)
+    if kept is not None:
+        kept.forget()
+    return result
 
 
 def simulate_features(
@@ -82,10 +91,11 @@ def simulate_features(
     clock: Clock,
     told: Listeners = NOBODY,
     references: References | None = None,
+    kept: KeptRounds | None = None,
 ) -> SimulationResult:
     """The same over features that were extracted before, as the settings say; references may be those of other runs."""
     refuse_records(features.dataset, settings)
-    federate = partial(_federate, told=told, references=references)
+    federate = partial(_federate, told=told, references=references, kept=kept)
     run = run_baseline if settings.method in BASELINES else federate
     return remarked(run(features, settings, clock), features)
 
@@ -96,18 +106,14 @@ def _federate(
     clock: Clock,
     told: Listeners,
     references: References | None,
+    kept: KeptRounds | None,
 ) -> SimulationResult:
     """Every session of the plan, its head, and the head that the pooled records would give."""
     cast = Cast.of(features, settings)
     setup, members, notes = cast.setup, cast.members, cast.notes
     clock.lap("quantise")
-    measured, log = Measured(), RoundLog(features, setup, settings.every, told.playing)
-    for played in play_rounds(cast, cast.leaves, partial(_prepare, cast.randomness, settings.paper_noise), clock.lap):
-        measured.add(played.measured)
-        personal = partial(measure_personal, features, played.setup, played.result, played.states, cast.rows)
-        log.end(played.setup, played.result, measured.client_bytes, personal)
-        clock.lap("evaluation")
-    last, result = played.setup, played.result
+    log = RoundLog(features, setup, settings.every, told.playing)
+    last, result, measured = _play(cast, settings, clock, log, kept)
     head, evaluation = result.require_artifact(), log.points[-1].evaluation
     reference = _reference(cast, settings, last, result, evaluation, references, told.referring)
     clock.lap("reference")
@@ -132,6 +138,27 @@ def _federate(
         personal=log.points[-1].personal,
         rounds=tuple(log.points) if setup.rounds > 1 else (),
     )
+
+
+def _play(
+    cast: Cast, settings: SimulationSettings, clock: Clock, log: RoundLog, kept: KeptRounds | None
+) -> tuple[SessionSetup, SumResult, Measured]:
+    """The last session, what came of it, and what all of them cost; from where an earlier start has come to, on."""
+    reached = kept.recall() if kept is not None else Reached()
+    measured, openings = reached.measured, reached.openings
+    log.points += reached.points
+    clock.add(reached.seconds)
+    prepare_seeded = partial(_prepare, cast.randomness, settings.paper_noise)
+    for played in play_rounds(cast, cast.leaves, prepare_seeded, clock.lap, reached):
+        setup, result = played.setup, played.result
+        measured.add(played.measured)
+        personal = partial(measure_personal, cast.features, setup, result, played.states, cast.rows)
+        log.end(setup, result, measured.client_bytes, personal)
+        clock.lap("evaluation")
+        if kept is not None and not setup.is_last:
+            openings = replace(reached, openings=openings).after(setup, result)
+            kept.keep(setup.number, Reached(openings, played.states, tuple(log.points), measured, clock.laps))
+    return played.setup, played.result, measured
 
 
 def _reference(
@@ -213,14 +240,19 @@ def play_rounds(
     leaves: Mapping[int, str],
     prepare: Callable[[SessionSetup, LocalRecords, int, bytes], Prepared],
     lap: Callable[[str], None] = lambda name: None,
+    reached: Reached | None = None,
 ) -> Iterator[PlayedRound]:
     """Every session of the plan; who left one is in no later one. `lap` is told what has just been done.
 
     With cohorts only those that are drawn contribute. `prepare` makes a member's vector from its records, its index
-    and what the round before left it.
+    and what the round before left it. Rounds that an earlier start has `reached` are not played again.
     """
     rounds: Rounds[SumResult] = Rounds(cast.setup)
     states = dict.fromkeys(cast.members, b"")
+    if reached is not None and reached.openings:
+        rounds.go_on_at(reached.due(cast.setup))
+        states |= reached.states
+        leaves = dict.fromkeys(leaves, cast.setup.protection.leaving[0])
     for setup in rounds:
         measured, vectors = Measured(), {}
         for member in setup.context.clients:

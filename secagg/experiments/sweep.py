@@ -21,10 +21,11 @@ from secagg.experiments.baselines import BASELINES
 from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
 from secagg.experiments.plots import plot_accuracy
+from secagg.experiments.provenance import data_sha256, plain
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.summary import Run, Series, described, not_private, notes_of, summarise, varying
 from secagg.experiments.tables import Table, accuracy_table, csv_of
-from secagg.experiments.workers import RunFile, data_sha256, plain, run_all
+from secagg.experiments.workers import RunFile, run_all
 from secagg.extras import require
 from secagg.features import Progress
 from secagg.reading import parse_json

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
     Cell,
@@ -21,7 +22,6 @@ from secagg.experiments.summary import (
     rounds_under_noise,
     summarise,
 )
-from secagg.experiments.workers import plain
 from secagg.privacy.claim import OUTRIGHT
 
 SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"

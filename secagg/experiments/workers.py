@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from secagg.data import Dataset
 from secagg.engines import Engine, Shelf
 from secagg.engines.interface import Arrays
 from secagg.errors import BadInput, SecaggError
 from secagg.experiments.features import Clock, Features, map_of
-from secagg.experiments.provenance import SOURCES, made_by, sources_sha256
+from secagg.experiments.provenance import SOURCES, identity_of, made_by, question_of, sources_sha256
 from secagg.experiments.references import References
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
-from secagg.features import programs_in
-from secagg.models import files_in
 from secagg.parties.sealed_state import write_synced
 from secagg.reading import parse_json
 
@@ -46,17 +41,12 @@ class RunFile:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What was asked, and what made the answer: code and versions."""
-        return {"version": 2, **self.question, "made_by": made_by()}
+        return identity_of(self.settings, self.data_sha256)
 
     @cached_property
     def question(self) -> dict[str, Any]:
-        """The settings, and the digests of the data and of the files of code that the settings name."""
-        files = *programs_in(self.settings["backbone"] or ""), *files_in(self.settings["parameters"])
-        return {
-            "data_sha256": self.data_sha256,
-            "backbone_sha256": [sha256_of(Path(file)) for file in files if Path(file).is_file()],
-            "settings": plain(self.settings),
-        }
+        """What was asked."""
+        return question_of(self.settings, self.data_sha256)
 
     @property
     def path(self) -> Path:
@@ -91,29 +81,6 @@ class RunFile:
 
 def _digest(result: Mapping[str, Any] | None) -> str:
     return hashlib.sha256(json.dumps(result).encode()).hexdigest()
-
-
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a JSON file holds them: "inf" for infinity."""
-    return {name: "inf" if value == math.inf else value for name, value in settings.items()}
-
-
-def sha256_of(path: Path) -> str:
-    """The digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def data_sha256(dataset: Dataset) -> str:
-    """The digest of all records of a data set, its name, its classes and its parts."""
-    digest = hashlib.sha256(repr((dataset.name, dataset.kind, dataset.classes, dataset.bound)).encode())
-    arrays: list[NDArray[Any]] = [rows for _, rows in dataset.parts or ()]
-    for records in filter(None, (dataset.train, dataset.test)):
-        arrays += [records.inputs, records.labels, *(records.columns[name] for name in sorted(records.columns))]
-    for array in arrays:
-        digest.update(repr((array.shape, array.dtype.str)).encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def run_all(dataset: Dataset, files: Sequence[RunFile], engine: Engine) -> Iterator[tuple[RunFile, Run]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,18 +29,23 @@ from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
 
 
+async def nobody_waits() -> None:
+    """Whoever runs the party has seen to it that the server is there."""
+
+
 @dataclass
 class FederationSecond:
     """One second party's part in a plan; as an aggregator, also the endpoint's coordinator. Start again after a crash.
 
-    Clients of a round that has not begun here are asked to try again. Raises BadInput on a machine that lacks what the
-    plan's protection needs.
+    `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are
+    asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
     """
 
     setup: SessionSetup
     me: LocalParty
     state: Path
     progress: Callable[[str], None]
+    greet: Callable[[], Awaitable[object]] = nobody_waits
     _uploads: dict[bytes, AggregatorWork] = field(default_factory=dict)
     _rounds: Rounds[Outcome] = field(init=False)
 
@@ -70,6 +75,8 @@ class FederationSecond:
                 self._uploads[setup.context.plan] = uploads
                 hooks = Hooks(self.progress, work=uploads.work)
             session = MemberSession(setup, self.me, folder, journal, hooks)
+            if session.outcome is None:
+                await self.greet()
             outcome = await session.run(server)
             if outcome is None:
                 raise SessionAborted("the session has no outcome")

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -193,25 +193,32 @@ def jobs_of(features: str, forms: Sequence[Form], epsilon: float, *, is_trial: b
 def table(
     features: str, forms: Sequence[Form], epsilon: float, out: Path, *, is_trial: bool = False, seeds: int = SEEDS
 ) -> str:
-    """Accuracy in per cent by shift, the mean and half the 95 % interval over seeds."""
-    rows = []
-    for form in forms:
-        cells = []
-        for shift in Shift:
-            made = (
-                Job(features, shift, seed, form.method, form.parameters, epsilon, is_trial) for seed in range(seeds)
-            )
-            values = [json.loads(each.path(out).read_text())["accuracy"][form.model] for each in made]
-            cells.append(shown([100 * value for value in values]))
-        rows.append((form.title, *cells))
+    """Accuracy in per cent by shift, the mean over seeds, and how far above a member alone with the same records."""
+    by_shift = {}
+    for shift in Shift:
+        jobs = partial(Job, features, shift, is_trial=is_trial)
+        alone = [found(jobs(seed, ALONE, EXACT[0].parameters, "masked", math.inf), out) for seed in range(seeds)]
+        for form in forms:
+            what = form.method, form.parameters, form.protection, epsilon
+            by_shift[form, shift] = shown([found(jobs(seed, *what), out)[form.model] for seed in range(seeds)], alone)
+    rows = tuple((form.title, *(by_shift[form, shift] for shift in Shift)) for form in forms)
     promise = "exact" if math.isinf(epsilon) else f"ε = {epsilon:g}, δ = {DELTA:g}, record level"
-    return Table(f"{features}, {promise}.", ("", *(f"{shift} shift" for shift in Shift)), tuple(rows)).markdown()
+    return Table(f"{features}, {promise}.", ("", *(f"{shift} shift" for shift in Shift)), rows).markdown()
 
 
-def shown(values: list[float]) -> str:
-    """The mean, and half of Student's 95 % interval."""
-    low, high = student_interval(values) if len(values) > 1 else (values[0], values[0])
-    return f"{fmean(values):.1f} ± {(high - low) / 2:.1f}"
+def found(job: Job, out: Path) -> dict[str, float]:
+    """The accuracies that a run left."""
+    kept: dict[str, float] = json.loads(job.path(out).read_text(encoding="utf-8"))["accuracy"]
+    return kept
+
+
+def shown(values: list[float], alone: list[dict[str, float]]) -> str:
+    """The mean of some accuracies; of their differences to those alone, seed by seed, half Student's 95 % interval."""
+    above = [100 * (value - each[""]) for value, each in zip(values, alone, strict=True)]
+    if not any(above):
+        return f"{100 * fmean(values):.1f}"
+    low, high = student_interval(above)
+    return f"{100 * fmean(values):.1f} ({fmean(above):+.1f} ± {(high - low) / 2:.1f})"
 
 
 def main() -> None:

@@ -17,11 +17,11 @@ import pytest
 
 from secagg.data import Dataset, Origin, Records
 from secagg.errors import BadInput
-from secagg.experiments.provenance import SOURCES, made_by, sources_sha256
+from secagg.experiments.provenance import SOURCES, data_sha256, made_by, sources_sha256
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.sweep import SweepResult, combinations, sweep
-from secagg.experiments.workers import RunFile, data_sha256
+from secagg.experiments.workers import RunFile
 
 SCRIPT = """
 import secagg
@@ -245,7 +245,7 @@ def test_another_maker_is_another_file(tmp_path: Path, monkeypatch: pytest.Monke
     for name in made_by():
         other = {**made_by(), name: "other"}
         with monkeypatch.context() as patch:
-            patch.setattr("secagg.experiments.workers.made_by", lambda other=other: other)
+            patch.setattr("secagg.experiments.provenance.made_by", lambda other=other: other)
             assert RunFile(tmp_path, settings, "00").path != file.path
             assert RunFile(tmp_path, settings, "00").read() is None
 
