@@ -87,7 +87,7 @@ MEANING = {
     "minimum_honest": "fewest of them beyond the colluders; with 2, each of two honest ones learns the other's sum",
     "minimum_colluders": "fewest colluding clients that the plan must withstand",
     "max_upload_mib": "largest vector that may leave, in MiB",
-    "max_rounds": "most rounds of one plan, each of which opens a sum",
+    "max_rounds": "most rounds of one plan that you take part in",
     "max_epochs": "most passes of training over your records in one round",
     "max_steps": "most steps of DP-SGD in one round",
     "max_parameters": "largest model that you train",
@@ -212,7 +212,7 @@ class Policy:
         """Sentences that say how a plan has the client compute too much, each with whether it does not."""
         return {
             **dict.fromkeys(self._unlisted(effort.programs), False),
-            f"max_rounds: the plan has {effort.rounds} rounds, more than {self.max_rounds}": effort.rounds
+            f"max_rounds: a member can be in {effort.rounds} rounds, more than {self.max_rounds}": effort.rounds
             <= self.max_rounds,
             f"max_epochs: a round trains for {effort.epochs} epochs, more than {self.max_epochs}": effort.epochs
             <= self.max_epochs,

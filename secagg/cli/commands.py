@@ -40,7 +40,7 @@ COMMANDS = {
     "audit": ("audit:audit", "Measure what an adversary could have learnt from what it really saw."),
     "purge": (
         "purge:purge",
-        "Delete the members' protected vectors of sessions that are over; keep transcripts, digests, sums and heads.",
+        "Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.",
     ),
     "attacks": (
         "attacks:attacks",

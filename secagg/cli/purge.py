@@ -10,7 +10,7 @@ from secagg.parties.purging import purge as purge_session
 
 
 def purge(state: StateOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
-    """Delete members' protected vectors of sessions that are over, and all sums and states but the newest of each plan.
+    """Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.
 
     Transcripts, with all digests, and heads stay. Verify and audit before: afterwards `verify` can tell no more than
     that the messages are consistent (exit code 4).

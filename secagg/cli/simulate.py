@@ -255,6 +255,13 @@ def open_simulated(
     return data
 
 
+def _of_reference(result: SimulationResult) -> str:
+    """What the reference is: records in one place, or the same clients where what they train or keep is their own."""
+    federated = result.federated
+    is_pooled = federated is None or all(kind.is_additive for kind in federated.setup.sums)
+    return "accuracy, pooled, no noise" if is_pooled else "accuracy, the same, no noise"
+
+
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     content = result.to_json()
     held_out = "training records" if content["validate"] else "data"
@@ -266,7 +273,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     if on_the_way := _on_the_way(result):
         rows.insert(1, (f"after rounds, of {result.rounds[-1].number}", on_the_way))
     if result.reference is not None:
-        rows.insert(1, ("accuracy, pooled, no noise", f"{100 * result.reference.accuracy:.2f} %"))
+        rows.insert(1, (_of_reference(result), f"{100 * result.reference.accuracy:.2f} %"))
     if left_out := content["classes_left_out"]:
         rows.append(("left out by the class gate", ", ".join(left_out)))
     elif content["class_gate"] and result.federated is not None:

@@ -3,79 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 from typing import Any
 
+from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
 from secagg.experiments.provenance import plain
-from secagg.experiments.summary import Run, not_private, student_interval
+from secagg.experiments.summary import Run, not_private
 from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, shown_accuracy
-from secagg.head.evaluation import clopper_pearson
 from secagg.protection import UNPROTECTED
 
-ROW = ("method", "parameters", "epsilon", "expand")
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
 DASH = "–"
-Place = tuple[str, str | None]
-"""A partition and what was left out."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """What a column shows: `accuracy`, `in_domain` (the mean over the domains of the clients) or one `domain`.
-
-    Averaged over `places`.
-    """
-
-    label: str
-    places: tuple[Place, ...]
-    shows: str = "accuracy"
-    domain: str | None = None
-
-    def value(self, result: Mapping[str, Any]) -> tuple[float, tuple[float, float] | None] | None:
-        """A run's value and, where it has one of its own, its interval; None where it has no such domain."""
-        found = result["by_domain"]
-        if self.domain is not None:
-            own = found["domains"].get(self.domain) if found else None
-            return own and (own["accuracy"], clopper_pearson(own["correct"], own["total"]))
-        if self.shows == "accuracy":
-            low, high = result["accuracy_interval"]
-            return result["accuracy"], (low, high)
-        return (found[self.shows], None) if found and found[self.shows] is not None else None
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Mean `accuracy` over `seeds` seeds and its 95 % `interval`, as a `Cell` of a sweep has them; None without any.
-
-    `refusals`: why other seeds, or all, gave nothing. `unprotected`: why what was measured had no protection although
-    it was asked for; empty where it had.
-    """
-
-    accuracy: float | None
-    interval: tuple[float, float] | None
-    seeds: int
-    refusals: tuple[str, ...]
-    unprotected: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method with its parameters at one ε and expansion. `bytes_per_client`: the most in any run; seconds: means.
-
-    `protections`: what ran, `promises`: ε, δ, adjacency and unit of what was released, for each run that has a result.
-    """
-
-    label: str
-    settings: Mapping[str, Any]
-    entries: tuple[Entry, ...]
-    bytes_per_client: int | None
-    client_seconds: float | None
-    server_seconds: float | None
-    protections: tuple[str, ...]
-    promises: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +34,7 @@ class Comparison:
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """One per partition or left-out domain, then the means over the domains."""
-        places: list[Place] = list(dict.fromkeys(map(_place, self.runs)))
+        places: list[Place] = list(dict.fromkeys(map(place_of, self.runs)))
         partitions = list(dict.fromkeys(partition for partition, _ in places))
         columns = []
         for partition in partitions:
@@ -130,7 +69,7 @@ class Comparison:
         for run in self.runs:
             groups.setdefault(tuple(run.settings[name] for name in ROW), []).append(run)
         expansions = {run.settings["expand"] for run in self.runs}
-        return tuple(_row(group, self.columns, len(expansions) > 1) for group in groups.values())
+        return tuple(row_of(group, self.columns, len(expansions) > 1) for group in groups.values())
 
     @cached_property
     def table(self) -> Table:
@@ -217,74 +156,8 @@ class _Marks:
         return tuple(f"{self.of(text)} {text}" for text in self._numbers)
 
 
-def _place(run: Run) -> Place:
-    return run.settings["partition"], run.settings["leave_out"]
-
-
 def _value(left_out: str) -> str:
     return left_out.partition("=")[2]
-
-
-def _row(runs: Sequence[Run], columns: Sequence[Column], expansions: bool) -> Row:
-    first = runs[0].settings
-    results = [run.result for run in runs if run.result]
-    label = first["method"] + (f"[{first['parameters']}]" if first["parameters"] else "")
-    if expansions:
-        label += f", expand {first['expand']}"
-    sent = [result["upload_bytes_per_client"] for result in results if result["upload_bytes_per_client"] is not None]
-    return Row(
-        label,
-        {name: first[name] for name in ROW},
-        tuple(_entry(runs, column) for column in columns),
-        max(sent, default=None),
-        _mean(results, "client_seconds"),
-        _mean(results, "server_seconds"),
-        tuple(dict.fromkeys(result["protection"] for result in results)),
-        tuple(dict.fromkeys(map(_promise, results))),
-    )
-
-
-def _entry(runs: Sequence[Run], column: Column) -> Entry:
-    own = [run for run in runs if _place(run) in column.places]
-    by_seed: dict[int, list[Run]] = {}
-    for run in own:
-        by_seed.setdefault(run.settings["seed"], []).append(run)
-    values, single = [], None
-    for group in by_seed.values():
-        found = [value for run in group if run.result and (value := column.value(run.result)) is not None]
-        if len(found) == len(column.places):
-            values.append(fmean(value for value, _ in found))
-            single = found[0][1] if len(found) == 1 else None
-    interval = student_interval(values) if len(values) > 1 else single
-    return Entry(
-        fmean(values) if values else None,
-        (max(0.0, interval[0]), min(1.0, interval[1])) if values and interval is not None else None,
-        len(values),
-        tuple(dict.fromkeys(run.refusal for run in own if run.refusal is not None)),
-        tuple(dict.fromkeys(_why_unprotected(run) for run in own if run.result and _is_bare(run))) if values else (),
-    )
-
-
-def _is_bare(run: Run) -> bool:
-    """Whether a run had no protection although one was asked for."""
-    asked = run.unprotected is not None or run.settings["protection"] != UNPROTECTED
-    return run.result is not None and asked and run.result["protection"] == UNPROTECTED
-
-
-def _why_unprotected(run: Run) -> str:
-    """Why: the refusal of what was asked for, or what leaves a client of a baseline."""
-    if run.unprotected is not None:
-        return run.unprotected
-    leaves = run.result["leaves"] if run.result else None
-    return f"with {run.settings['method']}, what leaves a client is {leaves or 'in the clear'}"
-
-
-def _promise(result: Mapping[str, Any]) -> str:
-    if result["epsilon"] == "inf":
-        return "none"
-    delta = f"{result['delta']:g}".replace("e-0", "e-")
-    known = f"; {result['reproducible_noise']}" if result["reproducible_noise"] else ""
-    return f"{result['epsilon']:g} (δ {delta}, {result['adjacency']}, {result['unit']}{known})"
 
 
 def _cells(row: Row, marks: _Marks) -> tuple[str, ...]:
@@ -318,11 +191,6 @@ def _show(entry: Entry, marks: _Marks, finite: bool) -> str:
 
 def _seconds(value: float | None) -> str:
     return DASH if value is None else f"{value:.3g}" if value < 1 else f"{value:.1f}"
-
-
-def _mean(results: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [result[name] for result in results if result[name] is not None]
-    return fmean(values) if values else None
 
 
 def _plain_entry(entry: Entry) -> dict[str, Any]:

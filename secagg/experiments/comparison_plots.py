@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from secagg.experiments.comparison import Comparison, Entry, Row
+from secagg.experiments.comparison import Comparison
+from secagg.experiments.comparison_rows import Entry, Row
 from secagg.experiments.plots import CM, COLOURS, MARKERS, STYLE, name_unprotected, save
 from secagg.experiments.summary import has_known_noise
 from secagg.extras import extra

@@ -14,6 +14,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.outcome import SimulationResult
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
+from secagg.parties.explanation import doubts_of_updates
 from secagg.privacy import Unit
 from secagg.privacy.claim import weak_delta
 
@@ -45,13 +46,23 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
     dataset, settings = features.dataset, run.settings
     held_out = dataset.test.bad if dataset.test is not None else 0
     noted = (*run.notes, *settings.remarks, *([VALIDATED] if settings.validate else []), *features.map.notes)
-    noted = (*noted, *_of_delta(run, len(dataset.train)), *_of_statement(settings.at_least, len(dataset.train)))
+    noted = (
+        *noted,
+        *_of_noise(run),
+        *_of_delta(run, len(dataset.train)),
+        *_of_statement(settings.at_least, len(dataset.train)),
+    )
     noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset))
     if not settings.has_known_noise:
         return replace(run, bad_held_out=held_out, notes=noted)
     promise = f"{REPRODUCIBLE}; drawn afresh: {run.promise}" if run.promise is not None else None
     noted = (f"{REPRODUCIBLE}: whoever knows the seed {settings.noise_seed} takes the noise off again", *noted)
     return replace(run, bad_held_out=held_out, notes=noted, promise=promise)
+
+
+def _of_noise(run: SimulationResult) -> list[str]:
+    """A noise that drowns what it is added to."""
+    return doubts_of_updates(run.federated.setup) if run.federated else []
 
 
 def _of_delta(run: SimulationResult, records: int) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def load_as(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
     except OSError as error:
         raise BadInput(f"cannot read the head {path} ({error.strerror})") from error
     except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}") from error
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from error
 
 
 def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:

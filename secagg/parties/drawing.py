@@ -25,7 +25,7 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
     size = plan.cohort
     if not size:
         return
-    needed = (size + plan.colluders) // 2 + 1
+    needed, sure = (size + plan.colluders) // 2 + 1, size - max(plan.dropouts, 1)
     repeats = any(block.kind is not Kind.UPDATE for kind in sums for block in kind.blocks)  # counts and weights, too
     begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
     keeps = len(sums) > 1 or bool(method.class_threshold) or any(kind.keeps_state for kind in sums)
@@ -52,8 +52,8 @@ def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[Sum
             "let the result go to members",
         ),
         (
-            needed > size - max(plan.dropouts, 1),
-            f"who is not drawn returns when {needed} of a cohort of {size} have signed, and {plan.dropouts} may vanish",
+            needed > sure,
+            f"{needed} of a cohort of {size} must sign what others return by, of whom only {sure} are sure to be there",
             "draw larger cohorts, or allow fewer dropouts or colluders",
         ),
     )

@@ -185,7 +185,7 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
 
 def doubts_of(setup: SessionSetup) -> list[str]:
     """What a plan is likely to fail by, or to promise too little, each in one sentence; nothing for most plans."""
-    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup), *_doubts_of_updates(setup)]
+    return [*_doubts_of_delta(setup), *_doubts_of_gate(setup), *doubts_of_updates(setup)]
 
 
 def _doubts_of_delta(setup: SessionSetup) -> list[str]:
@@ -211,7 +211,7 @@ def _doubts_of_gate(setup: SessionSetup) -> list[str]:
     return [said]
 
 
-def _doubts_of_updates(setup: SessionSetup) -> list[str]:
+def doubts_of_updates(setup: SessionSetup) -> list[str]:
     """Noise that is longer than any sum of updates leaves nothing to learn from."""
     return [
         f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {setup.cohort_size} "

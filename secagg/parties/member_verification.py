@@ -50,7 +50,7 @@ class MemberVerifier:
     def doubts(self) -> tuple[Doubt, ...]:
         """What the transcript leaves open, once all of it is checked."""
         return (
-            *((SILENT,) if self.author is None else ()),
+            *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
             *((PURGED,) if self._lacks_vectors else ()),
             *((SUM_GONE,) if self._lacks_sum else ()),

@@ -178,8 +178,15 @@ class ServerVerifier:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
         agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
         is_computed = not self._is_purged and self._setup.known_round is not None
-        of = "draw" if self._setup.is_draw else "published sum"
-        follows = f"the {of} follows from all that was received"
+        if self._setup.is_draw:
+            return {
+                "session": "the draw follows from all that was received",
+                "members": [self._setup.roster.name(member) for member in outcome.members],
+                "seed": outcome.aggregate_sha256.hex(),
+                "countersigned_by": self._countersigned
+                or "nobody: a cut-off end cannot be told from members that left",
+            }
+        follows = "the published sum follows from all that was received"
         return {
             "session": "every step follows, but the sum was not computed again" if self._is_purged else follows,
             "members": [self._setup.roster.name(member) for member in outcome.members],

@@ -99,7 +99,9 @@ def _all_that_leaves(sums: Sequence[SumSpec]) -> SampledTraining:
     """The training of a method whose sums tell nothing beside it. Raises BadInput for any other."""
     training = training_of(sums)
     if training is None:
-        raise BadInput("this method's members do not train with noise of their own", remedy="let clients add noise")
+        raise BadInput(
+            "members do not train with noise of their own here", remedy="say how (sampling=0.1), or let clients add it"
+        )
     if len(sums) > 1 or training.sums:
         raise BadInput(
             "beside their noisy training members open sums about the same records, which takes noise in the sums too",

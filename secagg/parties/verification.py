@@ -157,7 +157,7 @@ def _check_return(setup: SessionSetup, shown: Return, verifier: ServerVerifier |
 
 def _place_in_plan(setup: SessionSetup) -> str:
     if setup.is_draw:
-        return f"the draw before {setup.rounds}"
+        return f"the draw, before the first of {setup.rounds}"
     return f"after the last of {setup.rounds}" if setup.is_end else f"{setup.number} of {setup.rounds}"
 
 

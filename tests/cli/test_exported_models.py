@@ -145,5 +145,5 @@ def test_trained_model_predicts_with_the_file_at_hand(
     predict = ("predict", "--head", tmp_path / "head.safetensors", "--data", tmp_path / "own.npz", "--json", "-")
     forget()
     said = secagg(*predict)
-    assert (said.code, "is not at hand" in said.complaint) == (2, True)
+    assert (said.code, "is not at hand" in said.complaint, "--model" in said.complaint) == (2, True, True)
     assert secagg(*predict, "--model", net).json["correct"] == 30

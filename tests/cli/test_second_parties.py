@@ -140,8 +140,9 @@ def test_client_of_another_plan_takes_no_aggregators(secagg: Command, consortium
 
 
 def run_client(secagg: Command, consortium: Path, plan: Path, given: list[str]) -> Said:
-    """What a client says, for which nothing is there but its keys."""
+    """What a client says, for which nothing is there but its keys and its policy."""
     home = consortium / MEMBERS[0]
+    assert secagg("plan", "policy", "--plan", plan, "--data-name", "alice", "--out", home / "policy.toml").code == 0
     arguments = ["--plan", plan, "--policy", home / "policy.toml", "--tls", home, "--state", home / "state"]
     arguments += ["--data", home / "absent.npz", "--server", "127.0.0.1:1"]
     said = secagg("client", "--quiet", *arguments, *(word for text in given for word in ("--aggregator", text)))

@@ -136,7 +136,7 @@ def test_a_weaker_noise_cannot_be_claimed() -> None:
         ({"method": "fedpcl", "parameters": (("cap", 20),), "unit": Unit.SILO}, "takes what was left by rounds"),
         ({"method": "fedproto", "parameters": (), **EXACT}, "are equations"),
         ({"result": "server"}, "that are not drawn for the last round"),
-        ({"dropouts": 3}, "returns when 4 of a cohort of 5 have signed, and 3 may vanish"),
+        ({"dropouts": 3}, "4 of a cohort of 5 must sign what others return by, of whom only 2 are sure"),
     ],
 )
 def test_what_cohorts_cannot_be_is_refused_with_the_reason(choices: dict[str, Any], words: str) -> None:

@@ -46,18 +46,20 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def test_projections_are_sealed_and_carried(finished: Finished) -> None:
-    """Each round leaves each member other tensors, in its own folder alone; no transcript or message holds them."""
+    """The last round leaves each member tensors, in its own folder alone, the others none; no transcript holds them."""
     world, ended = finished
     assert len(ended.stages) == 3
+    states = []
     for member in EVERYONE:
-        states = []
-        for stage in ended.stages:
-            folder = session_folder(world.state(member), stage)
-            states.append(recall_state(folder, stage.context.plan))
-            assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
-        assert len(set(states)) == 3
+        *before, last = (session_folder(world.state(member), stage) for stage in ended.stages)
+        states.append(recall_state(last, ended.stages[-1].context.plan))
+        assert (last / STATE_FILE).stat().st_mode & 0o777 == 0o600
+        assert not any((folder / STATE_FILE).exists() for folder in before)
+    assert len(set(states)) == len(EVERYONE)
     assert not list(world.state(0).rglob(STATE_FILE))
-    weights = Kept.of(states[-1], world.setup.method.local_program(4, np.zeros((3, 8))), 3).tensors["weight"].tobytes()
+    weights = (
+        Kept.of(states[-1], world.setup.method.local_program(4, np.zeros((1, 3, 8))), 3).tensors["weight"].tobytes()
+    )
     for transcript in (*world.transcripts(1, ended.stages), *world.transcripts(4, ended.stages)):
         verify_transcript(transcript)
         assert weights not in transcript.read_bytes()

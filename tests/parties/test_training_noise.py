@@ -100,7 +100,7 @@ def test_noise_is_not_paid_for_twice(noise: NoiseFrom) -> None:
 )
 def test_who_does_not_train_so_has_no_such_noise(method: str, parameters: dict[str, Any]) -> None:
     """Other methods' members release what their records add: noise elsewhere would hide nothing."""
-    with pytest.raises(BadInput, match="do not train with noise of their own"):
+    with pytest.raises(BadInput, match="do not train with noise of their own here; say how"):
         make_setup(method=method, parameters=tuple(parameters.items()), noise=NoiseFrom.MEMBER)
 
 

@@ -15,8 +15,9 @@ from secagg.errors import BadInput
 from secagg.privacy import GaussianCost, SampledSteps, TrainingCost, multiplier_for
 from secagg.privacy import losses as accounting
 from secagg.privacy.gaussian import epsilon_of, mu_of
-from secagg.privacy.losses import Steps, delta_of_steps, epsilon_of_steps
+from secagg.privacy.losses import delta_of_steps, epsilon_of_steps
 from secagg.privacy.rdp import ORDERS
+from secagg.privacy.step_loss import SLACK, Law, Steps
 from tests.privacy import exact_loss
 
 DELTA = 1e-5
@@ -198,8 +199,8 @@ def test_convolution_is_covered_by_its_error(tilt):
     """Every point of the sum's law is at least the exact one, and hardly more where it is not tiny."""
     chance = np.random.default_rng(7)
     laws = [
-        accounting._Law(-20, 0.125, chance.dirichlet(np.ones(60)), 0.0),
-        accounting._Law(3, 0.125, np.ones(4) / 4, 0.0),
+        Law(-20, 0.125, chance.dirichlet(np.ones(60)), 0.0),
+        Law(3, 0.125, np.ones(4) / 4, 0.0),
     ]
     exact = np.ones(1)
     for law, times in zip(laws, (9, 2), strict=True):
@@ -217,7 +218,7 @@ def test_convolution_is_covered_by_its_error(tilt):
 @pytest.mark.parametrize("step", [2.0**-10, 0.25, 2.0])
 def test_epsilon_of_a_law_is_enough(step):
     """At the ε that a law gives for δ its δ is that, or less where points are far apart, also between two points."""
-    law = accounting._Law(-5, step, np.random.default_rng(3).dirichlet(np.ones(40)), 1e-9)
+    law = Law(-5, step, np.random.default_rng(3).dirichlet(np.ones(40)), 1e-9)
     for delta in np.linspace(0.001, 0.5, 100):
         epsilon = law.epsilon(float(delta))
         assert law.delta(epsilon) <= delta * (1 + 1e-9)
@@ -227,7 +228,7 @@ def test_epsilon_of_a_law_is_enough(step):
 def test_normal_distribution_is_as_exact_as_allowed_for():
     """Its relative error, down to where floats end, is below what every tail is raised by."""
     for point in np.linspace(-37, 37, 371):
-        assert abs(float(ndtr(point) / mpmath.ncdf(mpmath.mpf(float(point))) - 1)) < accounting.SLACK / 4
+        assert abs(float(ndtr(point) / mpmath.ncdf(mpmath.mpf(float(point))) - 1)) < SLACK / 4
 
 
 @pytest.mark.parametrize(("rate", "sigma"), [(0.001, 1.0), (0.05, 1.0), (0.3, 0.6), (0.9, 3.0)])

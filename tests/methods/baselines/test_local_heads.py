@@ -1,10 +1,9 @@
-"""Heads of single clients: nobody sees another's records, the average is one, and the ensemble means outputs."""
+"""Heads of single clients: nobody sees another's records, and the ensemble means outputs."""
 
 import numpy as np
-import pytest
 
 from methods.baselines.baseline import ClientData
-from methods.baselines.local_heads import Ensemble, FedAvgOneShot, LocalOnly, MeanOutput, local_heads
+from methods.baselines.local_heads import Ensemble, LocalOnly, MeanOutput, local_heads
 from secagg.head import LinearHead
 
 DRAWS = np.random.default_rng(2)
@@ -37,24 +36,6 @@ def test_local_only_gives_each_client_its_own():
     heads, _ = local_heads(CLIENTS, 4, seed=7)
     assert [each.head.weight.tobytes() for each in fitted.predictors] == [head.weight.tobytes() for head in heads]
     assert set(fitted.predictors[1].predict(CLIENTS[1].features)) == {2}
-
-
-def test_fedavg_is_the_weighted_average():
-    """Weights and biases are Σ n_k·W_k/Σ n_k in float64, rounded once."""
-    (averaged,) = FedAvgOneShot().fit(CLIENTS, 4, seed=7).predictors
-    heads, _ = local_heads(CLIENTS, 4, seed=7)
-    shares = [0.5, 0.2, 0.3]
-    expected = sum(share * head.weight.astype(np.float64) for share, head in zip(shares, heads, strict=True))
-    assert averaged.head.weight == pytest.approx(expected, rel=1e-6, abs=1e-7)
-    biases = sum(share * head.bias.astype(np.float64) for share, head in zip(shares, heads, strict=True))
-    assert averaged.head.bias == pytest.approx(biases, rel=1e-6, abs=1e-7)
-
-
-def test_fedavg_of_one_client_is_its_head():
-    """With a single client nothing is averaged."""
-    (averaged,) = FedAvgOneShot().fit(CLIENTS[:1], 4, seed=7).predictors
-    (head,), _ = local_heads(CLIENTS[:1], 4, seed=7)
-    assert averaged.head.weight.tobytes() == head.weight.tobytes()
 
 
 def test_ensemble_means_probabilities_by_torch():
