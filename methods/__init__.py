@@ -12,6 +12,7 @@ from methods.feddat import FedDAT
 from methods.fedpcl import FedPCL
 from methods.fedproto import FedProto
 from methods.fedtc import FedTC
+from methods.fraug import FRAug
 from methods.gate import GATE, put_gate
 from methods.method import Method, Parameters, SumSpec
 from methods.mpft import MPFT
@@ -29,6 +30,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     FedPCL.name: FedPCL,
     FedProto.name: FedProto,
     FedTC.name: FedTC,
+    FRAug.name: FRAug,
     MPFT.name: MPFT,
     Prototypes.name: Prototypes,
 }

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.chain import Floats
-from methods.local_work import UPDATE, MemberUpdate, as_trained
+from methods.local_work import UPDATE, SentUpdate, as_trained
 from methods.method import SampledTraining, SumSpec
 from methods.round import Contribution, Local
 from secagg.crypto.labels import digest
@@ -26,6 +26,7 @@ from secagg.models import (
     DpSgdSettings,
     Dual,
     OverEncoder,
+    SharedAdapter,
     TrainedModel,
     Untainted,
     WithHead,
@@ -78,13 +79,14 @@ class Kept:
 
 
 @dataclass(frozen=True, eq=False)
-class AdapterUpdate(MemberUpdate):
-    """Train the shared adapter against its teacher (`distil`), and send what moved it, as `MemberUpdate` does.
+class AdapterUpdate(SentUpdate):
+    """Train the shared adapter against its teacher (`distil`), and send what moved it.
 
     The promise is about a member, whatever it trains and keeps. `adapted` is what it trains: `Dual`, or without a
     teacher `WithHead`. `place`: the round's number, and how many there are.
     """
 
+    program: SharedAdapter
     settings: DistillingSettings
     adapted: Adapted
     place: tuple[int, int]
@@ -93,21 +95,24 @@ class AdapterUpdate(MemberUpdate):
         """The work of that round."""
         return replace(self, place=(number, rounds))
 
+    @property
+    def effort(self) -> Effort:
+        """The epochs."""
+        return Effort(epochs=self.settings.epochs, parameters=self.adapted.size)
+
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length; what members keep is in it."""
-        effort = Effort(epochs=self.settings.epochs, parameters=self.adapted.size)
-        return replace(super().spec(rounds), keeps_state=True, effort=effort)
+        return replace(super().spec(rounds), keeps_state=True)
 
-    def contribute(self, state: Floats, local: Local) -> Contribution:
-        """Trained − state of the shared adapter alone, rotated and rounded at random. What is no number sends zeros."""
-        start, kept = as_trained(state), self._kept(local)
+    def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
+        """Trained − state of the shared adapter alone; what is no number moves nothing."""
+        kept = self._kept(local)
         program, inputs = self._program(start, local, self.settings.alpha(0.0, *self.place)), self._inputs(local)
-        drawing = local.randomness
-        after = distil(program, kept.beside(start), inputs, local.examples.labels, self.settings, self.place, drawing)
+        labels, drawing = local.examples.labels, local.randomness
+        after = distil(program, kept.beside(start), inputs, labels, self.settings, self.place, drawing)
         if not np.isfinite(after).all():
             after = kept.beside(start)
-        encoded = self.encoding.encode(self._shortened(after[: len(start)] - start), drawing)
-        return Contribution({UPDATE: encoded.integers}, Kept(self.adapted, after[len(start) :]).to_bytes())
+        return after[: len(start)] - start, Kept(self.adapted, after[len(start) :]).to_bytes()
 
     def own_models(self, shared: Floats, state: bytes) -> dict[str, TrainedModel]:
         """A member's models with this shared adapter, of what its last contribution kept. Raises BadInput."""

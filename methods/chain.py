@@ -33,14 +33,14 @@ STATE_NAMES = 1 << 10
 LARGEST = float(np.finfo(np.float32).max)
 """Of a parameter: programs compute in float32."""
 MODEL = "model"
-"""The state's group: the program's parameters in one row, in its own order."""
+"""The state's group that every chain has: the program's parameters in one row, in its own order."""
 Floats = NDArray[np.float64]
 
 
 class Work(Protocol):
     """What members compute from a public state, and which way the opened total of it says that the state should move.
 
-    Vectors are the program's parameters in one row, (size,).
+    Vectors are the state's groups in one row, (size,): `State.flat`.
     """
 
     def spec(self, rounds: int) -> SumSpec:
@@ -89,7 +89,7 @@ class ChainRound(SimpleRound):
 
     def contribute(self, local: Local) -> Contribution:
         """The work at the state."""
-        return self.work.contribute(self.state.groups[MODEL], local)
+        return self.work.contribute(self.state.flat, local)
 
     def finalize(self, opened: Opened) -> Step:
         """The next state, and the next round or the model. Raises BadInput where the step leaves float32's numbers."""
@@ -108,7 +108,7 @@ class ChainRound(SimpleRound):
         if told.number != self.number + 1 or told.number > self.rounds:
             raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
         try:
-            state = State.from_bytes(told.state, {MODEL: (self.program.size,)})
+            state = State.from_bytes(told.state, {name: tensor.shape for name, tensor in self.state.groups.items()})
             _require_float32(state)
         except BadInput as error:
             raise MalformedMessage("ModelState", error.problem) from None
@@ -141,7 +141,7 @@ def require_room(size: int, server: ServerStep) -> None:
 
 
 def _require_float32(state: State) -> None:
-    if np.abs(state.groups[MODEL]).max() > LARGEST:
+    if np.abs(state.flat).max() > LARGEST:
         raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
 
 

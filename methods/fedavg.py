@@ -131,17 +131,21 @@ class FedAvg(UsualMethod):
         return read_model(content)
 
     def _work(self, program: Program, levels: int) -> Work:
-        padded = sum(blocks_of(program.size))
+        encoding = encoding_of(program.size, self.clip, levels)
         require_room(program.size, self.step)
-        units = max(levels, power_above(FEWEST_UNITS**2 * padded))
         if self.gradients:
-            return RecordGradients(program, self.rate, self.clip, units)
-        entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
-        encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
-        update = program, self.training, encoding, self.cap
+            return RecordGradients(program, self.rate, self.clip, encoding.levels)
+        update = encoding, self.cap, program, self.training
         return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
 
 
-def power_above(square: int) -> int:
+def encoding_of(size: int, clip: float, levels: int) -> UpdateEncoding:
+    """How updates of so many entries become integers, in `levels` grid units or more (`FEWEST_UNITS`)."""
+    units = max(levels, _power_above(FEWEST_UNITS**2 * sum(blocks_of(size))))
+    entry = 1 << (UpdateEncoding.usual_entry(size, units) - 1).bit_length()
+    return UpdateEncoding(size, clip, units, min(entry, units), digest("public rotation"))
+
+
+def _power_above(square: int) -> int:
     """The least power of two that is no less than √square: by integers, so the same everywhere."""
     return 1 << ((square - 1).bit_length() + 1) // 2

@@ -12,10 +12,9 @@ from typing import ClassVar
 
 from methods.adapter_work import AdapterUpdate, PrivateAdapterUpdate
 from methods.chain import MAX_ROUNDS, MODEL, ChainRound, require_room
-from methods.fedavg import FEWEST_UNITS, GRADIENT_LEVELS, LARGEST, LEAST, MOST, power_above
+from methods.fedavg import GRADIENT_LEVELS, LARGEST, LEAST, MOST, encoding_of
 from methods.method import Parameters, SumSpec, UsualMethod
 from methods.round import Contribution, Local, Opened, Round
-from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.features import BOTTLENECK
 from secagg.head import Artifact
@@ -29,7 +28,7 @@ from secagg.models import (
     WithHead,
     read_model,
 )
-from secagg.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
+from secagg.updates import SERVER_STEPS, ServerStep
 
 VARIANTS = ("", "as-released", "averaged")
 
@@ -144,12 +143,9 @@ class FedDAT(UsualMethod):
     def _work(self, dimension: int, classes: int, levels: int) -> AdapterUpdate:
         shared = SharedAdapter(dimension, classes, self.adapter)
         adapted = (WithHead if self.variant == "averaged" else Dual)(dimension, classes, self.adapter)
-        padded = sum(blocks_of(shared.size))
         require_room(shared.size, self.step)
-        units = max(levels, power_above(FEWEST_UNITS**2 * padded))
-        entry = 1 << (UpdateEncoding.usual_entry(shared.size, units) - 1).bit_length()
-        encoding = UpdateEncoding(shared.size, self.clip, units, min(entry, units), digest("public rotation"))
-        work = shared, self.training, encoding, 0, adapted, (1, self.rounds)
+        encoding = encoding_of(shared.size, self.clip, levels)
+        work = encoding, 0, shared, self.training, adapted, (1, self.rounds)
         return PrivateAdapterUpdate(*work, self.private_training) if self.sampling else AdapterUpdate(*work)
 
 

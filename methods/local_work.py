@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,18 +52,25 @@ def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True, eq=False)
-class MemberUpdate:
-    """Train as `settings` say, and send what that moved, no longer than the clip of `encoding`, whatever a member has.
+class SentUpdate(ABC):
+    """Train, and send what that moved, no longer than the clip of `encoding`, whatever a member has.
 
     The promise is about a member: all that it sends is inside the blocks' lengths, which are checked on the integers
     (McMahan et al. 2018; `secagg.updates`). What the training gives that is no number sends zeros. Where `cap` is above
     0, an update counts min(records, cap)/cap, which is sent in a block of its own; else all count alike.
     """
 
-    program: Program
-    settings: TrainingSettings
     encoding: UpdateEncoding
     cap: int
+
+    @property
+    @abstractmethod
+    def effort(self) -> Effort:
+        """What a round's training takes."""
+
+    @abstractmethod
+    def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
+        """Train on the member's records from `start`; return what that moved, and what it keeps for the next round."""
 
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length, and the weight."""
@@ -72,17 +80,16 @@ class MemberUpdate:
             blocks.append(Block(WEIGHT, (1,), bound=WEIGHT_LEVELS, kind=Kind.OTHER))
             lengths[WEIGHT], shares = float(WEIGHT_LEVELS), {UPDATE: 1 - COUNT_SHARE, WEIGHT: COUNT_SHARE}
         moved = clipped(tuple(blocks), lengths)
-        effort = Effort(epochs=self.settings.epochs, parameters=self.program.size)
-        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=effort)
+        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=self.effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
-        """w·(trained − state), rotated and rounded at random."""
-        inputs, labels, start = program_inputs(local, self.program), local.examples.labels, as_trained(state)
-        update = train(self.program, start, inputs, labels, self.settings, local.randomness) - start
-        weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(labels), self.cap) // self.cap
+        """w·update, rotated and rounded at random."""
+        update, kept = self.moved(as_trained(state), local)
+        count = len(local.examples)
+        weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(count, self.cap) // self.cap
         encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
         blocks = {UPDATE: encoded.integers}
-        return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}))
+        return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}), kept)
 
     def _shortened(self, update: Floats) -> Floats:
         """No longer than the clip: the weight comes after."""
@@ -95,6 +102,24 @@ class MemberUpdate:
         if not self.cap:
             return total / opened.clients
         return total / (_number(opened, WEIGHT) / WEIGHT_LEVELS)
+
+
+@dataclass(frozen=True, eq=False)
+class MemberUpdate(SentUpdate):
+    """Train the `program` as `settings` say; nothing is kept."""
+
+    program: Program
+    settings: TrainingSettings
+
+    @property
+    def effort(self) -> Effort:
+        """The epochs."""
+        return Effort(epochs=self.settings.epochs, parameters=self.program.size)
+
+    def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
+        """Trained − start."""
+        inputs, labels = program_inputs(local, self.program), local.examples.labels
+        return train(self.program, start, inputs, labels, self.settings, local.randomness) - start, b""
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,16 +45,10 @@ class Kept:
     @classmethod
     def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
         """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
-        tensors, _ = parse_tensors(content)
         shapes = {**program.shapes, OWN: (classes, program.width)}
         if sends_others:
             shapes |= {f"{SENDS}{name}": shape for name, shape in program.shapes.items()}
-        found = {name: tensor.shape for name, tensor in tensors.items()}
-        fit = found == shapes and all(
-            tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
-        )
-        if not fit:
-            raise BadInput(f"the private state holds {found} and not {shapes}")
+        tensors = read_kept(content, shapes)
 
         def row(prefix: str) -> Floats:
             parts = [tensors[f"{prefix}{name}"].ravel() for name in program.shapes]
@@ -62,3 +56,14 @@ class Kept:
 
         sends = Untainted(row(SENDS)) if sends_others else None
         return cls(program, row(""), tensors[OWN].astype(np.float64), sends)
+
+
+def read_kept(content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of a safetensors file. Raises BadInput unless they are numbers of these names and shapes."""
+    tensors, _ = parse_tensors(content)
+    found = {name: tensor.shape for name, tensor in tensors.items()}
+    if found != dict(shapes) or not all(
+        tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
+    ):
+        raise BadInput(f"the private state holds {found} and not {dict(shapes)}")
+    return tensors

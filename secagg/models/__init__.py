@@ -3,8 +3,12 @@
 from secagg.models.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder, SharedAdapter, WithHead
 from secagg.models.adapters import Adapter
 from secagg.models.artifact import TrainedModel, parse_artifact, read_model
+from secagg.models.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
+from secagg.models.augmented import Augmented, Distance, OneRecord, Weights
+from secagg.models.augmented_training import AugmentedSettings, train_augmented, train_privately
 from secagg.models.distillation import Distilling, DistillingSettings, distil, distilling
 from secagg.models.exported import admit, digest_in, files_in, planned_program
+from secagg.models.normalised import Normalised
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
@@ -13,19 +17,27 @@ from secagg.models.taint import Untainted, public, require_untainted
 from secagg.models.training import TrainingSettings, record_gradients, train
 
 __all__ = [
+    "GENERATOR",
     "HEAD",
     "OWN",
     "PROGRAMS",
     "SHARED",
+    "TRANSFER",
     "Adapted",
     "Adapter",
+    "Augmentation",
+    "Augmented",
+    "AugmentedSettings",
     "ByHead",
+    "Distance",
     "Distilling",
     "DistillingSettings",
     "DpSgdSettings",
     "Dual",
     "MostSimilar",
     "Nearest",
+    "Normalised",
+    "OneRecord",
     "OverEncoder",
     "Program",
     "Projecting",
@@ -33,6 +45,7 @@ __all__ = [
     "TrainedModel",
     "TrainingSettings",
     "Untainted",
+    "Weights",
     "WithHead",
     "admit",
     "digest_in",
@@ -49,6 +62,9 @@ __all__ = [
     "record_gradients",
     "require_untainted",
     "similarities",
+    "size_of",
     "tensors_of",
     "train",
+    "train_augmented",
+    "train_privately",
 ]

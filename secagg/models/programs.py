@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +20,18 @@ from secagg.errors import BadInput
 if TYPE_CHECKING:
     from torch import Tensor
 
+    Normalise = Callable[[str, Tensor], Tensor]
+
 SEED_BYTES = 32
+
+
+class Shaped(Protocol):
+    """Whatever has its parameters in one row."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Their shapes by name, in order."""
+        ...
 
 
 class Program(Protocol):
@@ -107,24 +118,8 @@ class BuiltIn(ABC):
         return math.sqrt(self.dimension)
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
-        """Return parameters (size,): uniform within `bounds`, from SHAKE-256 of the seed of 32 bytes.
-
-        Each number that does not start at 0 takes the next 8 bytes of the stream, a little-endian word w: it is
-        (2·⌊w/2¹¹⌋/2⁵³ − 1) times its bound, in float64, so the same bits everywhere. Raises BadInput for another seed.
-        """
-        if len(seed) != SEED_BYTES:
-            raise BadInput(f"a start takes a seed of {SEED_BYTES} bytes, got {len(seed)}")
-        counts = {name: math.prod(self.shapes[name]) for name in self.bounds}
-        words = np.frombuffer(hashlib.shake_256(seed).digest(8 * sum(counts.values())), dtype="<u8")
-        drawn = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
-        parts, used = [], 0
-        for name, shape in self.shapes.items():
-            if name in self.bounds:
-                parts.append(drawn[used : used + counts[name]] * self.bounds[name])
-                used += counts[name]
-            else:
-                parts.append(np.zeros(math.prod(shape)))
-        return np.concatenate(parts)
+        """Return parameters (size,): uniform within `bounds` (`uniform_start`)."""
+        return uniform_start(self.shapes, self.bounds, seed)
 
     @abstractmethod
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -155,11 +150,36 @@ class Softmax(BuiltIn):
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Scores (n, C) of records (n, d)."""
-        return _linear(parameters, "", x)
+        return linear(parameters, "", x)
+
+
+def _as_they_are(layer: str, maps: Tensor) -> Tensor:
+    return maps
+
+
+class Embedding(BuiltIn):
+    """A program whose last layer, `output`, scores what the layers before it make of a record: the embedding."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers of an embedding."""
+
+    @abstractmethod
+    def embed(self, parameters: Mapping[str, Tensor], x: Tensor, normalise: Normalise = _as_they_are) -> Tensor:
+        """Return embeddings (n, width) of records (n, d); `normalise` has each layer's maps before the ReLU."""
+
+    def classify(self, parameters: Mapping[str, Tensor], embeddings: Tensor) -> Tensor:
+        """Return scores (n, C) of embeddings (n, width)."""
+        return linear(parameters, "output.", embeddings)
+
+    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Scores (n, C) of records (n, d)."""
+        return self.classify(parameters, self.embed(parameters, x))
 
 
 @dataclass(frozen=True)
-class Perceptron(BuiltIn):
+class Perceptron(Embedding):
     """One hidden layer of `hidden` ReLU units."""
 
     hidden: int
@@ -177,22 +197,25 @@ class Perceptron(BuiltIn):
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Weights and biases of the hidden layer and of the output."""
-        return _linear_shapes("hidden", self.dimension, self.hidden) | _linear_shapes(
-            "output", self.hidden, self.classes
-        )
+        return linear_shapes("hidden", self.dimension, self.hidden) | linear_shapes("output", self.hidden, self.classes)
 
     @property
     def bounds(self) -> Mapping[str, float]:
         """He's before a ReLU, Glorot's at the output."""
         return {"hidden.weight": he_bound(self.dimension), "output.weight": glorot_bound(self.hidden, self.classes)}
 
-    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of records (n, d)."""
-        return _linear(parameters, "output.", _linear(parameters, "hidden.", x).relu())
+    @property
+    def width(self) -> int:
+        """The hidden units."""
+        return self.hidden
+
+    def embed(self, parameters: Mapping[str, Tensor], x: Tensor, normalise: Normalise = _as_they_are) -> Tensor:
+        """The hidden units (n, width) of records (n, d)."""
+        return normalise("hidden", linear(parameters, "hidden.", x)).relu()
 
 
 @dataclass(frozen=True)
-class Convolutional(BuiltIn):
+class Convolutional(Embedding):
     """Two 3×3 convolutions, each with max-pooling and ReLU, and a hidden layer: for square images of side 8 or more.
 
     A record is an image row by row, the 1 or 3 channels of a pixel beside each other, as `pixels` gives it. The second
@@ -230,8 +253,8 @@ class Convolutional(BuiltIn):
             "first.bias": (self.FIRST,),
             "second.weight": (self.SECOND, self.FIRST, *kernel),
             "second.bias": (self.SECOND,),
-            **_linear_shapes("hidden", self.SECOND * self.PLACES**2, self.HIDDEN),
-            **_linear_shapes("output", self.HIDDEN, self.classes),
+            **linear_shapes("hidden", self.SECOND * self.PLACES**2, self.HIDDEN),
+            **linear_shapes("output", self.HIDDEN, self.classes),
         }
 
     @property
@@ -243,20 +266,48 @@ class Convolutional(BuiltIn):
             "output.weight": glorot_bound(self.HIDDEN, self.classes),
         }
 
-    def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Scores (n, C) of images (n, d)."""
+    @property
+    def width(self) -> int:
+        """The hidden units."""
+        return self.HIDDEN
+
+    def embed(self, parameters: Mapping[str, Tensor], x: Tensor, normalise: Normalise = _as_they_are) -> Tensor:
+        """The hidden units (n, width) of images (n, d)."""
         from torch.nn import functional
 
         channels, side = self.image
         maps = x.reshape(-1, side, side, channels).permute(0, 3, 1, 2)
         maps = functional.conv2d(maps, parameters["first.weight"], parameters["first.bias"], padding="same")
-        maps = functional.max_pool2d(maps, 2).relu()
+        maps = functional.max_pool2d(normalise("first", maps), 2).relu()
         maps = functional.conv2d(maps, parameters["second.weight"], parameters["second.bias"], padding="same")
-        maps = functional.adaptive_max_pool2d(maps, self.PLACES).relu()
-        return _linear(parameters, "output.", _linear(parameters, "hidden.", maps.flatten(1)).relu())
+        maps = functional.adaptive_max_pool2d(normalise("second", maps), self.PLACES).relu()
+        return normalise("hidden", linear(parameters, "hidden.", maps.flatten(1))).relu()
 
 
-def tensors_of(program: Program, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
+def uniform_start(
+    shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, float], seed: bytes
+) -> NDArray[np.float64]:
+    """Return parameters of these shapes (size,): uniform within `bounds`, from SHAKE-256 of the seed of 32 bytes.
+
+    Each number that does not start at 0 takes the next 8 bytes of the stream, a little-endian word w: it is
+    (2·⌊w/2¹¹⌋/2⁵³ − 1) times its bound, in float64, so the same bits everywhere. Raises BadInput for another seed.
+    """
+    if len(seed) != SEED_BYTES:
+        raise BadInput(f"a start takes a seed of {SEED_BYTES} bytes, got {len(seed)}")
+    counts = {name: math.prod(shapes[name]) for name in bounds}
+    words = np.frombuffer(hashlib.shake_256(seed).digest(8 * sum(counts.values())), dtype="<u8")
+    drawn = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+    parts, used = [], 0
+    for name, shape in shapes.items():
+        if name in bounds:
+            parts.append(drawn[used : used + counts[name]] * bounds[name])
+            used += counts[name]
+        else:
+            parts.append(np.zeros(math.prod(shape)))
+    return np.concatenate(parts)
+
+
+def tensors_of(program: Shaped, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
     """The parameters by name, of a flat array (size,) rounded to float32; beyond its numbers they are infinite."""
     with np.errstate(over="ignore"):
         rounded = flat.astype(np.float32)
@@ -265,7 +316,7 @@ def tensors_of(program: Program, flat: NDArray[np.float64]) -> dict[str, NDArray
     return {name: part.reshape(shape) for (name, shape), part in parts}
 
 
-def named_parameters(program: Program, flat: Tensor) -> dict[str, Tensor]:
+def named_parameters(program: Shaped, flat: Tensor) -> dict[str, Tensor]:
     """The parameters by name, as views of a flat tensor (size,)."""
     import torch
 
@@ -273,13 +324,15 @@ def named_parameters(program: Program, flat: Tensor) -> dict[str, Tensor]:
     return {name: part.view(shape) for (name, shape), part in zip(program.shapes.items(), parts, strict=True)}
 
 
-def _linear(parameters: Mapping[str, Tensor], prefix: str, x: Tensor) -> Tensor:
+def linear(parameters: Mapping[str, Tensor], prefix: str, x: Tensor) -> Tensor:
+    """x·Wᵀ + b (n, outputs) of rows x (n, inputs), by the tensors PREFIXweight and PREFIXbias."""
     from torch.nn import functional
 
     return functional.linear(x, parameters[f"{prefix}weight"], parameters[f"{prefix}bias"])
 
 
-def _linear_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+def linear_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    """Weight and bias of a layer."""
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 

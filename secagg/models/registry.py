@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from secagg.errors import BadInput
 from secagg.features import KINDS
 from secagg.models.adapted import Adapted, Dual, SharedAdapter, WithHead
 from secagg.models.adapters import Adapter
 from secagg.models.exported import PREFIX, exported_named
+from secagg.models.normalised import NormalisedCnn, NormalisedPerceptron
 from secagg.models.programs import Convolutional, Perceptron, Program, Softmax
 from secagg.models.projection import ByHead, MostSimilar, Nearest
 
@@ -20,6 +22,10 @@ PROGRAMS: Mapping[str, Callable[..., Program]] = {
     "softmax": Softmax,
     "mlp:H": Perceptron,
     "cnn": Convolutional,
+    "mlp-group:H": NormalisedPerceptron,
+    "mlp-batch:H": partial(NormalisedPerceptron, by_batch=True),
+    "cnn-group": NormalisedCnn,
+    "cnn-batch": partial(NormalisedCnn, by_batch=True),
     "similar:W": MostSimilar,
     "nearest:W": Nearest,
     "projected:W": ByHead,

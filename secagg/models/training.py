@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput
-from secagg.models.programs import Program, named_parameters
+from secagg.models.programs import Program, Shaped, named_parameters
 from secagg.randomness import RandomSource
 from secagg.threads import one_thread
 
@@ -69,7 +69,7 @@ def train(
     with one_thread():
         weights, first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
         velocity = torch.zeros_like(weights)
-        parameters = _leaves(program, weights, velocity)
+        parameters = leaves_on(program, weights, velocity)
         inputs, targets = torch.empty(x.shape, dtype=torch.float32), torch.empty(len(labels), dtype=torch.int64)
         for _ in range(settings.epochs):
             order = shuffled(len(labels), randomness)
@@ -102,7 +102,7 @@ def record_gradients(
     with one_thread():
         weights = torch.tensor(parameters, dtype=torch.float32)
         gradient = torch.zeros_like(weights)
-        leaves = _leaves(program, weights, gradient)
+        leaves = leaves_on(program, weights, gradient)
         one, its_label = torch.empty((1, program.dimension), dtype=torch.float32), torch.empty(1, dtype=torch.int64)
         for begin in range(0, len(labels), rows):
             chunk = np.empty((min(rows, len(labels) - begin), program.size), dtype=np.float32)
@@ -136,8 +136,8 @@ def require_records(
         raise BadInput(f"labels are int64 from 0 to {program.classes - 1}")
 
 
-def _leaves(program: Program, weights: Tensor, gradient: Tensor) -> dict[str, Tensor]:
-    """The parameters by name, on `weights`, with gradients that are added to `gradient` (size,)."""
+def leaves_on(program: Shaped, weights: Tensor, gradient: Tensor) -> dict[str, Tensor]:
+    """Return the parameters by name, on `weights` (size,), with gradients that are added to `gradient` (size,)."""
     leaves = {name: part.detach().requires_grad_() for name, part in named_parameters(program, weights).items()}
     for name, place in named_parameters(program, gradient).items():
         leaves[name].grad = place

@@ -121,7 +121,10 @@ def test_rounds_are_short_for_a_parameter() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"method": "fedcgs", "rounds": 5}, "no rounds; leave them out; fedavg, fedpcl, fedproto, mpft have some"),
+        (
+            {"method": "fedcgs", "rounds": 5},
+            "no rounds; leave them out; fedavg, fedpcl, fedproto, fraug, mpft have some",
+        ),
         ({"method": "fedavg", "rounds": 5, "parameters": "rounds=6"}, "given twice"),
         ({"method": "fedavg", "every": 0}, "every cannot be 0"),
     ],

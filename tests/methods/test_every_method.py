@@ -20,17 +20,19 @@ PROMISE = {"epsilon": 4.0, "delta": 1e-5, "adjacency": "add-remove"}
 CHANCE = 0.1
 OF_FEATURES = [name for name in METHODS if not method_named(name).reads_inputs]
 """Methods that train inside an encoder take other records: `test_feddat.py`."""
-OWN = ("fedpcl", "fedproto")
-"""Members' own models are what counts: the public one is only the start's, and four members' noise drowns it."""
+OWN = ("fedpcl", "fedproto", "fraug")
+"""Four members' noise drowns what they share; but for `fraug`, members' own models are what counts."""
 ROUNDS = {
     "fedavg": "rounds=3 rate=0.5 clip=10",
     "fedavg-one-shot": "epochs=10 rate=0.5",
     **dict.fromkeys(OWN, "rounds=3"),
+    "fraug": "rounds=4 steps=20 rate=0.1 model=mlp:32 hidden=16",
 }
 NOISY_ROUNDS = {
     "fedavg": "rounds=10 rate=1 clip=4 gradients=1",
     "fedavg-one-shot": "rate=1 clip=4 gradients=1",
     **dict.fromkeys(OWN, "rounds=3 cap=50"),
+    "fraug": "rounds=3 steps=3 model=mlp:32 hidden=16 clip=0.3",
 }
 """Where rounds train: few, and under noise about records those that promise something of a record."""
 

@@ -10,7 +10,14 @@ from secagg.unsafe_for_tests import TOKEN
 SEED = bytes(range(32))
 PROGRAMS = [
     program_named(name, dimension, 3)
-    for name, dimension in (("softmax", 7), ("mlp:5", 7), ("cnn", 8 * 8), ("cnn", 3 * 9 * 9))
+    for name, dimension in (
+        ("softmax", 7),
+        ("mlp:5", 7),
+        ("cnn", 8 * 8),
+        ("cnn", 3 * 9 * 9),
+        ("mlp-group:5", 7),
+        ("cnn-group", 3 * 8 * 8),
+    )
 ]
 every_program = pytest.mark.parametrize(
     "program", PROGRAMS, ids=[f"{program.name} of {program.dimension}" for program in PROGRAMS]

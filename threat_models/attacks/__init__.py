@@ -14,6 +14,7 @@ from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
 from threat_models.attacks.membership.adapters import ADAPTERS
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
+from threat_models.attacks.membership.generator import MEMBERSHIP_GENERATOR
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
 from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES
 from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
@@ -38,6 +39,7 @@ ATTACKS: dict[str, Attack] = {
         LOSS_ENTROPY_GAPS,
         MEMBERSHIP_TRAINING,
         ADAPTERS,
+        MEMBERSHIP_GENERATOR,
         MEMBERSHIP_PROTOTYPES,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,

@@ -31,7 +31,7 @@ DIFFERENCE = "the difference of two rounds' sums"
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """One update, or a sum of updates: whose records are behind it, and the `move` (size,) of its round's state."""
+    """One update, or a sum of updates: whose records are behind it, and the `move` (size,) of its round's model."""
 
     name: str
     owners: frozenset[str]
@@ -77,7 +77,7 @@ def _differ(one: View, other: View) -> Iterator[Moved]:
     for owned, left in zip(sums_in(more)[-1:], sums_in(fewer)[-1:], strict=False):
         if owned.owners - left.owners == apart:
             blocks = subtract(owned.blocks, [left.blocks])
-            yield Moved(DIFFERENCE, frozenset(apart), more.round, more.round.work.mean(_opened(blocks, more, 1)))
+            yield Moved(DIFFERENCE, frozenset(apart), more.round, _move(more.round, _opened(blocks, more, 1)))
 
 
 def sums_of_rounds(view: View) -> tuple[Moved, ...]:
@@ -90,7 +90,12 @@ def sums_of_rounds(view: View) -> tuple[Moved, ...]:
 def _moved(target: Target, round_: ChainRound, view: View) -> Moved:
     name = ONE_MEMBER if len(target.owners) == 1 and set(view.in_clear) >= set(view.members) else target.name
     clients = sum(owner in view.members for owner in target.owners)
-    return Moved(name, target.owners, round_, round_.work.mean(_opened(target.blocks, view, clients)))
+    return Moved(name, target.owners, round_, _move(round_, _opened(target.blocks, view, clients)))
+
+
+def _move(round_: ChainRound, opened: Opened) -> Floats:
+    """Which way an opened total moves the model's part of the state."""
+    return round_.state.with_flat(round_.work.mean(opened)).groups[MODEL]
 
 
 def _opened(blocks: Blocks, view: View, clients: int) -> Opened:

@@ -1,0 +1,204 @@
+"""What has a shared generator of embeddings kept of members' records? Membership, and which records it points at.
+
+FRAug's generator (`methods.fraug`) learns to make embeddings unlike those of the records that taught it (Chen et al.
+2023, Eq. 5), and every member and the server get it. So a member's record lies, as the public classifier embeds it,
+farther from the generator's embeddings of its class than public records of that class do. Pointing: the records
+farthest from what it makes are taken for members'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import method_named
+from methods.augmented_work import AugmentedRound
+from methods.chain import ChainRound
+from methods.fraug import FRAug
+from methods.local_work import Scaled
+from methods.method import Parameters
+from methods.round import Opened, Round
+from secagg.errors import BadInput
+from secagg.models import GENERATOR
+from secagg.models.programs import named_parameters
+from secagg.statistics import Grid
+from secagg.threads import one_thread
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.metrics import Figures, Scores
+from threat_models.attacks.updates import count_rounds, play, rounds_in
+from threat_models.estimation.intervals import clopper_pearson
+from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
+from threat_models.session import Knowledge, Records
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+DISTANCES = Figures("generator", "by distances to the generator's embeddings")
+POINTED = Metric(
+    "reidentified.generator",
+    "members' among the records that the generator points at",
+    SHARE,
+    "{baseline}, the members' share of the candidates",
+)
+DRAWS = 64
+"""Embeddings of each class."""
+POINTS_AT = 10
+"""Of so many candidates one is pointed at."""
+MOST_ROUNDS = 4
+"""Rounds that are looked at, evenly spread, the last among them."""
+CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
+CONTROL_CHAINS = 32
+SEED = 20_230_804
+
+
+def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
+    """Return how far records (n,) lie from the generator's embeddings of their class, as the classifier embeds them.
+
+    The mean squared distance to `DRAWS` of them.
+
+    Raises BadInput for a round without a generator.
+    """
+    import torch
+
+    whole = round_.augmented.whole
+    if whole.augmentation is None:
+        raise BadInput("the rounds have no generator")
+    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
+    found = np.zeros(len(records))
+    with one_thread(), torch.inference_mode():
+        row = torch.zeros(whole.size)
+        row[: round_.state.size] = torch.tensor(round_.state.flat)
+        parameters = named_parameters(whole, row)
+        embedded = whole.classifier.learn(parameters, torch.from_numpy(inputs))
+        noise = np.random.default_rng(SEED).standard_normal((DRAWS, whole.augmentation.latent), dtype=np.float32)
+        for label in np.unique(records.labels):
+            own = np.flatnonzero(records.labels == label)
+            made = whole.augmentation.generate(parameters, torch.from_numpy(noise), torch.full((DRAWS,), int(label)))
+            found[own] = torch.cdist(embedded[own], made).square().mean(dim=1).numpy()
+    return found
+
+
+def score(rounds: Sequence[AugmentedRound], records: Records, public: Records, grid: Grid) -> Floats:
+    """Score records (n,): how far they lie, on average over rounds, in units of public records of their class."""
+    total = np.zeros(len(records))
+    for round_ in rounds:
+        own, others = (distances(round_, each, grid) for each in (records, public))
+        for label in np.unique(records.labels):
+            rows = records.labels == label
+            usual = others[public.labels == label] if (public.labels == label).any() else others
+            total[rows] += (own[rows] - usual.mean()) / max(float(usual.std()), 1e-12)
+    return total / max(1, len(rounds))
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    view, name = views[0], MEMBERSHIP_GENERATOR.name
+    rounds = [each for each in rounds_in(view) if _has_generator(each)]
+    public, grid = knowledge.public, view.plan.grid
+    if not rounds:
+        return Finding(name, "", Verdict.NOT_APPLICABLE, "No rounds move a generator of embeddings.")
+    if public is None or not len(public):
+        return Finding(name, "", Verdict.INCONCLUSIVE, "It takes public records to compare with, which were not given.")
+    taught = [*rounds[1:], *_after(view, rounds[-1])] or rounds
+    rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
+    known, is_member = knowledge.candidates.take(rows), knowledge.is_member[rows]
+    places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
+    tested = Scores(score([taught[place] for place in places], known, public, grid), is_member)
+    progress(1, 2)
+    controls = _make_controls(known.take(~is_member), public, grid)
+    progress(2, 2)
+    is_whole = len(taught) == count_rounds(view.plan)
+    how = f"From the generators after {len(taught)} of {count_rounds(view.plan)} rounds"
+    return _make_finding(view, how, tested, Blind.of(known, is_member), controls, is_whole=is_whole)
+
+
+def _make_finding(
+    view: View, how: str, tested: Scores, blind: Blind, controls: tuple[Control, ...], *, is_whole: bool
+) -> Finding:
+    """What the test found; it withstood where it fails of all rounds."""
+    found = blind.measure(tested, DISTANCES, view.claim)
+    succeeded = metrics.crosses(found) or blind.lets_succeed(tested)
+    withstood = is_whole and metrics.withstands(tested) and not blind.tells
+    return Finding(
+        MEMBERSHIP_GENERATOR.name,
+        "",
+        decide(succeeded, withstood, controls),
+        f"{how}: members are {metrics.describe(tested)}.{blind.sentence}",
+        (*found, *blind.measures, *_point(tested)),
+        (metrics.roc("Membership, from the generator", {DISTANCES.words: tested}, view.claim),),
+        controls=controls,
+    )
+
+
+def _point(tested: Scores) -> tuple[Measure, ...]:
+    """The share of members among the candidates that it would point at; nothing with too few of them."""
+    count = len(tested.values) // POINTS_AT
+    if not count:
+        return ()
+    hits = tested.is_member[np.argsort(tested.values)[-count:]]
+    return (clopper_pearson(int(hits.sum()), count).measure(POINTED, baseline=float(tested.is_member.mean())),)
+
+
+def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
+    """The round that would follow the view's sum, if it shows one."""
+    if "release" not in view.sees:
+        return []
+    opened = Opened(view.release, view.plan.grid, view.noise, len(view.members))
+    return [replace(last, state=last.server.apply(last.state, last.work.mean(opened)))]
+
+
+def _make_controls(outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
+    """Play rounds of `CONTROL` over one record of two classes at random: a generator that learns from it alone.
+
+    It must be told from others, and another called it must not.
+    """
+    generator, true, false = np.random.default_rng(SEED), [], []
+    dimension = outside.integers.shape[1]
+    first = _augmented(method_named(FRAug.name, CONTROL).begin(dimension, 2, grid.levels))
+    halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
+    for _ in range(CONTROL_CHAINS):
+        mixed = halves[0].take(generator.permutation(len(outside)))
+        values = score(_played(first, mixed.take(slice(1)), grid), mixed, halves[1], grid)
+        is_first = np.arange(len(mixed)) < 1
+        true.append(Scores(values, is_first))
+        false.append(Scores(values[1:], is_first[: len(mixed) - 1]))
+    pooled = (metrics.succeeds(metrics.pool_scores(each)) for each in (true, false))
+    names = f"{CONTROL_CHAINS} generators taught by one record each", "another record, called the one"
+    kinds = zip(names, (True, False), pooled, strict=True)
+    return tuple(Control(*each) for each in kinds)  # type: ignore[return-value]  # two
+
+
+def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedRound]:
+    """The states after each of the control's rounds over these records."""
+    states = [round_]
+    for _ in range(round_.rounds):
+        states.append(_augmented(play(states[-1], own, 1, grid)))
+    return states[1:]
+
+
+def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
+    return isinstance(round_, AugmentedRound) and GENERATOR in round_.state.groups
+
+
+def _augmented(round_: Round) -> AugmentedRound:
+    if not isinstance(round_, AugmentedRound):
+        raise BadInput("the rounds have no generator")
+    return round_
+
+
+MEMBERSHIP_GENERATOR = Attack(
+    "membership_generator",
+    "Membership of a record, from a shared generator of embeddings",
+    "Hayes, Melis, Danezis & De Cristofaro 2019, of generators; here of FRAug's (Chen et al. 2023)",
+    (),
+    _run,
+    (*DISTANCES.metrics, BLIND, POINTED),
+    tells_members=True,
+    trusts_owners=True,
+    limits=8,
+)
+"""Needs rounds that move a generator, which whoever sees sums is told: found out when it runs."""
