@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from methods.fedavg import FedAvg
 from methods.fedcgs import FedCGS
 from methods.fedpcl import FedPCL
+from methods.fedpop import FedPop
 from methods.fedproto import FedProto
 from methods.fedtc import FedTC
 from methods.gate import GATE, put_gate
@@ -20,6 +21,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     FedAvg.name: FedAvg,
     FedCGS.name: FedCGS,
     FedPCL.name: FedPCL,
+    FedPop.name: FedPop,
     FedProto.name: FedProto,
     FedTC.name: FedTC,
     MPFT.name: MPFT,

@@ -108,6 +108,11 @@ class FedAvg(UsualMethod):
         return True
 
     @property
+    def tunable(self) -> tuple[str, ...]:
+        """How members train, and how far the server steps; the size of steps in what is private stays within a clip."""
+        return ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
+
+    @property
     def shows_last_sum(self) -> bool:
         """Yes: members step along."""
         return True

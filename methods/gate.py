@@ -126,6 +126,16 @@ class Gated(SimpleMethod):
         return self.method.shows_last_sum
 
     @property
+    def tunable(self) -> tuple[str, ...]:
+        """The gated method's."""
+        return self.method.tunable
+
+    @property
+    def cohorts(self) -> int:
+        """The gated method's."""
+        return self.method.cohorts
+
+    @property
     def class_threshold(self) -> int:
         """`threshold`."""
         return self.threshold

@@ -32,12 +32,16 @@ class SampledTraining:
     """DP-SGD inside a member, before each sum: `steps` on batches that every record is in with probability `rate`.
 
     A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
+    `further` are numbers of its own records that a member adds noise to in each round, beside its steps; all of them
+    together have `share` of the plan's μ².
     """
 
     rate: float
     steps: int
     levels: int
     size: int
+    further: tuple[BlockSensitivity, ...] = ()
+    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class SumSpec:
     `shares` says how μ² is divided among the blocks (a rule of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how
     many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
-    sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
-    records in one place would be another method's. `training` is what members do to their records with noise of their
-    own, if that is all that a contribution depends on: what is summed is then no further release.
+    sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, or which member it
+    is, so that the same records in one place would be another method's. `training` is what members do to their records
+    with noise of their own, if that is all that a contribution depends on: what is summed is then no further release.
     """
 
     blocks: tuple[Block, ...]
@@ -154,6 +158,19 @@ class Method(Protocol):
         ...
 
     @property
+    def tunable(self) -> tuple[str, ...]:
+        """Names of parameters that may differ between members and rounds: they change neither a sum nor any clip.
+
+        Those that begin with "server" are the server's.
+        """
+        ...
+
+    @property
+    def cohorts(self) -> int:
+        """Among how many fixed cohorts members are divided, in turn, whose sums are opened apart; 1: none are."""
+        ...
+
+    @property
     def class_threshold(self) -> int:
         """Below how many clients that hold a class it is left out of the sums; 0: none is."""
         ...
@@ -206,6 +223,16 @@ class UsualMethod:
     def trains(self) -> bool:
         """No."""
         return False
+
+    @property
+    def tunable(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    @property
+    def cohorts(self) -> int:
+        """1."""
+        return 1
 
     @property
     def class_threshold(self) -> int:

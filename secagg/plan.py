@@ -146,6 +146,11 @@ class Plan:
         """The noise of each step of a member's training, in grid units of a gradient; 0 where training adds none."""
         return self.noises[0].sigma if self.noise == NoiseFrom.MEMBER else 0.0
 
+    @property
+    def further_sigmas(self) -> Mapping[str, float]:
+        """The noise of what a member measures beside its training, by block, in its grid units; empty without any."""
+        return {each.block: each.sigma for each in self.noises[1:]} if self.noise == NoiseFrom.MEMBER else {}
+
     def table_schema(self) -> Schema | None:
         """The schema of table data, else None. Raises BadInput when it is malformed or has other classes."""
         schema = Schema.from_json(self.schema) if self.schema else None

@@ -1,12 +1,12 @@
 """Networks that members train: programs, training on a member's records, trained models as artifacts."""
 
-from secagg.models.artifact import TrainedModel, parse_artifact, read_model
+from secagg.models.artifact import TrainedModel, TunedModel, parse_artifact, read_model, read_tuned
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
 from secagg.models.registry import PROGRAMS, program_named
 from secagg.models.taint import Untainted, public, require_untainted
-from secagg.models.training import TrainingSettings, record_gradients, train
+from secagg.models.training import TrainingSettings, record_gradients, record_losses, train
 
 __all__ = [
     "PROGRAMS",
@@ -18,6 +18,7 @@ __all__ = [
     "Projecting",
     "TrainedModel",
     "TrainingSettings",
+    "TunedModel",
     "Untainted",
     "dp_sgd",
     "parse_artifact",
@@ -25,7 +26,9 @@ __all__ = [
     "project",
     "public",
     "read_model",
+    "read_tuned",
     "record_gradients",
+    "record_losses",
     "require_untainted",
     "similarities",
     "tensors_of",

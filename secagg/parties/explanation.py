@@ -8,14 +8,17 @@ from scipy.special import ndtr
 
 from methods.method import domains_of
 from secagg.encoding import Kind
+from secagg.errors import BadInput
 from secagg.parties.returning import may_return, witnesses_of
-from secagg.parties.setup import SessionSetup
+from secagg.parties.setup import SessionSetup, cohort_least
 from secagg.plan import NoiseFrom, PlannedNoise
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
 """What the entries of a block count."""
+DROWNED = 0.2
+"""Of the largest loss: a noise on a mean score that tells settings apart no more."""
 LIKELY = 0.95
 """A class that everybody has should pass a class gate with this probability."""
 
@@ -36,6 +39,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
         *_gate(setup),
+        *_cohorts(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
         *setup.protection.details(setup.context),
@@ -123,6 +127,37 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
             f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do"
         )
     return [("class gate", said)]
+
+
+def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
+    """How members are divided, and into how many they could be; nothing where no sums are opened apart."""
+    cohorts, clients, least = setup.method.cohorts, len(setup.context.clients), cohort_least(setup.plan)
+    if cohorts == 1:
+        return []
+    said = (
+        f"{cohorts}, of {clients // cohorts} or more of the {clients} members, the same in every round: their sums are "
+        f"opened apart; where {setup.plan.dropouts} may vanish and {setup.plan.colluders} collude a cohort takes "
+        f"{least}, so that at most {clients // least} settings can be tried beside each other"
+    )
+    return [("cohorts", said)]
+
+
+def refuse_drowned_scores(setup: SessionSetup) -> None:
+    """Raise BadInput where noise about members leaves nothing of the mean scores, naming how many members it takes."""
+    clients, spec = len(setup.context.clients), setup.spec
+    noise = setup.opened_noise(clients)
+    scores = [block for block in spec.blocks if block.kind is Kind.SCORE]
+    if noise is None or spec.per is not Unit.SILO or not scores:
+        return
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
+    losses = scores[0]
+    needed = math.ceil(noise[losses.name].of_record.sigma / lengths[losses.name] / DROWNED * losses.size)
+    if clients < needed:
+        raise BadInput(
+            f"under a promise about members noise drowns the scores of {clients}: with {needed} it would be {DROWNED:g} "
+            f"of the largest loss on each of {losses.size} mean scores",
+            remedy="take so many members, fewer settings or rounds, or a promise about records",
+        )
 
 
 def doubts_of(setup: SessionSetup) -> list[str]:

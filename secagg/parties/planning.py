@@ -14,6 +14,7 @@ from methods.method import Fixed, SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
+from secagg.parties.explanation import refuse_drowned_scores
 from secagg.parties.noise_plan import NoiseParties, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.parties.training_noise import refuse_training, training_noise
@@ -96,7 +97,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon)
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
-        claim = SessionSetup.of(plan, roster).sum_claim
+        setup = SessionSetup.of(plan, roster)
+        claim = setup.sum_claim
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}") from None
     if claim is not None and not claim.holds_against_members and choices.colluders is None:
@@ -105,6 +107,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
             "would not hold against the members: each knows its own share",
             remedy="ask for that with --colluders 0, or let the result go to members",
         )
+    refuse_drowned_scores(setup)
     method = method_named(plan.method, plan.method_parameters)
     check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
     return plan
@@ -137,7 +140,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=max(choices.minimum_cohort, len(roster.clients) - dropouts if choices.class_gate else 1),
+        minimum_cohort=max(choices.minimum_cohort, len(roster.clients) - dropouts if _counts_on_all(choices) else 1),
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
@@ -150,6 +153,12 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         security=choices.security,
         **_waits(choices),
     )
+
+
+def _counts_on_all(choices: PlanChoices) -> bool:
+    """Whether no member but the tolerated dropouts may be missing in any sum: behind a gate, and in cohorts."""
+    method = method_named(choices.method, dict(choices.parameters))
+    return choices.class_gate > 0 or method.cohorts > 1
 
 
 def _waits(choices: PlanChoices) -> dict[str, int]:
@@ -174,7 +183,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     if choices.noise is NoiseFrom.MEMBER:
         sums, levels = _sums(plan, plan.levels, choices), plan.levels
         promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
-        noises: tuple[PlannedNoise, ...] = (training_noise(sums, *promise),)
+        noises = training_noise(sums, *promise)
     else:
         noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
         levels, noises = _least_noise(plan, noisers, choices, choices.adjacency, choices.delta)

@@ -83,7 +83,7 @@ class SessionSetup:
                 f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
                 remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
             )
-        _require_cohorts(plan, method)
+        _require_cohorts(plan, method, len(roster.clients), fewest)
         if plan.has_noise:
             claim = claim_of(plan, sums, roster, fewest)
         calibrations = _calibrations(claim, sums)
@@ -285,12 +285,20 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        policy.check(self.plan, len(self.context.clients), self.fewest, max(self.uploads), self.record_sums)
+        clients, fewest = len(self.context.clients), self.fewest
+        if self.method.cohorts > 1:
+            fewest = clients // self.method.cohorts - self.plan.dropouts
+        policy.check(self.plan, clients, fewest, max(self.uploads), self.record_sums)
 
     @property
     def fewest(self) -> int:
         """The smallest number of clients whose sum can be opened."""
         return self.protection.fewest(self.context)
+
+
+def cohort_least(plan: Plan) -> int:
+    """The fewest members of a cohort: whoever vanishes or colludes, two honest ones are in its sum."""
+    return plan.colluders + plan.dropouts + 2
 
 
 def _require_room(plan: Plan, clients: int) -> None:
@@ -311,8 +319,24 @@ def _calibrations(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Cali
     return [None] * len(sums)
 
 
-def _require_cohorts(plan: Plan, method: Method) -> None:
-    """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
+def _require_cohorts(plan: Plan, method: Method, clients: int, fewest: int) -> None:
+    """Raise BadInput for a plan whose cohorts are too small.
+
+    Also for one that tells domains apart, unless a gate, noise or nobody hides a client's part.
+    """
+    if method.cohorts > 1:
+        least, smallest = cohort_least(plan), clients // method.cohorts
+        if smallest < least:
+            raise BadInput(
+                f"{clients} members in {method.cohorts} cohorts, whose sums are opened apart, are {smallest} in the "
+                f"smallest: where {plan.dropouts} may vanish and {plan.colluders} collude it takes {least}",
+                remedy=f"{clients} members allow {clients // least} cohorts: take so few settings, or more members",
+            )
+        if fewest < clients - plan.dropouts:
+            raise BadInput(
+                f"cohorts count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
+                remedy=f"set minimum_cohort to {clients - plan.dropouts}",
+            )
     hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors
     if domains_of(plan.method_parameters) and not hidden:
         raise BadInput(
