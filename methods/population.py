@@ -1,7 +1,7 @@
 """A population of configurations: their settings, their scores, who tries which, and how that goes on after a round.
 
-All of it is public. Members are in *cohorts*, fixed for the whole plan; in each round a cohort tries the settings of one
-configuration, or settings beside them, so that every number that is opened apart is a sum over whole cohorts.
+All of it is public. Members are in *cohorts*, fixed for the whole plan; in each round a cohort tries the settings of
+one configuration, or settings beside them, so that every number that is opened apart is a sum over whole cohorts.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ class PopulationRound(ChainRound):
         """The best configuration's, with its settings. Raises BadInput where float32 cannot hold it."""
         best = self.population.best
         scaled = scale_inputs(self.program, self.state.groups[MODEL][best], self.scale)
-        return TunedModel.tuned(self.program, scaled, said(self._settings(self.population.places[best])))
+        settings = said(self._settings(self.population.places[best]))
+        return TunedModel.tuned(self.program, scaled, settings, float(self.population.scores[best]))
 
     def contribute(self, local: Local) -> Contribution:
         """The member's row of each block, and its cohort's entry of the scores."""

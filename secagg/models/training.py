@@ -117,7 +117,7 @@ def record_gradients(
 def record_losses(
     program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Return the losses (n,) of records (n, d) at `parameters` (size,), each computed alone as `record_gradients` has it.
+    """Return the losses (n,) of records (n, d) at `parameters` (size,), each computed alone as in `record_gradients`.
 
     Raises BadInput for other shapes or labels.
     """

@@ -154,8 +154,8 @@ def refuse_drowned_scores(setup: SessionSetup) -> None:
     needed = math.ceil(noise[losses.name].of_record.sigma / lengths[losses.name] / DROWNED * losses.size)
     if clients < needed:
         raise BadInput(
-            f"under a promise about members noise drowns the scores of {clients}: with {needed} it would be {DROWNED:g} "
-            f"of the largest loss on each of {losses.size} mean scores",
+            f"under a promise about members noise drowns the scores of {clients}: with {needed} it would be "
+            f"{DROWNED:g} of the largest loss on each of {losses.size} mean scores",
             remedy="take so many members, fewer settings or rounds, or a promise about records",
         )
 
