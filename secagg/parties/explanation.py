@@ -282,6 +282,9 @@ def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
     Of members' training in lengths of the longest gradient that a record may have.
     """
     training = setup.spec.training
+    beside = {block.name: block.l2 for block in training.further} if training is not None else {}
+    if noise.block in beside:
+        return f"σ {noise.sigma / beside[noise.block]:.6g} of what one record adds, in each round"
     if training is not None:
         return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
     kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)

@@ -23,7 +23,8 @@ def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
     training, times = _trained(sums, Unit(plan.unit), Adjacency(plan.adjacency))
     names = [TRAINING, *(block.name for block in training.further)]
     if [each.block for each in plan.noises] != names:
-        raise BadInput(f"the plan has noise for {[each.block for each in plan.noises]}, not for {', '.join(names)}")
+        beside = "".join(f" and {name}" for name in names[1:])
+        raise BadInput(f"the plan has noise for {[e.block for e in plan.noises]}, not for members' training{beside}")
     sigmas = [each.sigma for each in plan.noises]
     return TrainingClaim(_cost(training, times, sigmas), plan.epsilon, plan.delta)
 

@@ -143,7 +143,9 @@ class TrainingClaim:
         if sums == of:
             return _epsilon(self.cost, self.delta)
         steps = replace(self.cost.steps, steps=self.cost.steps.steps * sums // of)
-        return _epsilon(replace(self.cost, steps=steps, gap=self.cost.gap * sums / of * (1 + 2.0**-50)), self.delta)
+        part = sums / of * (1 + 2.0**-50)
+        beside = {"squared_mu": self.cost.squared_mu * part, "gap": self.cost.gap * part}
+        return _epsilon(replace(self.cost, steps=steps, **beside), self.delta)
 
     def sentence(self) -> str:
         """Return the promise in plain words."""
