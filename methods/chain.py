@@ -26,8 +26,9 @@ from secagg.updates import ServerStep, State
 from secagg.wire import Length, Range, decode, encode, message
 
 MAX_ROUNDS = 10_000
-MAX_STATE_BYTES = 60 << 20
-"""Together with the sum that it follows from, which members are told in the same message."""
+MAX_STATE_BYTES = 1 << 30
+"""134 million parameters without moments. The step from a sum to the next state holds about a dozen arrays of that
+length at once, 13 GB: what a machine that trains such a model has."""
 STATE_NAMES = 1 << 10
 """Room for the names and shapes of a state's tensors."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -146,12 +147,12 @@ class ChainRound(SimpleRound):
             raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
 
 
-def require_room(size: int, summed: int, server: ServerStep) -> None:
-    """Raise BadInput where one message cannot hold a state of `size` parameters and the sum of so many integers."""
-    needed = 8 * (size * (1 + len(server.moments)) + summed)
-    if needed > MAX_STATE_BYTES - STATE_NAMES:
-        problem = f"the state of {size} parameters and its sum take {needed} bytes of a message"
-        raise BadInput(problem, remedy=f"choose a smaller model: there is room for {MAX_STATE_BYTES - STATE_NAMES}")
+def require_room(size: int, server: ServerStep) -> None:
+    """Raise BadInput for a state of `size` parameters, with the server's moments, that is beyond `MAX_STATE_BYTES`."""
+    needed = 8 * size * (1 + len(server.moments)) + STATE_NAMES
+    if needed > MAX_STATE_BYTES:
+        problem = f"the state of {size} parameters takes {needed} bytes"
+        raise BadInput(problem, remedy=f"choose a smaller model: a state has {MAX_STATE_BYTES} bytes at the most")
 
 
 def require_float32(state: State) -> None:

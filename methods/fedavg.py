@@ -132,7 +132,7 @@ class FedAvg(UsualMethod):
 
     def _work(self, program: Program, levels: int) -> Work:
         padded, scale = sum(blocks_of(program.size)), _scale(program)
-        require_room(program.size, padded, self.step)
+        require_room(program.size, self.step)
         units = max(levels, _power_above(FEWEST_UNITS**2 * padded))
         if self.gradients:
             return RecordGradients(program, self.rate, self.clip, units, scale)

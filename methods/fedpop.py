@@ -7,13 +7,14 @@ comes from the digest of the public state, so that members repeat it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from methods.chain import MAX_ROUNDS, require_room
 from methods.method import Method, Parameters, SumSpec, UsualMethod
-from methods.population import Search
+from methods.population import Population, Search
 from methods.population_round import LOSS, SCORED, PopulationRound
 from methods.round import Round
 from methods.search_space import Space
@@ -140,8 +141,8 @@ class FedPop(UsualMethod):
     def _training(self, dimension: int, classes: int, levels: int) -> TrainingSpace:
         fixed = tuple(sorted(self.fixed_parameters.items()))
         training = TrainingSpace(self.method, fixed, self._search.space, dimension, classes, levels)
-        inner, summed = training.at({}), sum(block.size for block in self._spec(training.spec).blocks)
-        require_room(self.population * inner.program.size, summed, inner.server)
+        inner, settings = training.at({}), sum(math.prod(each) for each in Population.shapes(self._search).values())
+        require_room(self.population * inner.program.size + settings, inner.server)
         return training
 
     def _spec(self, inner: SumSpec) -> SumSpec:

@@ -23,6 +23,7 @@ from secagg.models import (
     require_untainted,
     train,
 )
+from secagg.policy import Effort
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.updates import UpdateEncoding, sum_of_records
 
@@ -72,7 +73,8 @@ class MemberUpdate:
             blocks.append(Block(WEIGHT, (1,), bound=WEIGHT_LEVELS, kind=Kind.OTHER))
             lengths[WEIGHT], shares = float(WEIGHT_LEVELS), {UPDATE: 1 - COUNT_SHARE, WEIGHT: COUNT_SHARE}
         moved = clipped(tuple(blocks), lengths)
-        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False)
+        effort = Effort(epochs=self.settings.epochs, parameters=self.program.size)
+        return SumSpec(tuple(blocks), moved, shares, per=Unit.SILO, times=rounds, is_additive=False, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """w·(trained − state), rotated and rounded at random."""
@@ -111,7 +113,9 @@ class PrivateTraining(MemberUpdate):
         """An update of padded length: no release of its own."""
         of_update = super().spec(rounds)
         taken = SampledTraining(self.private.sampling_rate, self.private.steps, self.private.levels, self.program.size)
-        return replace(of_update, sensitivities=(), training=taken, refusal="the noise is in the members' training")
+        effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=taken.size)
+        refusal = "the noise is in the members' training"
+        return replace(of_update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
@@ -146,7 +150,8 @@ class RecordGradients:
         blocks = (Block(GRADIENT, (size,), bound=self.units, kind=Kind.UPDATE), Block(COUNT, (1,), 1, Kind.OTHER))
         moved = (BlockSensitivity(GRADIENT, float(self.units), size), BlockSensitivity(COUNT, 1.0, 1, scalable=True))
         of_record = tuple(BlockwiseSensitivity(Unit.RECORD, each, moved) for each in Adjacency)
-        return SumSpec(blocks, of_record, {GRADIENT: 1 - COUNT_SHARE, COUNT: COUNT_SHARE}, times=rounds)
+        shares, effort = {GRADIENT: 1 - COUNT_SHARE, COUNT: COUNT_SHARE}, Effort(epochs=1, parameters=size)
+        return SumSpec(blocks, of_record, shares, times=rounds, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """Σ trunc(clip(∇)), in integers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from methods.round import Round, SimpleRound
 from secagg.encoding.layout import Block, Kind
 from secagg.errors import BadInput
 from secagg.head import Artifact, parse_safetensors
+from secagg.policy import NOTHING, Effort
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit, of_record, of_silo
 
 DOMAINS = "domains"
@@ -56,6 +57,8 @@ class SumSpec:
     sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, or which member it
     is, so that the same records in one place would be another method's. `training` is what members do to their records
     with noise of their own, if that is all that a contribution depends on: what is summed is then no further release.
+    `effort` is what a contribution takes in training (of one round: `times` counts the rounds), for members' policies
+    to bound.
     """
 
     blocks: tuple[Block, ...]
@@ -68,6 +71,7 @@ class SumSpec:
     keeps_state: bool = False
     refusal: str = ""
     training: SampledTraining | None = None
+    effort: Effort = NOTHING
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.
@@ -96,6 +100,17 @@ class SumSpec:
     def has(self, kind: Kind) -> bool:
         """Whether one of its blocks is of this kind."""
         return any(block.kind is kind for block in self.blocks)
+
+
+def effort_of(sums: Sequence[SumSpec]) -> Effort:
+    """What a plan of these kinds of sums has a member compute: all of their rounds, the most of any round."""
+    efforts = [kind.effort for kind in sums]
+    return Effort(
+        rounds=sum(kind.times for kind in sums),
+        epochs=max(each.epochs for each in efforts),
+        steps=max(each.steps for each in efforts),
+        parameters=max(each.parameters for each in efforts),
+    )
 
 
 @dataclass(frozen=True)

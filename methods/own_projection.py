@@ -30,6 +30,7 @@ from secagg.encoding import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import Artifact
 from secagg.models import MostSimilar, Projecting, TrainedModel, TrainingSettings, read_model, train
+from secagg.policy import Effort
 from secagg.privacy import Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
@@ -122,7 +123,11 @@ class OwnProjection(SimpleMethod, ABC):
             Block(COUNTS, (classes,), bound=most, kind=Kind.COUNTS),
             Block(SUMS, (classes, self.width), bound=most * levels, kind=Kind.CLASS_SUMS),
         )
-        spec = SumSpec(blocks, (), SHARES, times=self.rounds, is_additive=False, keeps_state=True, refusal=REFUSAL)
+        trained = self.local_program(dimension, np.zeros((classes, self.width)))
+        effort = Effort(epochs=self.epochs, parameters=trained.size)
+        spec = SumSpec(
+            blocks, (), SHARES, times=self.rounds, is_additive=False, keeps_state=True, refusal=REFUSAL, effort=effort
+        )
         if not self.cap:
             return (spec,)
         moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)})

@@ -2,8 +2,10 @@
 
 A block of the training method becomes one of K rows, a row for each configuration, of which a member fills one: its
 length is what it was, and so is what noise a promise takes. Beside them are the scores, (Σ min(loss, L), Σ n) for each
-cohort, over records that nobody trains on. A record's score depends on that record and on what was broadcast, or on
-what its member sends, which is private or within the member's clip; never on what a member trained without either.
+cohort, over records that nobody trains on. What is judged is the configuration's model as it was broadcast, which its
+settings, the server's too, have made in the rounds before; where cohorts try several settings beside each other
+(FedPop-L), it is that model moved by what the member sends, as published. So a record's score depends on that record
+and on what was broadcast, or sent within the member's promise; never on what a member trained without one.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class PopulationRound(ChainRound):
         trained, judging = local.examples.once(self.chosen)
         model = self.state.groups[MODEL][config]
         part = inner.work.contribute(model, _part(local, trained))
-        if self.spec.per is Unit.SILO:
+        if self.search.variants > 1:
             model = model + inner.work.mean(Opened(part.blocks, local.grid, members=(local.member,)))
         judged = _part(local, judging)
         inputs = program_inputs(judged, self.scale)

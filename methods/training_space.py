@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
 from methods.chain import ChainRound
 from methods.method import Method, Parameters, SampledTraining, SumSpec
 from methods.search_space import Space
 from secagg.errors import BadInput
+from secagg.policy import NOTHING, Effort
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,20 @@ class TrainingSpace:
 
     @cached_property
     def spec(self) -> SumSpec:
-        """Its sum at any settings, with the largest sampling rate and the most steps that there are.
+        """Its sum at any settings, with the largest sampling rate and the most steps and effort that there are.
 
         Raises BadInput where settings would change what is summed, or how far anybody moves it.
         """
         specs = [self.method(corner).sums(*self.shape) for corner in self.space.corners]
         trainings = [kind.training for kinds in specs for kind in kinds if kind.training is not None]
-        same = {repr([replace(kind, training=None) for kind in kinds]) for kinds in specs}
+        same = {repr([replace(kind, training=None, effort=NOTHING) for kind in kinds]) for kinds in specs}
         if len(same) > 1 or any(len(kinds) > 1 for kinds in specs) or len(trainings) not in (0, len(specs)):
             problem = f"settings that are tried would change what {self.name} sums"
             raise BadInput(problem, remedy="fix those that do; a sampling rate is above 0 everywhere, or not tried")
-        return replace(specs[0][0], training=_costliest(trainings) if trainings else None)
+        efforts = [kinds[0].effort for kinds in specs]
+        most = {each.name: max(getattr(effort, each.name) for effort in efforts) for each in fields(Effort)}
+        training = _costliest(trainings) if trainings else None
+        return replace(specs[0][0], training=training, effort=Effort(**most))
 
     @property
     def shape(self) -> tuple[int, int, int]:

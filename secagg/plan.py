@@ -20,7 +20,7 @@ from secagg.roster import MAX_CLIENTS
 from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
-PLAN_VERSION = 6
+PLAN_VERSION = 7
 SMALLEST_EPSILON = 1e-6
 MOST_STATED = 1 << 40
 """Records of all members, as stated."""

@@ -60,6 +60,21 @@ class Budget:
     training: bool = False
 
 
+@dataclass(frozen=True)
+class Effort:
+    """What a plan has a member compute, at most, as its method says of it (`methods.method.SumSpec`); 0 for nothing.
+
+    `rounds` that the plan has. In one of them: `epochs`, passes of training over all records; `steps` of DP-SGD, each
+    with noise for every parameter; `parameters` of the model that is trained.
+    """
+
+    rounds: int = 1
+    epochs: int = 0
+    steps: int = 0
+    parameters: int = 0
+
+
+NOTHING = Effort()
 MEANING = {
     "roster": "SHA-256 of the roster whose members you have checked",
     "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
@@ -70,6 +85,10 @@ MEANING = {
     "minimum_honest": "fewest of them beyond the colluders; with 2, each of two honest ones learns the other's sum",
     "minimum_colluders": "fewest colluding clients that the plan must withstand",
     "max_upload_mib": "largest vector that may leave, in MiB",
+    "max_rounds": "most rounds of one plan, each of which opens a sum",
+    "max_epochs": "most passes of training over your records in one round",
+    "max_steps": "most steps of DP-SGD in one round",
+    "max_parameters": "largest model that you train",
     "max_epsilon": 'most that one plan may cost; "inf" accepts an exact sum',
     "max_epsilon_total": "most that all plans about the data may cost together",
     "max_delta": "largest delta, of one plan and of the total",
@@ -92,6 +111,10 @@ class Policy:
     bounds survivors minus colluders from below: with 2, each of two honest survivors learns the other's sum.
     `minimum_colluders` is the least number of colluding clients that the thresholds must withstand.
 
+    `max_rounds`, `max_epochs`, `max_steps` and `max_parameters` bound what a plan has the member compute (`Effort`).
+    They are all of its training that a member need bound: what leaves it is inside the plan's lengths and promise
+    whatever its rate, batch, loss or optimiser are.
+
     `max_epsilon` and `max_delta` bound one session; `max_epsilon_total` bounds all sessions about the data set
     together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
     infinite, `repeat_sessions` allows more than one session; a finite total decides alone. `units` and `adjacencies`
@@ -111,6 +134,10 @@ class Policy:
     minimum_honest: int = 2
     minimum_colluders: int = 1
     max_upload_mib: int = 256
+    max_rounds: int = 100
+    max_epochs: int = 50
+    max_steps: int = 1000
+    max_parameters: int = 1_000_000
     max_epsilon: float = 1.0
     max_epsilon_total: float = 1.0
     max_delta: float = 1e-5
@@ -130,12 +157,19 @@ class Policy:
         return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions, self.training)
 
     def violations(
-        self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int
+        self,
+        plan: Plan,
+        clients: int,
+        survivors: int,
+        upload_bytes: int,
+        record_sums: int,
+        effort: Effort = NOTHING,
     ) -> tuple[str, ...]:
         """Every line of the policy that the plan breaks, as one sentence each.
 
         `clients` is the size of the roster, `survivors` the smallest set whose sum the plan lets be opened,
-        `upload_bytes` the size of one protected vector, `record_sums` how many sums about records the plan opens.
+        `upload_bytes` the size of one protected vector, `record_sums` how many sums about records the plan opens,
+        `effort` what it has the client compute.
         """
         honest = survivors - plan.colluders
         exact = math.isinf(plan.epsilon)
@@ -154,6 +188,14 @@ class Policy:
             f"{self.minimum_colluders}": plan.colluders >= self.minimum_colluders,
             f"max_upload_mib: {upload_bytes} bytes would leave, more than {self.max_upload_mib} MiB": upload_bytes
             <= self.max_upload_mib << 20,
+            f"max_rounds: the plan has {effort.rounds} rounds, more than {self.max_rounds}": effort.rounds
+            <= self.max_rounds,
+            f"max_epochs: a round trains for {effort.epochs} epochs, more than {self.max_epochs}": effort.epochs
+            <= self.max_epochs,
+            f"max_steps: a round trains for {effort.steps} steps of DP-SGD, more than {self.max_steps}": effort.steps
+            <= self.max_steps,
+            f"max_parameters: the model has {effort.parameters} parameters, more than "
+            f"{self.max_parameters}": effort.parameters <= self.max_parameters,
             f"max_epsilon: the plan spends {plan.epsilon}, more than {self.max_epsilon}": plan.epsilon
             <= self.max_epsilon,
             f"max_epsilon_total: the plan alone spends {plan.epsilon}, more than {self.max_epsilon_total}": plan.epsilon
@@ -170,9 +212,17 @@ class Policy:
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 
-    def check(self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int) -> None:
+    def check(
+        self,
+        plan: Plan,
+        clients: int,
+        survivors: int,
+        upload_bytes: int,
+        record_sums: int,
+        effort: Effort = NOTHING,
+    ) -> None:
         """Raise PlanRefused with every violated line. What earlier sessions spent is for the ledger to check."""
-        if broken := self.violations(plan, clients, survivors, upload_bytes, record_sums):
+        if broken := self.violations(plan, clients, survivors, upload_bytes, record_sums, effort):
             raise PlanRefused(broken)
 
     def to_toml(self) -> str:

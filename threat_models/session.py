@@ -105,7 +105,8 @@ class Session:
     `round` is what was summed, which says in which of the `cells`, by name, a record is. `earlier` are the plan's sums
     before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
     `ciphertexts` makes sessions of two members anew, as a key holder sees them; None where nothing is encrypted.
-    `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave.
+    `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave. `exact`
+    are all clients' blocks without noise, as a simulation has them and nobody else.
     """
 
     plan: Plan
@@ -129,6 +130,7 @@ class Session:
     earlier: tuple[Session, ...] = field(default=(), repr=False)
     ciphertexts: RemadeSessions | None = field(default=None, repr=False)
     flaws: tuple[str, ...] = ()
+    exact: Mapping[str, Blocks] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,8 +197,9 @@ class Knowledge:
     torch module or function with gradients, where the adversary knows it. `records` is how many were summed, as the
     public was told; None where it was not. `held` is truth that a simulation has and no adversary: how many records
     each member has in each cell (K,) of the sum. `others` is the exact sum of the members' records that are no
-    candidates, where the auditor has it, so that the noise in the sum can be measured. `doubts` say why the candidates
-    may not be what their owners say.
+    candidates, where the auditor has it, so that the noise in the sum can be measured. `parts` is what each member put
+    into each of the plan's sums, by the sum's number: again truth of a simulation alone. `doubts` say why the
+    candidates may not be what their owners say.
     """
 
     candidates: Records
@@ -206,6 +209,7 @@ class Knowledge:
     records: int | None = None
     held: Mapping[str, Integers] = field(default_factory=dict, repr=False)
     others: Blocks | None = field(default=None, repr=False)
+    parts: Mapping[int, Mapping[str, Blocks]] = field(default_factory=dict, repr=False)
     doubts: tuple[str, ...] = ()
 
     @property

@@ -23,7 +23,6 @@ from secagg.parties.explanation import explain
 from secagg.parties.outcome import HEAD_FILE, write_personal
 from secagg.parties.private_state import recall_state
 from secagg.parties.rounds import following_setup
-from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import read_plan
 from secagg.policy import Policy, read_policy
@@ -155,11 +154,9 @@ def _what_next(setup: SessionSetup) -> str:
 
 
 def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -> dict[str, Any]:
-    """What came of all rounds; the head is the last one's. Writes the head, and the member's own models, if any."""
+    """What came of all rounds; the head is the last one's. Writes the member's own models, if any."""
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
-    if outcome.head:
-        write_synced(folders[-1] / HEAD_FILE, outcome.head)
     own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])
     vectors = sum(each.context.upload_bytes for each, _ in sessions)
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]

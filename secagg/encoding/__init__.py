@@ -1,7 +1,7 @@
 """Integer blocks → one flat vector → residues of a ring that provably cannot wrap → packed bytes."""
 
 from secagg.encoding.capacity import LARGEST_RING, Capacity
-from secagg.encoding.layout import Block, Integers, Kind, Layout, read_sum, sum_digest
+from secagg.encoding.layout import Block, Integers, Kind, Layout, sum_digest
 from secagg.encoding.ring import Residues, Ring
 
 __all__ = [
@@ -13,6 +13,5 @@ __all__ = [
     "Layout",
     "Residues",
     "Ring",
-    "read_sum",
     "sum_digest",
 ]

@@ -60,11 +60,6 @@ def sum_digest(vector: Integers) -> bytes:
     return hashlib.sha256(vector.astype("<i8").tobytes()).digest()
 
 
-def read_sum(content: bytes) -> Integers:
-    """Return the integers of a sum that was written as little-endian int64."""
-    return np.frombuffer(content, dtype="<i8").astype(np.int64)
-
-
 @dataclass(frozen=True)
 class Layout:
     """The order of the blocks inside the flat vector."""

@@ -236,7 +236,7 @@ def play_rounds(
         lap("head")
         yield PlayedRound(setup, vectors, result, measured, dict(states))
         leaves = dict.fromkeys(leaves, setup.protection.leaving[0])
-        rounds.ended(result)
+        rounds.ended(result, result.broadcast)
 
 
 def prepare(setup: SessionSetup, records: LocalRecords, member: int, state: bytes) -> Prepared:

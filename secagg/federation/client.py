@@ -25,7 +25,9 @@ from secagg.parties import (
     contribution_of,
     note_plan,
 )
+from secagg.parties.attachments import drop_openings, read_opening
 from secagg.parties.private_state import keep_state, recall_state
+from secagg.parties.rounds import opening_after
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -84,7 +86,8 @@ class FederationClient:
             if outcome is None:
                 return rounds.done
             private = recall_state(session_folder(self.state, setup), setup.context.plan)
-            rounds.ended(outcome)
+            rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)))
+            drop_openings(self.state, rounds.done)
         return rounds.done
 
     @property

@@ -18,8 +18,9 @@ from pathlib import Path
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, head_after
 from secagg.parties import SessionSetup
+from secagg.parties.attachments import folder_name
 from secagg.parties.purging import session_folders
-from secagg.parties.transcripts import folder_name, setup_of
+from secagg.parties.transcripts import setup_of
 from secagg.policy import Budget, data_set
 from secagg.privacy import Unit
 from secagg.spending import Release

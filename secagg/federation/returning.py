@@ -9,6 +9,8 @@ from pathlib import Path
 
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.parties import Connection, SessionSetup
+from secagg.parties.attachments import read_opening, read_opening_of
+from secagg.parties.hearing import Hearing
 from secagg.parties.returning import follow_return, may_return, witnesses_of
 from secagg.parties.transcripts import next_return
 from secagg.protection.messages import Return
@@ -36,7 +38,8 @@ async def way_back(
         raise LeftBehind("no round follows in which it may return")
     kept = next_return(state, first.plan, left.number)
     if kept is not None:
-        return follow_return(first, kept, client, left.number)
+        return follow_return(first, kept, client, left.number, read_opening(state, kept.opening))
+    hearing = Hearing(first, client, progress)
     clock, problem = asyncio.get_running_loop().time, ""
     deadline = clock() + first.longest_round
     progress(f"left behind in round {left.number}; asking for a later one for up to {first.longest_round:.0f} s")
@@ -44,7 +47,11 @@ async def way_back(
         try:
             data = await _knock(first, server, others)
             if data:
-                return follow_return(first, decode(Return, data), client, left.number)
+                shown = decode(Return, data)
+                follow_return(first, shown, client, left.number)  # before anything is asked that it names
+                await read_opening_of(hearing, server, shown.opening, state)
+                opened = read_opening(state, shown.opening)
+                return follow_return(first, shown, client, left.number, opened)
         except (MalformedMessage, ProtocolViolation) as error:  # nobody signed the whole: whoever carried it may have
             problem = _say_once(str(first.roster.name_culprit(error)), problem, progress)
         except ServerAway as error:

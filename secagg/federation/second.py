@@ -20,7 +20,9 @@ from secagg.parties import (
     begin_transcript,
     note_plan,
 )
+from secagg.parties.attachments import drop_openings, read_opening
 from secagg.parties.returning import may_return
+from secagg.parties.rounds import opening_after
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
@@ -48,7 +50,9 @@ class FederationSecond:
     async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""
         for setup in self._rounds:
-            self._rounds.ended(await self._session(setup, server, self._rounds.gone))
+            outcome = await self._session(setup, server, self._rounds.gone)
+            self._rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)))
+            drop_openings(self.state, self._rounds.done)
         return self._rounds.done
 
     async def _session(self, setup: SessionSetup, server: Connection, gone: AbstractSet[int]) -> Outcome:
@@ -75,6 +79,10 @@ class FederationSecond:
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """An aggregator takes uploads alone. Raises ProtocolViolation."""
+        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
+
+    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+        """An aggregator has nothing to read. Raises ProtocolViolation."""
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:

@@ -11,7 +11,9 @@ from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
 from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
+from secagg.parties.attachments import drop_openings, read_opening
 from secagg.parties.returning import may_return
+from secagg.parties.rounds import opening_after
 from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.wire import encode
@@ -85,6 +87,10 @@ class FederationServer:
             return self._show_return(member, plan)
         return await self._find(plan).fetch(member, plan, step, patience)
 
+    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+        """The file of what the session that is asked about has named. Raises what `ServerSession.read` raises."""
+        return self._find(plan).read(member, digest)
+
     def close(self) -> None:
         """Close the transcripts."""
         self._open_files.close()
@@ -123,7 +129,7 @@ class FederationServer:
         for setup in self._rounds:
             outcome = self._begin(setup).outcome
             if outcome is not None:
-                self._rounds.ended(outcome)
+                self._rounds.ended(outcome, read_opening(self._state, opening_after(setup, outcome)))
 
     def _begin(self, setup: SessionSetup) -> ServerSession:
         folder = session_folder(self._state, setup)
@@ -134,10 +140,11 @@ class FederationServer:
             for doubt in result.doubts:
                 self._warn(f"the sum is implausible: {doubt}")
             outcome = write_result(setup, result, folder)
-            self._rounds.ended(outcome)
+            self._rounds.ended(outcome, result.broadcast)
             self._go_on()
             return outcome
 
         session = ServerSession(setup, self._identity, folder, journal, finish, self._rounds.gone)
+        drop_openings(self._state, self._rounds.done)
         self._stages[setup.context.plan] = Stage(setup, folder, session)
         return session

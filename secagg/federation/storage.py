@@ -7,7 +7,7 @@ from pathlib import Path
 from secagg.errors import BadInput
 from secagg.files import private_folder
 from secagg.parties import SessionSetup
-from secagg.parties.transcripts import folder_name
+from secagg.parties.attachments import folder_name
 
 
 def session_folder(state: Path, setup: SessionSetup) -> Path:

@@ -29,6 +29,12 @@ PURGED = Doubt(
     "bring its uploads/ folder, where somebody still has it",
 )
 
+SUM_GONE = Doubt(
+    "what its outcome names was purged, or is not all there: digests only",
+    "if the sum that it names leads to what it says",
+    "bring its whole folder, and those of the rounds beside it, where somebody still has them",
+)
+
 
 def require(holds: bool, record: Record, problem: str) -> None:
     """Raise TranscriptInvalid for the record unless it holds."""

@@ -6,7 +6,7 @@ import math
 
 from scipy.special import ndtr
 
-from methods.method import domains_of
+from methods.method import domains_of, effort_of
 from secagg.encoding import Kind
 from secagg.errors import BadInput
 from secagg.parties.returning import may_return, witnesses_of
@@ -38,6 +38,7 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
+        *_training(setup),
         *_gate(setup),
         *_cohorts(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
@@ -106,6 +107,18 @@ def _sums(setup: SessionSetup) -> str:
         said.append(f"{times}{blocks}: {sum(block.size for block in spec.blocks)} integers{again}")
         is_again |= spec.is_about_records
     return ", then ".join(said)
+
+
+def _training(setup: SessionSetup) -> list[tuple[str, str]]:
+    """What members train, as a policy bounds it; nothing where they train nothing."""
+    effort = effort_of(setup.sums)
+    if not effort.parameters:
+        return []
+    epochs = f"{effort.epochs} epoch{'s' if effort.epochs > 1 else ''} at most"
+    steps = f", in {effort.steps} steps of DP-SGD" if effort.steps else ""
+    return [
+        ("what members train", f"{effort.parameters} parameters, {epochs} in each of {effort.rounds} rounds{steps}")
+    ]
 
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -282,9 +295,9 @@ def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
     Of members' training in lengths of the longest gradient that a record may have.
     """
     training = setup.spec.training
-    beside = {block.name: block.l2 for block in training.further} if training is not None else {}
-    if noise.block in beside:
-        return f"σ {noise.sigma / beside[noise.block]:.6g} of what one record adds, in each round"
+    further = {block.name: block.l2 for block in training.further} if training is not None else {}
+    if noise.block in further:
+        return f"σ {noise.sigma / further[noise.block]:.6g} of what one record adds, in each round"
     if training is not None:
         return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
     kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)

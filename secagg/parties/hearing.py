@@ -35,6 +35,10 @@ class Connection(Protocol):
         """Wait for the server's frame of one step; nothing when it does not come within `seconds`."""
         ...
 
+    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+        """Have `take` take the bytes start … length − 1 of what has this digest, in order and each once."""
+        ...
+
 
 @dataclass(frozen=True)
 class Hearing:

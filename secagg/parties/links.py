@@ -10,7 +10,7 @@ from typing import Any
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.parties.doubt import Doubt
-from secagg.parties.transcripts import Openings
+from secagg.parties.transcripts import Openings, round_of
 from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_plan, verified
 from secagg.parties.vouching import Trust
 from secagg.roster import SERVER_INDEX
@@ -24,7 +24,8 @@ def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, A
 def verify_together(paths: Sequence[Path], trust: Trust) -> tuple[Verified | SecaggError, ...]:
     """Every transcript, held against the others of its plan, or why it is not valid (TranscriptInvalid, BadInput)."""
     openings = Openings(paths)
-    alone = [_attempt(path, partial(verified, path, trust, openings)) for path in paths]
+    found = {path: _attempt(path, partial(verified, path, trust, openings)) for path in sorted(paths, key=round_of)}
+    alone = [found[path] for path in paths]
     series = Series(each for each in alone if isinstance(each, Verified))
     return tuple(
         _attempt(each.path, partial(series.link, each)) if isinstance(each, Verified) else each for each in alone
@@ -101,7 +102,7 @@ def _contradiction(later: Verified, before: Verified) -> str:
     if opening.aggregate_sha256 != outcome.aggregate_sha256:
         told = f"the sum {opening.aggregate_sha256.hex()}, {before.path} {outcome.aggregate_sha256.hex()}"
         return f"of round {before.number} it tells {told}"
-    if opening.broadcast != outcome.broadcast:
+    if opening.broadcast != outcome.opens:
         return f"round {before.number} ended with another broadcast, says {before.path}"
     if opening.previous != before.setup.context.plan:
         return f"round {before.number} followed from other rounds, says {before.path}"

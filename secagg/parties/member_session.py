@@ -21,6 +21,7 @@ from typing import Any
 
 from secagg.encoding import Integers
 from secagg.errors import (
+    BadInput,
     LeftBehind,
     MalformedMessage,
     NotNow,
@@ -29,12 +30,14 @@ from secagg.errors import (
     ServerAway,
     SessionAborted,
 )
+from secagg.parties.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
 from secagg.parties.hearing import Connection, Hearing
 from secagg.parties.member_transcript import MemberTranscript
-from secagg.parties.outcome import check_outcome
-from secagg.parties.rounds import acknowledgement_of
+from secagg.parties.outcome import HEAD_FILE
+from secagg.parties.rounds import acknowledgement_of, opening_after
 from secagg.parties.sealed_state import Memory, write_synced
 from secagg.parties.setup import SessionSetup
+from secagg.parties.told import Files, check_outcome, require_shape
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Outcome, Receipt
@@ -78,6 +81,7 @@ class MemberSession:
         self._context = setup.context
         self._me = me
         self._script = _script(setup, me)
+        self._folder = folder
         self._vector_file = folder / VECTOR_FILE
         self._transcript = MemberTranscript(setup, me, journal, self._script.announcement)
         self._hooks = hooks
@@ -113,7 +117,8 @@ class MemberSession:
                 return None
             if self._is_client and self._me.member not in outcome.members:
                 raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
-            check_outcome(self._setup, outcome)
+            if not self._transcript.acknowledgement:  # which an earlier life sent when all was there, and checked
+                await self._complete(server, outcome)
             self._forget()
             await self._acknowledge(server, outcome)
             return outcome
@@ -124,6 +129,31 @@ class MemberSession:
         except SessionAborted as error:
             self._end(error)
             raise
+
+    async def _complete(self, server: Connection, outcome: Outcome) -> None:
+        """Have all that the outcome names, and check it: what follows from the sum here is made here, not asked for.
+
+        Files are written before anything is said of them. Raises ProtocolViolation or MalformedMessage.
+        """
+        setup, session = self._setup, self._context.plan
+        require_shape(setup, outcome)
+        files = Files(setup, outcome, self._folder)
+        if outcome.release:
+            await read_attached(self._hearing, server, session, outcome.release[0], self._folder / SUM_FILE)
+            await asyncio.to_thread(lambda: files.own)
+        if outcome.head and not files.head:
+            await read_attached(self._hearing, server, session, outcome.head[0], self._folder / HEAD_FILE)
+        opening, state = opening_after(setup, outcome), self._folder.parent
+        if opening is not None and not files.broadcast:
+            await read_opening_of(self._hearing, server, opening, state)
+        told = files.told
+        if told is None:
+            raise BadInput(f"files are gone from {self._folder}", remedy="start again")
+        await asyncio.to_thread(check_outcome, setup, told, files.own)
+        if told.head:
+            write_synced(self._folder / HEAD_FILE, told.head)
+        if opening is not None:
+            keep_opening(state, opening, told.broadcast)
 
     @property
     def _is_client(self) -> bool:

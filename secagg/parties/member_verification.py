@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.parties.doubt import PURGED, SILENT, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
-from secagg.parties.outcome import check_outcome
+from secagg.parties.doubt import PURGED, SILENT, SUM_GONE, UNSIGNED_END, UNSIGNED_REASON, Doubt, require
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
+from secagg.parties.told import follows
 from secagg.protection import Handover, Script
 from secagg.protection.messages import Abort, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
@@ -39,6 +39,7 @@ class MemberVerifier:
         self._is_countersigned = False
         self._has_revealed = False
         self._lacks_vectors = False
+        self._lacks_sum = False
 
     @property
     def role(self) -> str:
@@ -52,6 +53,7 @@ class MemberVerifier:
             *((SILENT,) if self.author is None else ()),
             *self._doubts_of_end,
             *((PURGED,) if self._lacks_vectors else ()),
+            *((SUM_GONE,) if self._lacks_sum else ()),
         )
 
     @property
@@ -144,7 +146,7 @@ class MemberVerifier:
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")
             require(set(outcome.members) <= set(self._setup.context.clients), record, "the outcome names strangers")
-            check_outcome(self._setup, outcome)
+            self._lacks_sum = not follows(self._setup, outcome, self._folder)
             self.outcome = outcome
 
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:

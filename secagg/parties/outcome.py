@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,18 +12,19 @@ import numpy as np
 
 from methods.round import Opened, Round
 from secagg.crypto.labels import digest
-from secagg.encoding import Integers, read_sum, sum_digest
-from secagg.errors import COUNTS, BadInput, ProtocolViolation, SessionAborted
+from secagg.encoding import Integers, sum_digest
+from secagg.errors import COUNTS, BadInput, SessionAborted
 from secagg.head import Artifact, to_safetensors
 from secagg.models import TrainedModel
+from secagg.parties.attachments import SUM_FILE, keep_opening
 from secagg.parties.pipeline import Pipeline
+from secagg.parties.rounds import opening_after
 from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
 from secagg.plan import Plan
 from secagg.protection import SumToOpen
-from secagg.protection.messages import Announcement, Outcome
-from secagg.roster import SERVER_INDEX
+from secagg.protection.messages import Announcement, Attachment, Outcome
 from secagg.statistics import sanity_failures
 
 HEAD_FILE = "head.safetensors"
@@ -50,11 +50,6 @@ class SumResult:
     doubts: tuple[str, ...]
     following: Round | None = field(default=None, repr=False)
 
-    @property
-    def release(self) -> bytes:
-        """The opened blocks as little-endian int64 in layout order."""
-        return self.vector.astype("<i8").tobytes()
-
     @cached_property
     def aggregate_sha256(self) -> bytes:
         """SHA-256 of the opened blocks as little-endian int64 in layout order."""
@@ -64,6 +59,11 @@ class SumResult:
     def broadcast(self) -> bytes:
         """What opens the next round; empty after the last."""
         return self.following.broadcast() if self.following is not None else b""
+
+    @property
+    def opens(self) -> Attachment | None:
+        """What names the broadcast; None after the last."""
+        return Attachment.of(self.broadcast) if self.broadcast else None
 
     @property
     def artifact_sha256(self) -> bytes:
@@ -137,21 +137,47 @@ def open_sum(setup: SessionSetup, ready: SumToOpen, folder: Path, uploads: Mappi
 
 
 def write_result(setup: SessionSetup, result: SumResult, folder: Path) -> Outcome:
-    """Write aggregate and head (with all that `predict` needs to know), if any; return what the members are told."""
-    blocks = io.BytesIO()
-    np.savez(blocks, allow_pickle=False, **dict(result.blocks))
-    write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
-    plan = setup.plan
-    shown = b""
-    if result.artifact is not None:
-        content = to_safetensors(result.artifact, _metadata(plan))
-        write_synced(folder / HEAD_FILE, content)
-        shown = content if plan.result == "members" else b""
-    release = result.release if setup.shows_sum else b""
-    return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256, shown, result.broadcast, release)
+    """Write the sum, the head if any, and what opens the next round, if any; return what the members are told.
+
+    After the last round, or one whose sum is nobody else's, the sum's blocks are there by their names too.
+    """
+    release, opening = pack_sum(setup, result.vector), opening_after(setup, result)
+    write_synced(folder / SUM_FILE, release)
+    if opening is not None:
+        keep_opening(folder.parent, opening, result.broadcast)
+    if setup.is_last or not setup.shows_sum:
+        blocks = io.BytesIO()
+        np.savez(blocks, allow_pickle=False, **dict(result.blocks))
+        write_synced(folder / AGGREGATE_FILE, blocks.getvalue())
+    head = head_file(setup, result)
+    if head:
+        write_synced(folder / HEAD_FILE, head)
+    return Outcome(
+        result.members,
+        result.aggregate_sha256,
+        result.artifact_sha256,
+        (Attachment.of(head),) if head and setup.plan.result == "members" else (),
+        (result.opens,) if result.opens is not None else (),
+        (Attachment.of(release),) if setup.shows_sum else (),
+    )
 
 
-def _metadata(plan: Plan) -> dict[str, str]:
+def pack_sum(setup: SessionSetup, vector: Integers) -> bytes:
+    """An opened sum in ring width. Raises CapacityExceeded for one that the ring does not hold."""
+    return setup.context.ring.pack(setup.context.ring.encode(vector))
+
+
+def unpack_sum(setup: SessionSetup, packed: bytes) -> Integers:
+    """Undo `pack_sum`. Raises MalformedMessage for another length than the plan's."""
+    return setup.context.ring.decode(setup.context.ring.unpack(packed, setup.context.length))
+
+
+def head_file(setup: SessionSetup, result: SumResult) -> bytes:
+    """The head's file, with all that `predict` needs to know; empty where the sum gives no head."""
+    return to_safetensors(result.artifact, metadata_of(setup.plan)) if result.artifact is not None else b""
+
+
+def metadata_of(plan: Plan) -> dict[str, str]:
     """What the head's file says of where it belongs."""
     return Pipeline.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
 
@@ -159,67 +185,14 @@ def _metadata(plan: Plan) -> dict[str, str]:
 def write_personal(setup: SessionSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:
     """Write the models that the plan leaves a member for itself, from its private `state`; return where, by name.
 
-    They are trained on its records and for nobody else. `outcome` is the last one's, and checked. Raises BadInput for
-    a state that is not that round's.
+    They are trained on its records and for nobody else. `outcome` is the last one's, and checked; what it names lies in
+    the session's `folder`. Raises BadInput for a state that is not that round's.
     """
     if not outcome.release:
         return {}
     paths = {}
-    for name, model in personal_models(setup, outcome.members, read_sum(outcome.release), state).items():
+    total = unpack_sum(setup, (folder / SUM_FILE).read_bytes())
+    for name, model in personal_models(setup, outcome.members, total, state).items():
         paths[name] = folder / PERSONAL_FILE.format(name)
-        write_synced(paths[name], to_safetensors(model, _metadata(setup.plan)))
+        write_synced(paths[name], to_safetensors(model, metadata_of(setup.plan)))
     return paths
-
-
-def check_outcome(setup: SessionSetup, outcome: Outcome) -> None:
-    """Raise ProtocolViolation unless the outcome shows what it must, and what it shows agrees with itself.
-
-    Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
-    is known.
-    """
-    if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != (setup.shows_sum):
-        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
-    own = _recompute(setup, outcome) if outcome.release else None
-    if setup.known_round is None:  # what the sum leads to stays open
-        if outcome.head:
-            _told_artifact(setup, outcome)
-        return
-    if own is not None and own.artifact is None:
-        if outcome.head or outcome.head_sha256 != NO_ARTIFACT:
-            raise ProtocolViolation(SERVER_INDEX, "announces a head after a sum that gives none")
-    else:
-        told = _told_artifact(setup, outcome)
-        if own is not None and told is not None and not told.is_close_to(own.require_artifact()):
-            raise ProtocolViolation(SERVER_INDEX, "the head does not follow from the released sum")
-    if own is not None and own.following is not None:
-        own.following.require_equal(setup.round.decode_broadcast(outcome.broadcast, setup.plan.grid))
-
-
-def _recompute(setup: SessionSetup, outcome: Outcome) -> SumResult:
-    """What the released sum gives. Raises ProtocolViolation unless it is the one that the outcome names."""
-    if hashlib.sha256(outcome.release).digest() != outcome.aggregate_sha256:
-        raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
-    if len(outcome.release) != 8 * setup.layout.length:
-        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
-    try:
-        return conclude(setup, outcome.members, read_sum(outcome.release))
-    except BadInput as error:
-        raise ProtocolViolation(SERVER_INDEX, f"the released sum leads nowhere: {error.problem}") from None
-
-
-def _told_artifact(setup: SessionSetup, outcome: Outcome) -> Artifact | None:
-    """The artifact in the outcome; None where the plan gives members none. Raises ProtocolViolation for another."""
-    if bool(outcome.head) != (setup.plan.result == "members"):
-        raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
-    if not outcome.head:
-        return None
-    try:
-        artifact, metadata = setup.method.read_artifact(outcome.head)
-        artifact.require_fit(len(setup.plan.classes), setup.plan.dimension)
-    except BadInput as error:
-        raise ProtocolViolation(SERVER_INDEX, f"the head is not the plan's: {error.problem}") from None
-    if bytes.fromhex(artifact.digest) != outcome.head_sha256:
-        raise ProtocolViolation(SERVER_INDEX, "the head is not the one that the outcome names")
-    if metadata != {**_metadata(setup.plan), **artifact.texts}:
-        raise ProtocolViolation(SERVER_INDEX, "the head says that it belongs to something else than the plan")
-    return artifact

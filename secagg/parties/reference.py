@@ -67,7 +67,8 @@ def pooled_result(
     for stage in rounds:
         vector, states = _sum(stage, sources, states, source)
         seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
-        rounds.ended(conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed))
+        result = conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed)
+        rounds.ended(result, result.broadcast)
         if progress is not None:
             progress(stage.number, stage.rounds)
     return rounds.last

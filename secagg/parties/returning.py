@@ -42,11 +42,14 @@ def show_return(setup: SessionSetup, acknowledged: Mapping[int, bytes], client: 
     return Return(setup.opening, tuple(others[: witnesses_of(setup)]))
 
 
-def follow_return(first: SessionSetup, shown: Return, client: int | None, after: int) -> SessionSetup:
+def follow_return(
+    first: SessionSetup, shown: Return, client: int | None, after: int, broadcast: bytes = b""
+) -> SessionSetup:
     """The session in which `client` returns; `first` is the plan's first one, `after` the last round that it saw.
 
-    Raises MalformedMessage or ProtocolViolation (the server) for a round that is not a later one of the plan, a plan
-    that nobody may return to, and for fewer than t valid signatures of distinct others.
+    What it sums is known with the `broadcast`. Raises MalformedMessage or ProtocolViolation (the server) for a round
+    that is not a later one of the plan, a plan that nobody may return to, for fewer than t valid signatures of distinct
+    others, and for a broadcast that they have not signed.
     """
     number = shown.opening.number
     if not may_return(first):
@@ -60,7 +63,7 @@ def follow_return(first: SessionSetup, shown: Return, client: int | None, after:
     if len(others) < witnesses_of(first):
         said = f"shows {len(others)} signatures of other clients on what opened round {number}"
         raise ProtocolViolation(SERVER_INDEX, f"{said}, fewer than {witnesses_of(first)}")
-    return first.returning(shown)
+    return first.returning(shown, broadcast)
 
 
 def _signer(first: SessionSetup, shown: Return, frame: bytes) -> int:

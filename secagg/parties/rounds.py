@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 from secagg.parties.setup import SessionSetup
-from secagg.protection.messages import Acknowledgement, RoundOpening
+from secagg.protection.messages import Acknowledgement, Attachment, RoundOpening
 
 LAST = bytes(32)
 """What is acknowledged to be opened by the last round."""
@@ -26,8 +26,8 @@ class Ended(Protocol):
         ...
 
     @property
-    def broadcast(self) -> bytes:
-        """What opens the next round; empty after the last."""
+    def opens(self) -> Attachment | None:
+        """What names the broadcast that opens the next round; None after the last."""
         ...
 
 
@@ -43,7 +43,7 @@ class Rounds(Generic[E]):
     So it may be taken up again, as by a server that waits for outcomes:
 
         for setup in rounds:
-            rounds.ended(carry_out(setup))
+            rounds.ended(*carry_out(setup))
     """
 
     def __init__(self, first: SessionSetup) -> None:
@@ -59,12 +59,15 @@ class Rounds(Generic[E]):
             self._open, self._due = setup, None
             yield setup
 
-    def ended(self, how: E) -> None:
-        """The session that is open has come to its end. Raises what `SessionSetup.following` raises."""
+    def ended(self, how: E, broadcast: bytes = b"") -> None:
+        """The session that is open has come to its end; `broadcast` is what opens the next, where that is at hand.
+
+        Raises what `SessionSetup.following` raises.
+        """
         self.done.append((self._open, how))
         knocked, self._knocked = self._knocked, set()
         self.gone = set(self._first.context.clients) - set(how.members) - knocked
-        self._due = following_setup(self._open, how)
+        self._due = following_setup(self._open, how, broadcast)
 
     def knock(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
@@ -83,15 +86,18 @@ class Rounds(Generic[E]):
 
 def opening_after(setup: SessionSetup, how: Ended) -> RoundOpening | None:
     """What an end tells of the next round; None after the last."""
-    if not how.broadcast:
+    if how.opens is None:
         return None
-    return RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.broadcast)
+    return RoundOpening(setup.number + 1, setup.context.plan, how.aggregate_sha256, how.opens)
 
 
-def following_setup(setup: SessionSetup, how: Ended) -> SessionSetup | None:
-    """The session that an end opens; None after the last. Raises what `SessionSetup.following` raises."""
+def following_setup(setup: SessionSetup, how: Ended, broadcast: bytes = b"") -> SessionSetup | None:
+    """The session that an end opens; None after the last.
+
+    What it sums is known with the `broadcast` that opens it. Raises what `SessionSetup.following` raises.
+    """
     opening = opening_after(setup, how)
-    return None if opening is None else setup.following(opening)
+    return None if opening is None else setup.following(opening, broadcast)
 
 
 def acknowledgement_of(setup: SessionSetup, how: Ended) -> Acknowledgement:

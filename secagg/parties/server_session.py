@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, MalformedMessage, OtherPlan, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
+from secagg.parties.attachments import OPENING_FILE, SUM_FILE
 from secagg.parties.deadline import LOOK_SECONDS, Deadline
 from secagg.parties.outbox import Outbox
-from secagg.parties.outcome import SumResult, open_sum
+from secagg.parties.outcome import HEAD_FILE, SumResult, open_sum
 from secagg.parties.returning import show_return
 from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
@@ -195,6 +196,23 @@ class ServerSession:
             remaining = deadline - asyncio.get_running_loop().time()
             if remaining <= 0 or not await self._change_within(changed, remaining):
                 return None
+
+    def read(self, member: int, digest: bytes) -> Path:
+        """The file of what an outcome names, for those to whom it is told; and of what opened the session, for all.
+
+        Raises ProtocolViolation for anything else, NotNow for what is not kept any more.
+        """
+        opening, outcome = self._setup.opening, self._protocol.outcome
+        files = {} if opening is None else {opening.broadcast.digest: OPENING_FILE}
+        if outcome is not None and member in self._protocol.recipients.get(Outcome.__name__, ()):
+            files |= {each.digest: HEAD_FILE for each in outcome.head}
+            files |= {each.digest: SUM_FILE for each in outcome.release}
+        if digest not in files:
+            raise ProtocolViolation(member, "asks for bytes that this session has not named to it")
+        path = self._folder / files[digest]
+        if not path.exists():
+            raise NotNow(f"{path.name} of this session is not kept any more")
+        return path
 
     async def _leave_out(self, member: int, step: str) -> bytes:
         """The signed word that a client answered too late; the same each time."""

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.parties.doubt import PURGED, UNSIGNED_END, Doubt, require
-from secagg.parties.outcome import SumResult, check_outcome, open_sum
+from secagg.parties.doubt import PURGED, SUM_GONE, UNSIGNED_END, Doubt, require
+from secagg.parties.outcome import SumResult, open_sum
 from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import is_purged, read_vector
+from secagg.parties.told import follows
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
 from secagg.roster import SERVER_INDEX
@@ -34,6 +35,7 @@ class ServerVerifier:
         self._head_agrees = False
         self._has_announced_end = False
         self._is_purged = False
+        self._lacks_sum = False
         self.signers: set[int] = set()
 
     @property
@@ -51,7 +53,8 @@ class ServerVerifier:
     def doubts(self) -> tuple[Doubt, ...]:
         """What the transcript leaves open, once all of it is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
-        return (*((UNSIGNED_END,) if is_cut_off else ()), *((PURGED,) if self._is_purged else ()))
+        found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged), (SUM_GONE, self._lacks_sum)
+        return tuple(doubt for doubt, holds in found if holds)
 
     def check(self, record: Record) -> None:
         """Take in one record. Raises TranscriptInvalid, or what the parts of the protocol raise."""
@@ -148,7 +151,7 @@ class ServerVerifier:
             require(is_sum, record, "the published sum is not that of the uploads")
             self._head_agrees = result.artifact_sha256 == outcome.head_sha256
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
-        check_outcome(self._setup, outcome)
+        self._lacks_sum = not follows(self._setup, outcome, self._folder)
         self._protocol.conclude(outcome)
 
     def _lacks_vectors(self) -> bool:

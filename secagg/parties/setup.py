@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from methods import Method, method_named
-from methods.method import SumSpec, domains_of
+from methods.method import SumSpec, domains_of, effort_of
 from methods.round import Noise, Round
 from secagg.crypto.labels import digest
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
@@ -17,12 +17,10 @@ from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, Calibration, Claim, PrivacyClaim, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
-from secagg.protection.messages import Return, RoundOpening
+from secagg.protection.messages import MAX_ATTACHED, Return, RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
 from secagg.spending import Spent
 
-MAX_RELEASE = 40 << 20
-"""Bytes of one opened sum that members are shown between rounds: with the broadcast it fits into one frame."""
 _MOST_STEPS = 6
 LEAST_PATIENCE = 60.0
 """Seconds: whoever looks after a server has it running again by then."""
@@ -91,22 +89,24 @@ class SessionSetup:
         fits = [_in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
         for _, placed in fits if method.shows_last_sum else fits[:-1]:
-            if 8 * placed.length > MAX_RELEASE:
-                raise BadInput("the sums are too long to be shown to the members", remedy="use fewer features")
+            if placed.packed_bytes > MAX_ATTACHED:
+                problem = f"a sum of {placed.packed_bytes} bytes is too long to be shown to the members"
+                raise BadInput(problem, remedy="use fewer features, or a smaller model")
         capacity, context = fits[0]
         first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
         return cls(plan, roster, method, begun, None, *first)
 
-    def following(self, opening: RoundOpening) -> SessionSetup:
+    def following(self, opening: RoundOpening, broadcast: bytes = b"") -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.
 
-        Who was told something else signs for another session, and no sum with the others comes about.
-        Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it.
+        Who was told something else signs for another session, and no sum with the others comes about. What it sums is
+        known with the `broadcast`, if what this one sums is, or the broadcast tells all.
+        Raises MalformedMessage or ProtocolViolation for a broadcast that cannot open it, or is not what opens it.
         """
         if (opening.number, opening.previous) != (self.number + 1, self.context.plan):
             raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} of another history")
-        return self.later(opening, self.round.decode_broadcast(opening.broadcast, self.plan.grid))
+        return self.later(opening, self._round(opening, broadcast))
 
     def later(self, opening: RoundOpening, round_: Round | None = None) -> SessionSetup:
         """The session of any later round: without its `round` all follows from the plan and the opening alone.
@@ -132,25 +132,42 @@ class SessionSetup:
             shown=None,
         )
 
-    def returning(self, shown: Return) -> SessionSetup:
+    def returning(self, shown: Return, broadcast: bytes = b"") -> SessionSetup:
         """The session of a later round to a client that was shown its opening, whoever may have signed that.
 
-        Raises MalformedMessage or ProtocolViolation for one that cannot be.
+        What it sums is known with the `broadcast`. Raises MalformedMessage or ProtocolViolation for one that cannot be.
         """
-        opening = shown.opening
-        return replace(self.later(opening, self._alone(opening)), shown=shown)
+        return replace(self.opened_alone(shown.opening, broadcast), shown=shown)
 
-    def opened_alone(self, opening: RoundOpening) -> SessionSetup:
-        """The session that an opening begins, from this first one; of what it sums, what the opening alone tells.
+    def opened_alone(self, opening: RoundOpening, broadcast: bytes = b"") -> SessionSetup:
+        """The session that an opening begins, from this first one; of what it sums, what its `broadcast` alone tells.
 
         Raises MalformedMessage or ProtocolViolation for one that cannot be.
         """
         if opening.number == 2:
-            return self.following(opening)
-        return self.later(opening, self._alone(opening) if self.round.stands_alone else None)
+            return self.following(opening, broadcast)
+        return self.later(opening, self._round(opening, broadcast))
 
-    def _alone(self, opening: RoundOpening) -> Round:
-        return self.round.later(opening.number, opening.broadcast, self.plan.grid)
+    def _round(self, opening: RoundOpening, broadcast: bytes) -> Round | None:
+        """The round that an opening begins; None where that does not follow from what is at hand."""
+        if not broadcast:
+            return None
+        if not opening.broadcast.names(broadcast):
+            raise ProtocolViolation(SERVER_INDEX, f"what opens round {opening.number} is not what it is said to be")
+        if self.known_round is not None and opening.number == self.number + 1:
+            return self.known_round.decode_broadcast(broadcast, self.plan.grid)
+        begun = self._begun
+        return begun.later(opening.number, broadcast, self.plan.grid) if begun.stands_alone else None
+
+    @property
+    def opens_alone(self) -> bool:
+        """Whether what opens a round of the plan is all of it: those before it are then not needed to go on."""
+        return self._begun.stands_alone
+
+    @property
+    def _begun(self) -> Round:
+        """The plan's first round."""
+        return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
 
     @property
     def round(self) -> Round:
@@ -285,10 +302,10 @@ class SessionSetup:
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        clients, fewest = len(self.context.clients), self.fewest
+        clients, fewest, effort = len(self.context.clients), self.fewest, effort_of(self.sums)
         if self.method.cohorts > 1:
             fewest = clients // self.method.cohorts - self.plan.dropouts
-        policy.check(self.plan, clients, fewest, max(self.uploads), self.record_sums)
+        policy.check(self.plan, clients, fewest, max(self.uploads), self.record_sums, effort)
 
     @property
     def fewest(self) -> int:

@@ -1,25 +1,31 @@
 """How every transcript begins: what the session was derived from.
 
 A later round's transcript holds one opening, its own: what it names as the session before binds all that led there. For
-what a round sums the broadcasts of all rounds before it may be needed. They are read where they are: each in the
-transcript of its round, which a party keeps in the folder beside; it vouches for itself by its digest, wherever it was
-found. A restart needs none of this: it goes through the sessions in order, and each opens the next.
+what a round sums the broadcasts of all rounds before it may be needed. They are read where they are: each in the folder
+of its round, which a party keeps beside; it vouches for itself by its digest, wherever it was found. One that is not
+kept any more is made again of the sum that it followed from, and of the rounds before that. A restart needs none of
+this: it goes through the sessions in order, and each opens the next.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViolation, SecaggError, TranscriptInvalid
+from secagg.parties.attachments import OPENING_FILE, folder_name, read_kept
 from secagg.parties.setup import SessionSetup
+from secagg.parties.told import Files
 from secagg.plan import Plan
-from secagg.protection.messages import Return, RoundOpening
-from secagg.roster import Roster
-from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript
+from secagg.protection.messages import Outcome, Return, RoundOpening
+from secagg.roster import SERVER_INDEX, Roster
+from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, payload_of, peek
 from secagg.wire import decode, encode
 
 T = TypeVar("T")
@@ -27,11 +33,6 @@ Follow = Callable[[SessionSetup, RoundOpening], SessionSetup]
 """From a plan's first session to the one that an opening begins."""
 _BEGINNING = 4
 """Records: a client's salt, the plan, the roster, the opening."""
-
-
-def folder_name(context: bytes) -> str:
-    """Return what the folder of the session with this context digest is called."""
-    return context.hex()[:16]
 
 
 def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
@@ -67,7 +68,8 @@ def setup_of(
             setup = follow(setup, _content(records, index, "round", RoundOpening))
         elif len(records) > index + 1 and records[index + 1].kind == "return":
             index += 1
-            setup = setup.returning(_content(records, index, "return", Return))
+            shown = _content(records, index, "return", Return)
+            setup = replace(follow(setup, shown.opening), shown=shown)
     except (BadInput, MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(index, str(roster.name_culprit(error))) from None
     return setup, records[index + 1 :]
@@ -76,12 +78,12 @@ def setup_of(
 class Openings:
     """What opened the sessions of the transcripts `given`, and of those that lie in the folders beside one of them.
 
-    Each opening is followed once, however many transcripts come after it.
+    Each opening is followed once, however many transcripts come after it, if those of earlier rounds are asked for
+    first: of rounds whose opening is a whole state no more than the latest is held.
     """
 
     def __init__(self, given: Iterable[Path]) -> None:
-        found = (_opening_of(path) for path in given)
-        self._given = {opening.context: opening for opening in found if opening is not None}
+        self._given = {context: path for path in given if (context := _context_of(path))}
         self._sessions: dict[tuple[bytes, bytes], SessionSetup] = {}
 
     def beside(self, transcript: Path) -> Follow:
@@ -91,23 +93,75 @@ class Openings:
     def _follow(self, state: Path, first: SessionSetup, opening: RoundOpening) -> SessionSetup:
         """Go back to a session that is known, then from there through every opening, as far as they are to be found."""
         plan, at, missing = first.plan.digest, opening, list[RoundOpening]()
-        while (known := self._sessions.get((plan, at.context))) is None:
+        while (known := self._known(state, first, at)) is None:
             missing.append(at)
+            before = _opening_of(self._place(state, at.previous))
             if at.number == 2:
                 known = first
-                break
-            before = self._given.get(at.previous) or _find_kept(state, at.previous)
-            if before is None:
-                return first.opened_alone(opening)
-            at = before
+            elif before is None or before.context != at.previous:
+                known, missing = first.opened_alone(opening), []
+            else:
+                at = before
+                continue
+            break
         for each in reversed(missing):
-            known = self._sessions[plan, each.context] = known.following(each)
+            told = self._broadcast(state, known, each)
+            known = self._sessions[plan, each.context] = known.following(each, told)
+            if known.opens_alone:
+                self._sessions.pop((plan, each.previous), None)
         return known
 
+    def _known(self, state: Path, first: SessionSetup, opening: RoundOpening) -> SessionSetup | None:
+        """A session that was followed before, or whose opening tells all and is there."""
+        known = self._sessions.get((first.plan.digest, opening.context))
+        if known is None and first.opens_alone:
+            told = self._kept(state, opening)
+            known = first.opened_alone(opening, told) if told else None
+        return known
 
-def _find_kept(state: Path, context: bytes) -> RoundOpening | None:
-    opening = _opening_of(state / folder_name(context) / FILE_NAME)
-    return opening if opening is not None and opening.context == context else None
+    def _broadcast(self, state: Path, before: SessionSetup, opening: RoundOpening) -> bytes:
+        """What opens a round, from its folder, or made of the sum before; empty where neither is there."""
+        if kept := self._kept(state, opening):
+            return kept
+        path = self._place(state, opening.previous)
+        with contextlib.suppress(SecaggError):  # what is wrong there is said where that transcript is verified
+            outcome = outcome_of(iterate_transcript(path, torn_tail_allowed=True))
+            if outcome is not None and outcome.opens == opening.broadcast:
+                return Files(before, outcome, path.parent).broadcast
+        return b""
+
+    def _kept(self, state: Path, opening: RoundOpening) -> bytes:
+        return read_kept(self._place(state, opening.context).parent / OPENING_FILE, opening.broadcast) or b""
+
+    def _place(self, state: Path, context: bytes) -> Path:
+        """The transcript of a session, wherever it is."""
+        return self._given.get(context, state / folder_name(context) / FILE_NAME)
+
+
+def outcome_of(records: Iterable[Record]) -> Outcome | None:
+    """What the server told at the end, in a transcript of whoever; None where that is not there."""
+    for record in records:
+        if record.kind in ("sent", "received"):
+            body = peek(record.content)
+            if body.sender == SERVER_INDEX and body.step == Outcome.__name__:
+                found: Outcome = payload_of(body, Outcome)
+                return found
+    return None
+
+
+def round_of(path: Path) -> int:
+    """Which round a transcript says that it is of; 1 where it says nothing."""
+    opening = _opening_of(path)
+    return opening.number if opening is not None else 1
+
+
+def _context_of(path: Path) -> bytes | None:
+    """The context of a transcript's session; None for a file that is no transcript."""
+    opening = _opening_of(path)
+    if opening is not None:
+        return opening.context
+    plans = [record.content for record in _beginning(path) if record.kind == "plan"]
+    return hashlib.sha256(plans[0]).digest() if plans else None
 
 
 def _opening_of(path: Path) -> RoundOpening | None:

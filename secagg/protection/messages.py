@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Annotated
 
 from secagg.crypto.labels import digest, number
 from secagg.roster import MAX_CLIENTS
-from secagg.wire import MAX_PART_BYTES, Items, Length, Range, message
+from secagg.wire import Items, Length, Range, message
 
 MAX_VECTOR_BYTES = 2**40
 """The largest upload, or sum, that a message announces."""
+MAX_ATTACHED = (1 << 30) + (1 << 20)
+"""The largest attachment: a state of 2³⁰ bytes, and its names."""
 Index = Annotated[int, Range(1, MAX_CLIENTS)]
 Digest = Annotated[bytes, Length(32)]
 Signature = Annotated[bytes, Length(64)]
@@ -38,20 +41,53 @@ class UploadHeader(Announcement):
     complaints: Complaints
 
 
+@message("Attachment")
+@dataclass(frozen=True)
+class Attachment:
+    """Bytes that are read beside the signed message that names them."""
+
+    length: Annotated[int, Range(1, MAX_ATTACHED)]
+    digest: Digest
+
+    @classmethod
+    def of(cls, content: bytes) -> Attachment:
+        """What names these bytes."""
+        return cls(len(content), hashlib.sha256(content).digest())
+
+    def names(self, content: bytes) -> bool:
+        """Whether it is these bytes that are named."""
+        return len(content) == self.length and hashlib.sha256(content).digest() == self.digest
+
+
+Maybe = Annotated[tuple[Attachment, ...], Items(0, 1)]
+"""An attachment, or none."""
+
+
 @message("Outcome")
 @dataclass(frozen=True)
 class Outcome:
-    """Whose vectors are in the sum, and what came of it.
+    """Whose vectors are in the sum, and what came of it: the bytes are read beside it.
 
-    `broadcast` opens the next round, if there is one; `release` is the opened sum in a plan of several rounds.
+    `head` is a file, `broadcast` opens the next round, if there is one, `release` is the opened sum in the session's
+    ring.
     """
 
     members: Members
     aggregate_sha256: Digest
     head_sha256: Digest
-    head: Annotated[bytes, Length(0, MAX_PART_BYTES)]
-    broadcast: Annotated[bytes, Length(0, MAX_PART_BYTES)] = b""
-    release: Annotated[bytes, Length(0, MAX_PART_BYTES)] = b""
+    head: Maybe = ()
+    broadcast: Maybe = ()
+    release: Maybe = ()
+
+    @property
+    def attached(self) -> tuple[tuple[Attachment, ...], ...]:
+        """All that is read beside it: head, broadcast, sum."""
+        return self.head, self.broadcast, self.release
+
+    @property
+    def opens(self) -> Attachment | None:
+        """What names the broadcast that opens the next round; None after the last."""
+        return self.broadcast[0] if self.broadcast else None
 
 
 @message("RoundOpening")
@@ -66,12 +102,13 @@ class RoundOpening:
     number: Annotated[int, Range(2, 65_536)]
     previous: Digest
     aggregate_sha256: Digest
-    broadcast: Annotated[bytes, Length(1, MAX_PART_BYTES)]
+    broadcast: Attachment
 
     @property
     def context(self) -> bytes:
         """The digest that stands for plan and history in the session that this opens (`SessionContext.plan`)."""
-        return digest("round", number(self.number), self.previous, self.aggregate_sha256, self.broadcast)
+        told = self.broadcast.length.to_bytes(8, "big"), self.broadcast.digest
+        return digest("round", number(self.number), self.previous, self.aggregate_sha256, *told)
 
     def statement(self, plan: bytes) -> bytes:
         """The digest by which a member that followed this opening says so (`Acknowledgement.opens`).

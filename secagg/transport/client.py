@@ -85,6 +85,31 @@ class Link:
             if time.monotonic() < asked + RETRY_SECONDS:
                 await asyncio.sleep(RETRY_SECONDS)  # a peer that does not keep the call open is not asked all the time
 
+    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+        """Have `take` take the bytes start … length − 1 of what the session has named by this digest, in order.
+
+        A broken connection costs no byte that has come before: it is read on from there.
+        """
+        position = start
+
+        async def read_on(stub: Any) -> None:
+            nonlocal position
+            begun = position
+            try:
+                request = rpc.ReadRequest(plan=plan, digest=digest, start=position)
+                async for part in stub.Read(request, timeout=UPLOAD_SECONDS):
+                    data = _next_part(_readable(part), digest, position, length)
+                    take(data)
+                    position += len(data)
+                if position < length:
+                    raise _Unusable(f"only {position} of {length} bytes")
+            except (grpc.aio.AioRpcError, _Unusable):
+                if position == begun:
+                    raise
+
+        while position < length:
+            await self._persist(read_on)
+
     async def check_plan(self, plan: bytes) -> None:
         """Ask once whether the peer runs the plan of this digest. Raises BadInput where it runs another.
 
@@ -156,6 +181,18 @@ def _readable(answer: T | None) -> T:
     if answer is None:
         raise _Unusable("an answer that cannot be read")
     return answer
+
+
+def _next_part(part: rpc.ReadPart, digest: bytes, start: int, length: int) -> bytes:
+    """The bytes of the part that begins at `start`. Raises _Unusable for any other part."""
+    data: bytes = part.data
+    if part.digest != digest:
+        raise _Unusable("a part of something else than was asked for")
+    if part.start != start:
+        raise _Unusable(f"the part from byte {part.start} in place of that from {start}")
+    if not 0 < len(data) <= min(CHUNK_BYTES, length - start):
+        raise _Unusable(f"a part of {len(data)} bytes, with {length - start} to come")
+    return data
 
 
 def _on_one_line(text: str) -> str:

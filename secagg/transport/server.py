@@ -7,7 +7,8 @@ import contextlib
 import logging
 import resource
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -54,6 +55,10 @@ class Coordinator(Protocol):
         """The frame of that step for that member; None when it is not there after `patience` seconds."""
         ...
 
+    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+        """The file with this digest, which a session has named to that member."""
+        ...
+
 
 class Endpoint:
     """Translates calls. Every refusal reaches the caller as a status with one line, and the log with its name."""
@@ -78,6 +83,9 @@ class Endpoint:
             "Upload": grpc.stream_unary_rpc_method_handler(self.Upload, _parsing(rpc.UploadPart), answer),
             "Fetch": grpc.stream_stream_rpc_method_handler(
                 self.Fetch, _parsing(rpc.FetchRequest), rpc.Chunk.SerializeToString
+            ),
+            "Read": grpc.stream_stream_rpc_method_handler(
+                self.Read, _parsing(rpc.ReadRequest), rpc.ReadPart.SerializeToString
             ),
         }
 
@@ -117,6 +125,21 @@ class Endpoint:
         request = await _only(requests, SILENT_SECONDS)
         patience = min(POLL_SECONDS, float(request.patience))
         return await self._coordinator.fetch(member, request.plan, request.step, patience)
+
+    async def Read(self, request_iterator: AsyncIterator[rpc.ReadRequest], context: Any) -> AsyncIterator[rpc.ReadPart]:
+        """What a session has named, in parts, from the byte on that the caller asks for."""
+        member = await self._caller(context)
+        request, path = await self._guard(member, context, self._named(member, request_iterator))
+        async with self._slots[member]:
+            for part in _parts_of(path, request):
+                yield part
+
+    async def _named(self, member: int, requests: AsyncIterator[rpc.ReadRequest]) -> tuple[rpc.ReadRequest, Path]:
+        request = await _only(requests, SILENT_SECONDS)
+        path = await self._coordinator.read(member, request.plan, request.digest)
+        if request.start >= path.stat().st_size:
+            raise MalformedMessage("ReadRequest", f"it begins at byte {request.start}, where there is none")
+        return request, path
 
     async def _caller(self, context: Any) -> int:
         """The roster index of the member that calls; whoever is none is refused."""
@@ -217,6 +240,13 @@ class Health:
         if service:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is one service, without a name")
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+
+def _parts_of(path: Path, request: rpc.ReadRequest) -> Iterator[rpc.ReadPart]:
+    with path.open("rb") as file:
+        file.seek(request.start)
+        while data := file.read(CHUNK_BYTES):
+            yield rpc.ReadPart(digest=request.digest, start=file.tell() - len(data), data=data)
 
 
 def _parsing(message: Any) -> Callable[[bytes], Any]:

@@ -24,6 +24,8 @@ EXACT = 1 << 53
 TRIES = 20
 """One try fails with probability ≤ e^(−1/2), so that all of them do with at most 5·10⁻⁵."""
 DIGIT = 1 << 16
+PART = 1 << 14
+"""Entries that are rounded at once: all that this takes stays in a core's cache."""
 _ROOT_SCALE = 1 << 32
 
 
@@ -55,15 +57,11 @@ def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource)
     if not 0 <= squared_bound < EXACT:
         raise BadInput(f"a squared length of {squared_bound} cannot be compared exactly")
     with np.errstate(all="ignore"):
-        size = np.abs(vector)
-        whole = np.floor(size)
-        if not is_within(whole, squared_bound):
+        if not is_within(np.trunc(vector), squared_bound):
             return np.zeros(len(vector), dtype=np.int64)
-        size -= whole  # exact: the fraction of a float64 is one
         for _ in range(TRIES):
-            rounded = whole + _coins(size, randomness)
+            rounded = _to_neighbours(vector, randomness)
             if is_within(rounded, squared_bound):
-                np.copysign(rounded, vector, out=rounded)
                 return rounded.astype(np.int64)
     return truncate(vector)
 
@@ -80,6 +78,19 @@ def is_within(integers: Floats, squared_bound: int) -> bool:
     reached 2⁵³ does not fall below it again.
     """
     return bool(np.dot(integers, integers) <= squared_bound)
+
+
+def _to_neighbours(vector: Floats, randomness: RandomSource) -> Floats:
+    """Each entry rounded by a coin of its own, some entries after the others."""
+    rounded = np.empty_like(vector)
+    for start in range(0, len(vector), PART):
+        part = vector[start : start + PART]
+        size = np.abs(part)
+        whole = np.floor(size)
+        size -= whole  # exact: the fraction of a float64 is one
+        whole += _coins(size, randomness)
+        np.copysign(whole, part, out=rounded[start : start + PART])
+    return rounded
 
 
 def _coins(chances: Floats, randomness: RandomSource) -> NDArray[np.bool_]:

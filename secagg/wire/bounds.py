@@ -10,8 +10,6 @@ from secagg.printable import first_unprintable
 
 MAX_FRAME_BYTES = 64 << 20
 """The largest message that anybody takes, and the largest record of a transcript."""
-MAX_PART_BYTES = MAX_FRAME_BYTES - (1 << 20)
-"""The largest field of such a message: the rest of it fits beside."""
 
 
 @dataclass(frozen=True)

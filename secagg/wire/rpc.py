@@ -1,11 +1,21 @@
 """The generated service and its call envelopes, for the transport alone."""
 
-from secagg.wire.generated.session_pb2 import Chunk, FetchRequest, SubmitReply, SubmitRequest, UploadPart
+from secagg.wire.generated.session_pb2 import (
+    Chunk,
+    FetchRequest,
+    ReadPart,
+    ReadRequest,
+    SubmitReply,
+    SubmitRequest,
+    UploadPart,
+)
 from secagg.wire.generated.session_pb2_grpc import SessionStub
 
 __all__ = [
     "Chunk",
     "FetchRequest",
+    "ReadPart",
+    "ReadRequest",
     "SessionStub",
     "SubmitReply",
     "SubmitRequest",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -174,6 +174,10 @@ class _Wire:
         self._began = time.process_time()
         return frame
 
+    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+        """Nothing is named beside this session's outcome."""
+        raise NotImplementedError
+
     @property
     def _is_after_upload(self) -> bool:
         return _UPLOAD in self._sent
@@ -234,7 +238,7 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers]) 
     home.mkdir(parents=True)
 
     def finish(result: SumResult) -> Outcome:
-        return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256, b"")
+        return Outcome(result.members, result.aggregate_sha256, result.artifact_sha256)
 
     server = ServerSession(setup, members.server.identity, home, Journal(home / FILE_NAME), finish)
     stage = _Stage(server, setup)

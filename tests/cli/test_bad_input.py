@@ -210,6 +210,22 @@ def test_plan_that_breaks_the_policy(secagg: Command, federation: Path) -> None:
     assert all(word in line for word in ("max_epsilon", "minimum_cohort", "nothing was sent"))
 
 
+def test_training_beyond_the_policy(secagg: Command, federation: Path) -> None:
+    """A plan that trains longer than the member's policy says is refused in one line with the key and both numbers."""
+    plan, policy = federation / "plan.json", federation / "alice" / "policy.toml"
+    plan.unlink()
+    policy.unlink()
+    roster = federation / "alice" / "roster.json"
+    chosen = ("--shape", 3, "--classes", "no,yes", "--method", "fedavg", "--parameters", "rounds=2 epochs=60")
+    assert secagg("plan", "new", "--quiet", "--roster", roster, "--out", plan, *chosen).code == 0
+    assert secagg("plan", "policy", "--plan", plan, "--data-name", "a", "--out", policy).code == 0
+    policy.write_text(policy.read_text().replace("refinement_without_noise = false", "refinement_without_noise = true"))
+    line = refused(secagg, federation)
+    assert "(1) max_epochs: a round trains for 60 epochs, more than 50; of your records nothing was sent" in line
+    policy.write_text(policy.read_text().replace("max_epochs = 50", "max_epochs = 60"))
+    assert secagg(*client(federation), "--dry-run").code == 0
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -28,7 +28,7 @@ from secagg.parties.returning import follow_return, may_return, show_return, wit
 from secagg.parties.transcripts import next_return
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.privacy import Unit
-from secagg.protection.messages import Acknowledgement, Return, RoundOpening
+from secagg.protection.messages import Acknowledgement, Attachment, Return, RoundOpening
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 from secagg.transcript import FILE_NAME, NOT_SEEN, Journal, make_body, read_transcript, sign_frame
@@ -303,7 +303,7 @@ def test_who_crashes_in_every_round_stops_nobody(tmp_path: Path) -> None:
 def other_total(shown: Return) -> Return:
     """The way back to another state, with the signatures that there are."""
     opening = shown.opening
-    return replace(shown, opening=replace(opening, broadcast=bytes([opening.number, 99])))
+    return replace(shown, opening=replace(opening, broadcast=Attachment.of(bytes([opening.number, 99]))))
 
 
 def test_who_is_shown_another_state_stays_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,8 @@ def signed(world: SimulatedFederation, opening: RoundOpening, sender: int, **fie
     return sign_frame(world.keys[sender], body)
 
 
-OPENING = RoundOpening(4, b"s" * 32, b"a" * 32, bytes([4, 7]))
+STATE = bytes([4, 7])
+OPENING = RoundOpening(4, b"s" * 32, b"a" * 32, Attachment.of(STATE))
 Change = Callable[[SimulatedFederation, tuple[bytes, ...]], tuple[bytes, ...]]
 
 
@@ -374,7 +375,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "of another session": (changed(session=b"t" * 32), "belongs to another session"),
     "of another sum": (changed(sum=b"b" * 32), "signed of something else"),
     "of another state": (
-        lambda world, frames: (signed(world, replace(OPENING, broadcast=bytes([4, 8])), 1), *frames[1:]),
+        lambda world, frames: (signed(world, replace(OPENING, broadcast=Attachment.of(bytes([4, 8]))), 1), *frames[1:]),
         "signed of something else",
     ),
     "of another round": (
@@ -395,7 +396,7 @@ def test_three_signatures_of_others_show_the_way_back(world: SimulatedFederation
     """With t signatures the session is the opening's own, and knows what it sums; the order does not matter."""
     frames = tuple(signed(world, OPENING, member) for member in OTHERS)
     for some in (frames, frames[::-1], (*frames, frames[0])[1:]):
-        setup = follow_return(world.setup, Return(OPENING, some), AWAY, 1)
+        setup = follow_return(world.setup, Return(OPENING, some), AWAY, 1, STATE)
         assert (setup.number, setup.context.plan) == (4, OPENING.context)
         assert setup.round == replace(Logbook(), number=4, total=7)
 
@@ -418,7 +419,7 @@ def test_only_a_later_round_of_the_plan_is_a_way_back(
     world: SimulatedFederation, number: int, after: int, words: str
 ) -> None:
     """Signatures of everybody do not lead back into a round that was seen, or beyond the plan."""
-    opening = replace(OPENING, number=number, broadcast=bytes([number, 7]))
+    opening = replace(OPENING, number=number, broadcast=Attachment.of(bytes([number, 7])))
     frames = tuple(signed(world, opening, member) for member in OTHERS)
     with pytest.raises(ProtocolViolation, match=words):
         follow_return(world.setup, Return(opening, frames), AWAY, after)
@@ -426,10 +427,19 @@ def test_only_a_later_round_of_the_plan_is_a_way_back(
 
 def test_a_broadcast_that_opens_no_round_is_refused_however_many_sign(world: SimulatedFederation) -> None:
     """The method refuses what it cannot read, as it would in a round that it had followed."""
-    opening = replace(OPENING, broadcast=b"\x05\x07")
+    opening = replace(OPENING, broadcast=Attachment.of(b"\x05\x07"))
     frames = tuple(signed(world, opening, member) for member in OTHERS)
     with pytest.raises(MalformedMessage, match="does not open round 4"):
-        follow_return(world.setup, Return(opening, frames), AWAY, 1)
+        follow_return(world.setup, Return(opening, frames), AWAY, 1, b"\x05\x07")
+
+
+def test_state_that_the_others_have_not_signed_is_refused(world: SimulatedFederation) -> None:
+    """Whatever bytes are shown with t signatures: only those whose digest was signed are a way back."""
+    frames = tuple(signed(world, OPENING, member) for member in OTHERS)
+    for other in (b"\x04\x08", STATE + b"\x00", STATE[:1]):
+        with pytest.raises(ProtocolViolation, match="what opens round 4 is not what it is said to be") as refusal:
+            follow_return(world.setup, Return(OPENING, frames), AWAY, 1, other)
+        assert refusal.value.culprit == SERVER_INDEX
 
 
 def test_where_rounds_do_not_stand_alone_nobody_returns() -> None:
@@ -485,7 +495,7 @@ def test_a_transcript_with_fewer_signatures_does_not_verify(finished: Finished) 
 def test_setups_of_later_rounds_forget_the_return(world: SimulatedFederation) -> None:
     """What was shown stands at the beginning of one round, not of those that follow from it."""
     setup = follow_return(world.setup, Return(OPENING, tuple(signed(world, OPENING, m) for m in OTHERS)), AWAY, 1)
-    following: SessionSetup = setup.following(RoundOpening(5, OPENING.context, b"c" * 32, bytes([5, 9])))
+    following: SessionSetup = setup.following(RoundOpening(5, OPENING.context, b"c" * 32, Attachment.of(bytes([5, 9]))))
     assert setup.shown is not None
     assert following.shown is None
 

@@ -1,7 +1,6 @@
 """A plan of several sums from beginning to end: with everyone there, with some gone, with liars and crashes."""
 
 import asyncio
-import hashlib
 import math
 import shutil
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from methods.refinement import RefinementBroadcast
+from secagg.encoding import sum_digest
 from secagg.errors import (
     BadInput,
     MalformedMessage,
@@ -23,20 +23,22 @@ from secagg.errors import (
 )
 from secagg.federation import FederationServer
 from secagg.head import parse_safetensors, to_safetensors
-from secagg.parties import SessionSetup, conclude, note_plan
+from secagg.parties import SessionSetup, conclude, note_plan, transcripts
+from secagg.parties.attachments import OPENING_FILE, SUM_FILE
 from secagg.parties.links import verify_together, verify_transcript
-from secagg.parties.outcome import check_outcome
+from secagg.parties.outcome import HEAD_FILE, pack_sum, unpack_sum
 from secagg.parties.reference import pooled_result
 from secagg.parties.rounds import following_setup
+from secagg.parties.told import Told, check_outcome
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.privacy import Unit
-from secagg.protection.messages import Outcome, RoundOpening
+from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.statistics import Normalisation
 from secagg.transcript import Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import decode, encode
 from tests.parties.noise_checks import check_noise
 from tests.threat_models.recorded import read_session
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.federation import Finished, SimulatedFederation, lie, opened, run_federation, told_of
 from tests.worlds.hosts import Left
 from tests.worlds.rosters import make_roster
 from tests.worlds.setups import exact
@@ -68,7 +70,7 @@ def test_everyone_ends_with_the_same_head(finished: Finished) -> None:
     for setup, outcome in played.clients.values():
         assert setup.context == last.context
         assert (outcome.members, outcome.head_sha256) == (EVERYONE, result.artifact_sha256)
-        assert outcome.broadcast == b""
+        assert outcome.opens is None
 
 
 def test_every_sum_is_the_exact_one_plus_the_planned_noise(
@@ -87,7 +89,7 @@ def test_sessions_follow_from_each_other(finished: Finished) -> None:
     world, played = finished
     for stage, after in zip(played.stages, played.stages[1:], strict=False):
         result = conclude(stage, EVERYONE, opened(world, stage))
-        following = following_setup(stage, result)
+        following = following_setup(stage, result, result.broadcast)
         assert following is not None
         assert (following.opening, following.context) == (after.opening, after.context)
     assert len({stage.context.plan for stage in played.stages}) == 3
@@ -136,11 +138,12 @@ def test_every_transcript_names_the_same_ledger_row(finished: Finished) -> None:
 
 
 def test_nothing_secret_stays(finished: Finished) -> None:
-    """After the plan a client's session folders hold their transcripts only."""
+    """After the plan a client's session folders hold their transcripts, and what the server has told everybody."""
     world, played = finished
     for member in EVERYONE:
         for path in world.transcripts(member, played.stages):
-            assert [each.name for each in path.parent.iterdir()] == [path.name]
+            names = {each.name for each in path.parent.iterdir()}
+            assert path.name in names <= {path.name, SUM_FILE, OPENING_FILE, HEAD_FILE}
 
 
 async def test_second_run_of_a_finished_plan_changes_nothing(
@@ -207,14 +210,17 @@ async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
     assert not (world.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()
 
 
-def outcome_of(world: SimulatedFederation, stage: SessionSetup) -> Outcome:
+def outcome_of(world: SimulatedFederation, stage: SessionSetup) -> Told:
     """What the server published in a session."""
-    frames = [record.content for record in read_transcript(world.transcripts(0, (stage,))[0]) if record.kind == "sent"]
-    return next(payload_of(peek(frame), Outcome) for frame in frames if peek(frame).step == "Outcome")
+    outcome = transcripts.outcome_of(read_transcript(world.transcripts(0, (stage,))[0]))
+    assert outcome is not None
+    return told_of(world, outcome)
 
 
-def lying(change: Callable[[Outcome], Outcome], victim: int, at: int) -> Callable[[int, str, bytes], bytes]:
-    """A server that signs another outcome for one client, at the session of that number."""
+def lying(
+    world: SimulatedFederation, change: Callable[[Told], Told], victim: int, at: int
+) -> Callable[[int, str, bytes], bytes]:
+    """A server that signs another outcome for one client, at the session of that number, and shows what it names."""
     _, keys = make_roster(4)
     seen = []
 
@@ -225,29 +231,36 @@ def lying(change: Callable[[Outcome], Outcome], victim: int, at: int) -> Callabl
         if len(seen) != at:
             return frame
         body = peek(frame)
-        return sign_frame(keys[0], replace(body, payload=encode(change(payload_of(body, Outcome)))))
+        told = lie(world, change(told_of(world, payload_of(body, Outcome))))
+        return sign_frame(keys[0], replace(body, payload=encode(told)))
 
     return tamper
 
 
-def other_weights(outcome: Outcome) -> Outcome:
+def other_weights(outcome: Told) -> Told:
     """Weights that do not follow from the sum."""
     content = decode(RefinementBroadcast, outcome.broadcast)
     weights = np.frombuffer(content.weights, dtype="<i8") + (1 << 16)
     return replace(outcome, broadcast=encode(replace(content, weights=weights.astype("<i8").tobytes())))
 
 
-def other_release(outcome: Outcome) -> Outcome:
+def other_release(outcome: Told) -> Told:
     """A sum that is not the one named by its digest."""
     return replace(outcome, release=bytes(len(outcome.release)))
 
 
-def no_release(outcome: Outcome) -> Outcome:
+def renamed_sum(outcome: Told, stage: SessionSetup) -> Told:
+    """A sum of zeros under its own digest."""
+    release = bytes(len(outcome.release))
+    return replace(outcome, release=release, aggregate_sha256=sum_digest(unpack_sum(stage, release)))
+
+
+def no_release(outcome: Told) -> Told:
     """No sum to compare with."""
     return replace(outcome, release=b"")
 
 
-def no_broadcast(outcome: Outcome) -> Outcome:
+def no_broadcast(outcome: Told) -> Told:
     """The end of the plan, before its last round."""
     return replace(outcome, broadcast=b"")
 
@@ -258,8 +271,8 @@ def no_broadcast(outcome: Outcome) -> Outcome:
         (0, other_weights, "party 0: the weights it broadcasts do not follow from the released sums"),
         (1, other_weights, "party 0: the weights it broadcasts do not follow from the released sums"),
         (0, other_release, "party 0: the released sum is not the one that the outcome names"),
-        (1, lambda outcome: renamed_sum(outcome, outcome.release[:-8]), "party 0: the released sum has another length"),
-        (1, lambda outcome: renamed_sum(outcome, bytes(len(outcome.release))), "party 0: the head does not follow"),
+        (1, lambda outcome: replace(outcome, release=outcome.release[:-1]), "party 0: the released sum has another"),
+        (1, renamed_sum, "party 0: the head does not follow"),
         (0, no_release, "party 0: the plan says otherwise about how many rounds"),
         (1, no_broadcast, "party 0: the plan says otherwise about how many rounds"),
         (2, lambda outcome: replace(outcome, broadcast=b"more"), "party 0: the plan says otherwise about how many"),
@@ -270,7 +283,7 @@ def no_broadcast(outcome: Outcome) -> Outcome:
 def test_outcome_that_does_not_follow_from_its_sum_is_refused(
     finished: Finished,
     number: int,
-    change: Callable[[Outcome], Outcome],
+    change: Callable[..., Told],
     words: str,
 ) -> None:
     """Each client recomputes head and next round from the released sum; what differs is the server's breach."""
@@ -279,20 +292,16 @@ def test_outcome_that_does_not_follow_from_its_sum_is_refused(
     outcome = outcome_of(world, stage)
     check_outcome(stage, outcome)
     with pytest.raises((ProtocolViolation, MalformedMessage), match=words):
-        check_outcome(stage, change(outcome))
-
-
-def renamed_sum(outcome: Outcome, release: bytes) -> Outcome:
-    """Another sum under its own digest."""
-    return replace(outcome, release=release, aggregate_sha256=hashlib.sha256(release).digest())
+        check_outcome(stage, change(outcome, stage) if change is renamed_sum else change(outcome))
 
 
 @pytest.mark.parametrize(("at", "change"), [(1, other_weights), (2, no_broadcast)])
 async def test_server_that_tells_one_client_something_else_is_named(
-    tmp_path: Path, at: int, change: Callable[[Outcome], Outcome]
+    tmp_path: Path, at: int, change: Callable[..., Told]
 ) -> None:
     """A client that is told other weights, or of an early end, leaves and names the server; the others finish."""
-    played = await run_federation(SimulatedFederation.of(tmp_path), tamper=lying(change, 2, at))
+    world = SimulatedFederation.of(tmp_path)
+    played = await run_federation(world, tamper=lying(world, change, 2, at))
     refusal = played.clients.pop(2)
     assert isinstance(refusal, SessionAborted)
     assert "this party leaves: server: " in refusal.reason
@@ -303,21 +312,21 @@ async def test_server_with_two_consistent_stories_gets_no_sum_of_both(tmp_path: 
     """A client that is told another sum, consistent in itself, asks about another session and is in no later sum."""
     world = SimulatedFederation.of(tmp_path)
 
-    def story(outcome: Outcome) -> Outcome:
-        vector = np.frombuffer(outcome.release, dtype="<i8").astype(np.int64)
+    def story(outcome: Told) -> Told:
+        vector = unpack_sum(world.setup, outcome.release)
         vector[:3] += 5 * world.setup.layout.blocks[0].multiplier
         result = conclude(world.setup, outcome.members, vector)
         head = to_safetensors(result.artifact, parse_safetensors(outcome.head)[1])
-        return Outcome(
+        return Told(
             outcome.members,
             result.aggregate_sha256,
             result.artifact_sha256,
             head,
             result.broadcast,
-            vector.astype("<i8").tobytes(),
+            pack_sum(world.setup, vector),
         )
 
-    played = await run_federation(world, tamper=lying(story, 2, 1))
+    played = await run_federation(world, tamper=lying(world, story, 2, 1))
     end = played.clients.pop(2)
     assert isinstance(end, ServerAway)
     assert "the server runs another plan" in end.said
@@ -389,11 +398,9 @@ def changed_opening(**fields: object) -> Callable[[bytes], bytes]:
 
 
 def other_broadcast(content: bytes) -> bytes:
-    """A round record with other weights."""
+    """A round record that names other weights."""
     opening = decode(RoundOpening, content)
-    told = decode(RefinementBroadcast, opening.broadcast)
-    weights = (np.frombuffer(told.weights, dtype="<i8") + 1).astype("<i8").tobytes()
-    return encode(replace(opening, broadcast=encode(replace(told, weights=weights))))
+    return encode(replace(opening, broadcast=replace(opening.broadcast, digest=bytes(32))))
 
 
 @pytest.mark.parametrize("member", [0, 2])
@@ -404,7 +411,7 @@ def other_broadcast(content: bytes) -> bytes:
         (changed_opening(previous=bytes(32)), False),
         (changed_opening(number=2), True),
         (changed_opening(number=4), True),
-        (changed_opening(broadcast=b"\x00"), True),
+        (changed_opening(broadcast=Attachment.of(b"\x00")), False),
         (other_broadcast, False),
         (lambda content: content[:-1], True),
         (lambda content: b"", True),

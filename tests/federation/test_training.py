@@ -17,16 +17,15 @@ from secagg.models import TrainedModel, parse_artifact, read_model
 from secagg.parties import conclude
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_together
-from secagg.parties.outcome import check_outcome
 from secagg.parties.reference import pooled_result
+from secagg.parties.told import Told, check_outcome
 from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 from secagg.privacy import Adjacency, Unit
-from secagg.protection.messages import Outcome
 from secagg.updates import State
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.setups import make_setup
 
 EXACT = {"epsilon": float("inf"), "delta": None, "adjacency": None}
@@ -56,8 +55,8 @@ def test_everybody_ends_with_the_model_of_the_opened_sums(
     assert [stage.number for stage in ended.stages] == [1, 2, 3]
     outcomes = [outcome for _, outcome in ended.clients.values()]
     assert {outcome.members for outcome in outcomes} == {EVERYONE}
-    assert len({outcome.head for outcome in outcomes}) == 1
-    model, texts = parse_artifact(outcomes[0].head)
+    assert len(set(outcomes)) == 1
+    model, texts = parse_artifact(told_of(world, outcomes[0]).head)
     assert isinstance(model, TrainedModel)
     assert texts["method"] == "fedavg"
     setup = world.setup
@@ -113,7 +112,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return played(tmp_path_factory.mktemp("training"), UPDATES)
 
 
-def other_state(outcome: Outcome) -> Outcome:
+def other_state(outcome: Told) -> Told:
     """A state whose first parameter differs in the last bit."""
     told = decode(ModelState, outcome.broadcast)
     state = State.from_bytes(told.state, {MODEL: (15,)})
@@ -122,7 +121,7 @@ def other_state(outcome: Outcome) -> Outcome:
     return replace(outcome, broadcast=encode(replace(told, state=state.with_flat(flat).to_bytes())))
 
 
-def other_model(outcome: Outcome) -> Outcome:
+def other_model(outcome: Told) -> Told:
     """A model of other parameters, under its own digest."""
     model, texts = read_model(outcome.head)
     other = TrainedModel(model.program, {name: 2 * tensor + 1 for name, tensor in model.parameters.items()})
@@ -152,7 +151,8 @@ def test_outcome_that_does_not_follow_is_refused(finished: Finished, number: int
 
 async def test_server_that_tells_one_member_another_state_is_named(tmp_path: Path) -> None:
     """A member that is told another state leaves and names the server; the others finish."""
-    ended = await run_federation(world_of(tmp_path, UPDATES), tamper=lying(other_state, 2, 1))
+    world = world_of(tmp_path, UPDATES)
+    ended = await run_federation(world, tamper=lying(world, other_state, 2, 1))
     refusal = ended.clients.pop(2)
     assert isinstance(refusal, SessionAborted)
     assert "the state it broadcasts does not follow" in refusal.reason

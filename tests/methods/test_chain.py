@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from methods import method_named
-from methods.chain import MAX_STATE_BYTES, MODEL, ChainRound, ModelState, require_room
+from methods.chain import MAX_STATE_BYTES, MODEL, STATE_NAMES, ChainRound, ModelState, require_room
 from methods.round import Opened
 from secagg.data import open_dataset
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -233,11 +233,18 @@ def test_start_is_public_and_of_the_program() -> None:
 
 
 @pytest.mark.parametrize("server", [Average(), Adam()])
-def test_largest_state_fits_a_message(server: Average | Adam) -> None:
-    """A state for which there is room is told and read; with 2 % more parameters none is left."""
-    size = (MAX_STATE_BYTES - 2048) // (8 * (2 + len(server.moments)))
-    require_room(size, size, server)
-    state = State({MODEL: np.zeros(size)}, {name: np.zeros(size) for name in server.moments}, 1)
-    assert len(encode(ModelState(2, state.to_bytes()))) + 8 * size < 63 << 20
-    with pytest.raises(BadInput, match="there is room for"):
-        require_room(size + size // 50, size, server)
+def test_state_of_a_gibibyte_is_the_largest(server: Average | Adam) -> None:
+    """As many parameters as 1 GiB holds with the server's moments make a plan; one more does not."""
+    most = (MAX_STATE_BYTES - STATE_NAMES) // (8 * (1 + len(server.moments)))
+    assert most > (44_000_000 if server.moments else 134_000_000)
+    require_room(most, server)
+    with pytest.raises(BadInput, match=f"a state has {1 << 30} bytes at the most"):
+        require_room(most + 1, server)
+
+
+@pytest.mark.parametrize("server", [Average(), Adam()])
+def test_names_and_shapes_of_a_state_have_room(server: Average | Adam) -> None:
+    """What a state's file holds beside its numbers is less than the room that is left for it."""
+    state = State({MODEL: np.zeros(1000)}, {name: np.zeros(1000) for name in server.moments}, 9999)
+    beside = len(encode(ModelState(10_000, state.to_bytes()))) - 8000 * (1 + len(server.moments))
+    assert beside < STATE_NAMES

@@ -4,10 +4,11 @@ from secagg.parties import LocalRecords, Rounds, SessionSetup, SumResult, conclu
 from tests.worlds.setups import exact, make_setup, some_records
 
 
-def ending(setup: SessionSetup, *members: int) -> SumResult:
-    """How a session over these members' records ends, without noise."""
+def ending(setup: SessionSetup, *members: int) -> tuple[SumResult, bytes]:
+    """How a session over these members' records ends, without noise, and what opens the next."""
     records = LocalRecords.pooled([some_records(setup, 30, seed=member) for member in members])
-    return conclude(setup, members, exact(setup, records))
+    result = conclude(setup, members, exact(setup, records))
+    return result, result.broadcast
 
 
 def test_each_session_is_there_once_the_one_before_has_ended() -> None:
@@ -18,7 +19,7 @@ def test_each_session_is_there_once_the_one_before_has_ended() -> None:
         for setup in rounds:
             numbers.append(setup.number)
         if numbers[-1] > len(rounds.done):
-            rounds.ended(ending(setup, 1, 2, 3, 4, 5))
+            rounds.ended(*ending(setup, 1, 2, 3, 4, 5))
     assert numbers == [1, 2, 3]
     assert [setup.number for setup, _ in rounds.done] == [1, 2, 3]
     assert rounds.last is rounds.done[-1][1]
@@ -30,7 +31,7 @@ def test_who_knocks_is_waited_for_in_this_round_and_the_next() -> None:
     rounds: Rounds[SumResult] = Rounds(make_setup(refine=3, epsilon=8.0))
     gone = []
     for setup in rounds:
-        rounds.ended(ending(setup, 1, 3, 4, 5))
+        rounds.ended(*ending(setup, 1, 3, 4, 5))
         gone.append(set(rounds.gone))
         if setup.number == 1:
             rounds.knock(2)
@@ -46,7 +47,7 @@ def test_later_rounds_have_a_time_of_their_own() -> None:
         waits = []
         for setup in rounds:
             waits.append(setup.join_seconds)
-            rounds.ended(ending(setup, 1, 2, 3, 4, 5))
+            rounds.ended(*ending(setup, 1, 2, 3, 4, 5))
         assert waits == [11, expected]
 
 
@@ -55,5 +56,5 @@ def test_who_is_not_in_a_sum_is_gone() -> None:
     rounds: Rounds[SumResult] = Rounds(make_setup(refine=1, epsilon=8.0))
     assert rounds.gone == frozenset()
     for setup in rounds:
-        rounds.ended(ending(setup, 1, 3, 4, 5))
+        rounds.ended(*ending(setup, 1, 3, 4, 5))
         assert rounds.gone == {2}

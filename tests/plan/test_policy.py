@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods import METHODS
-from methods.method import Parameters, SumSpec
+from methods import METHODS, method_named
+from methods.method import Parameters, SumSpec, effort_of
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput, PlanRefused
 from secagg.parties import SessionSetup
-from secagg.policy import Budget, Policy, data_set, read_policy
+from secagg.policy import Budget, Effort, Policy, data_set, read_policy
 from tests.plan.federation_files import fewest, small_plan, small_roster
 from tests.plan.federation_files import policy_for as policy_in_part
 
@@ -100,6 +101,51 @@ def test_each_number_is_a_border(line: str, border: float, step: float) -> None:
     policy_for(PLAN, **{line: border}).check(plan, 4, FEWEST, UPLOAD_BYTES, 1)
     (violation,) = refused(policy_for(PLAN, **{line: border + step}), plan)
     assert violation.startswith(f"{line}: ")
+
+
+@pytest.mark.parametrize("kind", ["rounds", "epochs", "steps", "parameters"])
+def test_each_bound_of_training_is_a_border(kind: str) -> None:
+    """As much as the policy says is accepted; a plan with one more is refused, with both numbers."""
+    policy = policy_for(PLAN, **{f"max_{kind}": 7})
+    policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1, Effort(**{kind: 7}))
+    with pytest.raises(PlanRefused) as refusal:
+        policy.check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1, Effort(**{kind: 8}))
+    (violation,) = refusal.value.violations
+    assert re.fullmatch(rf"max_{kind}: .* 8 .*, more than 7", violation)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "bounds"),
+    [
+        ({"rounds": 30, "epochs": 5}, {"max_rounds": 30, "max_epochs": 5, "max_parameters": 2 * 3, "max_steps": 0}),
+        ({"rounds": 30, "gradients": 1, "epochs": 5}, {"max_rounds": 30, "max_epochs": 1, "max_parameters": 2 * 3}),
+        ({"model": "mlp:7"}, {"max_rounds": 20, "max_epochs": 1, "max_parameters": 7 * 3 + 2 * 8}),
+    ],
+    ids=str,
+)
+def test_method_says_what_its_plan_costs_a_member(parameters: Parameters, bounds: dict[str, int]) -> None:
+    """A plan fits a policy of exactly what its method says, and breaks one that allows less of any of it."""
+    plan = small_plan(ROSTER, method="fedavg", parameters=tuple(parameters.items()), radius=None)
+    setup = SessionSetup.of(plan, ROSTER)
+    trusted = {"methods": ("fedavg",), "refinement_without_noise": True}
+    setup.check(policy_for(plan, **trusted, **bounds))
+    for name, bound in bounds.items():
+        if bound:
+            with pytest.raises(PlanRefused, match=rf"^the plan is refused: \(1\) {name}: [^(]*$"):
+                setup.check(policy_for(plan, **trusted, **{**bounds, name: bound - 1}))
+
+
+def test_steps_of_dp_sgd_and_what_they_pass_over_are_bounded() -> None:
+    """35 steps that draw a tenth of the records each are 35 steps, and four epochs, rounded up."""
+    effort = effort_of(method_named("fedavg", {"sampling": 0.1, "steps": 35}).sums(4, 3, 16))
+    assert effort == Effort(rounds=20, epochs=4, steps=35, parameters=15)
+
+
+def test_own_projections_are_bounded() -> None:
+    """Members' own models count with all that is trained of them, whether it leaves or not."""
+    methods = (method_named(name, {"width": 8, "epochs": 2}) for name in ("fedpcl", "fedproto"))
+    efforts = [effort_of(method.sums(4, 3, 16)) for method in methods]
+    assert efforts == [Effort(50, 2, 0, 8 * 4), Effort(50, 2, 0, 8 * 4 + 3 * 9)]
 
 
 def test_all_violations_are_listed_at_once() -> None:

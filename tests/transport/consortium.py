@@ -65,6 +65,8 @@ class Remembering:
     submitted: list[tuple[int, bytes]] = field(default_factory=list)
     uploaded: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     asked: list[tuple[int, bytes, str]] = field(default_factory=list)
+    file: Path = Path()
+    read_by: list[tuple[int, bytes, bytes]] = field(default_factory=list)
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Remember a frame."""
@@ -78,6 +80,12 @@ class Remembering:
         self._fail()
         self.uploaded.append((member, frame, content))
         return self.answer
+
+    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+        """Show a file."""
+        self._fail()
+        self.read_by.append((member, plan, digest))
+        return self.file
 
     async def fetch(self, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
         """Remember the question."""

@@ -12,6 +12,7 @@ from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from secagg.updates import longest, round_randomly, truncate
+from secagg.updates.rounding import PART
 from tests.vectors.files import load
 
 VECTORS = load("updates")["rounding"]
@@ -78,11 +79,12 @@ def test_neighbours_are_drawn_within_the_stated_length(vector):
 def test_chances_are_exact(digit, sign):
     """Of all 65,536 first words exactly as many round up as the chance has 65,536ths, and one asks for more."""
     vector = np.full(65_536, sign * (5 + digit / 65_536 + 2.0**-20))  # a sixteenth of a 65,536th more
+    after = (digit // PART + 1) * PART  # the words of the part in which one is asked for
     for second, more in ((0, 1), (4095, 1), (4096, 0), (65_535, 0)):
-        source = Listed([*range(65_536), second])
+        source = Listed([*range(after), second, *range(after, 65_536)])
         drawn = round_randomly(vector, LARGEST, source)
         assert int((drawn == sign * 6).sum()) == digit + more
-        assert source.requests == 2
+        assert source.requests == 65_536 // PART + 1
 
 
 @given(st.floats(0, 1, exclude_max=True))

@@ -29,7 +29,7 @@ def _held(dealer: int) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 6, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 7, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "minimum_cohort": 3, "join_seconds": 128, "step_seconds": 60, "round_seconds": 86400}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
@@ -68,9 +68,12 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     kept = {"directory": _hex("directory"), "dealers": [1, 2, 300], "held": [_held(1), _held(300)]}
     body = {"plan": _hex("plan"), "sender": 0, "receiver": 4113, "step": "Survivors", "head": _hex("head")}
     header = {"length": 2**40, "digest": _hex("vector"), "directory": _hex("directory"), "dealers": _hex("dealers")}
-    outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": ""}
-    last, between = {"broadcast": "", "release": ""}, {"broadcast": _hex("next"), "release": _hex("opened sum", 24)}
-    opening = {"number": 300, "previous": _hex("before"), "aggregate_sha256": _hex("sum"), "broadcast": _hex("next", 8)}
+    outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": []}
+    lengths = {"next": 2**30 + 2**20, "ring": 1}
+    attached = {name: {"length": length, "digest": _hex(name)} for name, length in lengths.items()}
+    last, between = {"broadcast": [], "release": []}, {"broadcast": [attached["next"]], "release": [attached["ring"]]}
+    opening = {"number": 300, "previous": _hex("before"), "aggregate_sha256": _hex("sum")}
+    opening |= {"broadcast": attached["ring"]}
     geometry = {"weights": _hex("weights", 48), "matrix": _hex("matrix", 32), "centre": _hex("centre", 16)}
     return [
         ("Member", members[0]),
@@ -91,6 +94,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Quorum", {"endorsements": [{"member": m, "signature": _hex(f"e{m}", 64)} for m in (1, 2)]}),
         ("OpenedShare", {"dealer": 1, "share": _hex("share", 33)}),
         ("Opening", {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": []}),
+        ("Attachment", attached["next"]),
         ("Outcome", outcome | last),
         ("Outcome", outcome | between),
         ("RoundOpening", opening),

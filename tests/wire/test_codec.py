@@ -12,7 +12,7 @@ from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.plan import Plan
 from secagg.protection.masking.client_upload import Advertised
 from secagg.protection.masking.messages import Directory, Endorsement, KeyAdvertisement, Quorum
-from secagg.protection.messages import Abort, Outcome, Receipt, UploadHeader
+from secagg.protection.messages import MAX_ATTACHED, Abort, Attachment, Receipt, UploadHeader
 from secagg.wire import Items, Length, Range, decode, encode, from_json, message
 from tests.vectors.files import load
 from tests.vectors.protobuf import block
@@ -110,10 +110,12 @@ def test_values_out_of_bounds_are_not_written(value: Any, problem: str) -> None:
         encode(value)
 
 
-def test_the_largest_message_has_a_limit() -> None:
-    """A head of more than 63 MiB is not written."""
-    with pytest.raises(MalformedMessage, match="head: length 66060289"):
-        encode(Outcome((1,), bytes(32), bytes(32), bytes((63 << 20) + 1)))
+def test_the_largest_attachment_has_a_limit() -> None:
+    """No message names more than a state of 1 GiB and its names, or nothing."""
+    assert decode(Attachment, encode(Attachment(MAX_ATTACHED, bytes(32)))).length == (1 << 30) + (1 << 20)
+    for length in (0, MAX_ATTACHED + 1):
+        with pytest.raises(MalformedMessage, match=f"length: {length}"):
+            encode(Attachment(length, bytes(32)))
 
 
 def test_bounds_hold_at_their_very_ends() -> None:

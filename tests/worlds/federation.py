@@ -6,6 +6,7 @@ The server may be killed at a record of its transcripts, clients may leave, and 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,10 +20,13 @@ from secagg.errors import ServerAway
 from secagg.federation import FederationClient, FederationSecond, FederationServer, session_folder
 from secagg.ledger import Ledger
 from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties.attachments import OPENING_FILE, SUM_FILE
 from secagg.parties.consent import policy_accepting
+from secagg.parties.outcome import HEAD_FILE, unpack_sum
+from secagg.parties.told import Told
 from secagg.policy import Policy
 from secagg.protection import LocalParty
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import Attachment, Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import FILE_NAME, peek
@@ -150,7 +154,7 @@ class FederationRun:
         others = {index: Wire(self, member, index) for index in self.hosts if index != SERVER_INDEX}
         while True:
             done = await client.run(Wire(self, member), others)
-            if done and not done[-1][1].broadcast:
+            if done and done[-1][1].opens is None:
                 return done[-1]
             await asyncio.sleep(0.02)
 
@@ -238,6 +242,46 @@ class Wire:
             if not seconds:
                 return b""
 
+    async def read(self, plan: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]) -> None:
+        """Take what the server has named, in small parts, or what a test has put in its place."""
+        self._count(plan)
+        await self._run.pause(self._member, plan, "Read")
+        path = lie_file(self._run.world, digest)
+        if not path.exists():
+            path = await self._run.call(self._receiver, lambda party: party.read(self._member, plan, digest))
+        read_parts(path, start, length, take)
+
+
+def read_parts(path: Path, start: int, length: int, take: Callable[[bytes], None]) -> None:
+    """Have a file's bytes taken in eight parts."""
+    content = path.read_bytes()[start:length]
+    size = max(1, len(content) // 8)
+    for begin in range(0, len(content), size):
+        take(content[begin : begin + size])
+
+
+def lie_file(world: SimulatedFederation, digest: bytes) -> Path:
+    """Where a test puts what a lying server shows under this digest."""
+    return world.folder / "lies" / digest.hex()
+
+
+def lie(world: SimulatedFederation, told: Told) -> Outcome:
+    """An outcome whose bytes are shown to whoever asks for them."""
+    for content in (told.head, told.broadcast, told.release):
+        path = lie_file(world, Attachment.of(content).digest)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    return told.message
+
+
+def told_of(world: SimulatedFederation, outcome: Outcome) -> Told:
+    """What the server has told with an outcome, by the files that it keeps."""
+    state = world.state(SERVER_INDEX)
+    files = [path for name in (HEAD_FILE, OPENING_FILE, SUM_FILE) for path in state.glob(f"*/{name}")]
+    kept = {hashlib.sha256(content).digest(): content for content in (path.read_bytes() for path in files)}
+    parts = (kept[named[0].digest] if named else b"" for named in outcome.attached)
+    return Told(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
+
 
 def _step(record: Any) -> str:
     return peek(record.content).step if record.kind in ("sent", "received") else ""
@@ -249,5 +293,4 @@ def _text(record: Any) -> str:
 
 def opened(world: SimulatedFederation, stage: SessionSetup) -> np.ndarray:
     """The sum that the server opened in a session."""
-    with np.load(session_folder(world.state(SERVER_INDEX), stage) / "aggregate.npz") as blocks:
-        return np.concatenate([blocks[block.name].reshape(-1) for block in stage.layout.blocks])
+    return unpack_sum(stage, (session_folder(world.state(SERVER_INDEX), stage) / SUM_FILE).read_bytes())

@@ -100,15 +100,15 @@ async def replayed_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 def false_weights(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
     """Weights for the next round that do not follow from the released sum: they steer what is asked."""
-    told = decode(RefinementBroadcast, honest.broadcast)
+    told = decode(RefinementBroadcast, cheat.broadcast_of(honest))
     moved = np.frombuffer(told.weights, dtype="<i8") + (1 << WEIGHT_BITS)
-    return replace(honest, broadcast=encode(replace(told, weights=moved.tobytes())))
+    return replace(honest, broadcast=(cheat.attach(encode(replace(told, weights=moved.tobytes()))),))
 
 
 def false_gate(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
     """Every class passes, also the one that client 1 alone holds."""
     kept = tuple(range(len(cheat.consortium.plan.classes)))
-    return replace(honest, broadcast=encode(KeptClasses(kept)))
+    return replace(honest, broadcast=(cheat.attach(encode(KeptClasses(kept))),))
 
 
 def _policy(name: str, does: str, line: str, attempt: Attempt) -> Probe:

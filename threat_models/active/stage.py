@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
-from secagg.errors import SecaggError
+from secagg.errors import NotNow, SecaggError
 from secagg.federation import FederationClient, FederationSecond, FederationServer
 from secagg.ledger import Ledger
 from secagg.parties import SessionSetup
-from secagg.protection.messages import Abort
+from secagg.parties.attachments import read_opening
+from secagg.protection.messages import Abort, Attachment, Outcome
 from secagg.roster import SERVER_INDEX
 from secagg.transcript import NOT_SEEN, FrameBody, make_body, peek, sign_frame
 from secagg.transport import Coordinator, Link, serve
@@ -38,6 +40,7 @@ class Cheat:
         self.answered: dict[int, str] = {}
         self.told: dict[tuple[int, str], bytes] = {}
         self.went_along = asyncio.Event()
+        self._made_up: dict[bytes, Path] = {}
         self._identity = consortium.credentials(SERVER_INDEX).identity
 
     @property
@@ -67,6 +70,19 @@ class Cheat:
         """The same, of what an honest party must refuse."""
         self.deceived.add(member)
         return self.say(member, message, body)
+
+    def attach(self, content: bytes) -> Attachment:
+        """Have bytes that no honest server would show read by whoever is told of them."""
+        named = Attachment.of(content)
+        self._made_up[named.digest] = self.consortium.folder / named.digest.hex()
+        self._made_up[named.digest].write_bytes(content)
+        return named
+
+    def broadcast_of(self, honest: Outcome) -> bytes:
+        """What the honest server has open a round after this outcome; empty after the last."""
+        opened = [stage.setup.opening for stage in self._honest.stages]
+        named = [each for each in opened if each is not None and each.broadcast == honest.opens]
+        return read_opening(self.consortium.state(SERVER_INDEX), named[0]) if named else b""
 
     def hear(self, member: int, frame: bytes) -> None:
         """Note who answers a lie."""
@@ -98,6 +114,10 @@ class Cheat:
         body = peek(frame)
         self.told[member, body.step] = frame
         return self.falsify(member, body) or frame
+
+    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+        """Show what was made up, and else what the server does."""
+        return self._made_up.get(digest) or await self._honest.read(member, plan, digest)
 
     @property
     def _honest(self) -> FederationServer:
@@ -136,6 +156,10 @@ class Offer(Cheat):
         await asyncio.sleep(patience)
         return None
 
+    async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
+        """There is nothing to show. Raises NotNow."""
+        raise NotNow("there is nothing")
+
 
 class Overheard:
     """An aggregator's coordinator: what clients say to it is an answer, too."""
@@ -145,6 +169,7 @@ class Overheard:
         self._cheat = cheat
         self.submit = second.submit
         self.fetch = second.fetch
+        self.read = second.read
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Take a share as the aggregator does."""

@@ -6,7 +6,9 @@ A further one is a file with such a value, and its place in `ATTACKS`.
 from __future__ import annotations
 
 from threat_models.attacks.attack import Attack
+from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.disclosure.label_counts import LABEL_COUNTS
+from threat_models.attacks.disclosure.linkage import LINKAGE
 from threat_models.attacks.disclosure.property_inference import PROPERTY_INFERENCE
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
@@ -35,6 +37,8 @@ ATTACKS: dict[str, Attack] = {
         MEMBERSHIP_TRAINING,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,
+        CHANGING_COHORTS,
+        LINKAGE,
         SIZES_AND_TIMING,
         MASKED_UPLOADS,
         SPLIT_OF_SUM,

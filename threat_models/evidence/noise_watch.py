@@ -80,11 +80,15 @@ class NoiseWatch:
                 self._add(setup, empty.vector - setup.layout.flatten(watched.made[-1]))
         return prepared
 
+    def exact_of(self, setup: SessionSetup, member: int) -> Integers:
+        """What a member contributed to a session, without noise."""
+        return setup.layout.flatten(self._exact[setup.number, member])
+
     def ended(self, played: PlayedRound) -> None:
         """Note what a session opened, and look for parts that are longer than its noise is for."""
         setup, opened = played.setup, played.result.vector
         members = played.result.members
-        exact = np.sum([setup.layout.flatten(self._exact[setup.number, member]) for member in members], axis=0)
+        exact = np.sum([self.exact_of(setup, member) for member in members], axis=0)
         if not self._by_clients:
             self._note(setup, f"sum {setup.number}", opened - exact)
             for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.layout.length)):

@@ -19,7 +19,7 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import play_rounds, prepare
+from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
@@ -70,6 +70,7 @@ def rehearse(
     watch = NoiseWatch(cast) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
     setup, first = main_session(cast, watch)
     known = _knowledge(cast, setup, first, settings, with_gradients(features.map))
+    known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
     sessions = (first, _without_last(cast, setup))
     if watch is None:
         return Rehearsal(sessions, known, cast.notes, refusals=_refusals(setup))
@@ -103,15 +104,25 @@ def main_session(cast: Cast, watch: NoiseWatch | None = None) -> tuple[SessionSe
         if watch is not None:
             watch.ended(played)
         if place in found:
-            result, sent = played.result, played.measured.client_bytes
-            sessions.append(_session(played.setup, result.members, result.vector, played.vectors, sent, _head(result)))
-            main = played.setup
+            main, result, sent = played.setup, played.result, played.measured.client_bytes
+            session = _session(main, result.members, result.vector, played.vectors, sent, _head(result))
+            sessions.append(replace(session, exact=_exact_parts(played, watch)))
         if len(sessions) == len(found) and watch is None:
             break
     if len(sessions) < len(found):
         raise BadInput(f"the method {cast.setup.plan.method} ended before sum {found[-1] + 1}")
     *earlier, last = sessions
     return main, replace(last, earlier=tuple(earlier))
+
+
+def _exact_parts(played: PlayedRound, watch: NoiseWatch | None) -> dict[str, Blocks]:
+    """What each member of a round put into its sum, without noise."""
+    setup, names = played.setup, played.setup.context.names
+    vectors = {
+        member: played.vectors[member] if watch is None else watch.exact_of(setup, member)
+        for member in played.result.members
+    }
+    return {names[member]: blocks_of(setup, vector) for member, vector in vectors.items()}
 
 
 def _session(

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from secagg.data.archive import load_arrays
 from secagg.data.records import BAD
-from secagg.encoding import Integers, read_sum, sum_digest
-from secagg.errors import BadInput, SecaggError
+from secagg.encoding import Integers, sum_digest
+from secagg.errors import BadInput, MalformedMessage, SecaggError
 from secagg.head import LinearHead, load_as
 from secagg.models import parse_artifact
 from secagg.parties import Pipeline, SessionSetup
-from secagg.parties.doubt import PURGED
+from secagg.parties.attachments import SUM_FILE
+from secagg.parties.doubt import PURGED, SUM_GONE
 from secagg.parties.links import verify_together
-from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE
+from secagg.parties.outcome import HEAD_FILE, unpack_sum
 from secagg.parties.staging import vector_path
+from secagg.parties.transcripts import outcome_of
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.parties.vouching import Trust
 from secagg.protection.messages import Outcome
@@ -51,10 +52,10 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
 
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
-    if PURGED in proved.doubts:
+    if PURGED in proved.doubts or SUM_GONE in proved.doubts:
         raise BadInput(f"the vectors beside {path} were purged", remedy="audit a session before you purge it")
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
-    outcome = _outcome(frames)
+    outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
     names = setup.context.names
@@ -156,26 +157,14 @@ def _nothing(session: Session) -> Records:
     return Records(np.zeros((0, dimension), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros((0, dimension)))
 
 
-def _outcome(frames: Sequence[Record]) -> Outcome | None:
-    for record in frames:
-        body = peek(record.content)
-        if body.step == Outcome.__name__ and body.sender == SERVER_INDEX:
-            found: Outcome = payload_of(body, Outcome)
-            return found
-    return None
-
-
 def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | None:
-    """The opened sum: shown in the outcome, or beside a server's transcript; None where this party has none."""
-    if outcome.release:
-        return read_sum(outcome.release)
-    file = folder / AGGREGATE_FILE
+    """The opened sum, from beside the transcript; None where this party has none."""
+    file = folder / SUM_FILE
     if not file.exists():
         return None
     try:
-        stored = load_arrays(file)
-        vector: Integers = np.concatenate([stored[block.name].reshape(-1) for block in setup.layout.blocks])
-    except (BadInput, ValueError, KeyError):
+        vector = unpack_sum(setup, file.read_bytes())
+    except (OSError, MalformedMessage):
         raise BadInput(f"{file} cannot be read", remedy="restore it") from None
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise BadInput(f"{file} is not the sum that the transcript names", remedy="restore it")
@@ -183,11 +172,11 @@ def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | N
 
 
 def _head(folder: Path, outcome: Outcome) -> LinearHead | None:
-    """The head: shown in the outcome, or beside a transcript; None where this party has none, or has a model."""
+    """The head, from beside the transcript; None where this party has none, or has a model."""
     file = folder / HEAD_FILE
-    if not outcome.head and not file.exists():
+    if not file.exists():
         return None
-    artifact, _ = parse_artifact(outcome.head) if outcome.head else load_as(file, parse_artifact)
+    artifact, _ = load_as(file, parse_artifact)
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
     return artifact if isinstance(artifact, LinearHead) else None
@@ -208,7 +197,7 @@ def _in_clear(setup: SessionSetup, uploads: dict[str, bytes]) -> dict[str, Block
 
 
 def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, ...]:
-    """Every frame with its bytes; an announced vector's are added to its announcement's."""
+    """Every frame with its bytes, and those that it announces or names."""
     roster, found = setup.roster, []
     for record in frames:
         body = peek(record.content)
@@ -219,5 +208,7 @@ def _messages(setup: SessionSetup, frames: Sequence[Record]) -> tuple[Message, .
             size += next(
                 part.size for part in setup.protection.deliveries(setup.context) if part.receiver == body.receiver
             )
+        if body.step == Outcome.__name__:
+            size += sum(each.length for named in payload_of(body, Outcome).attached for each in named)
         found.append(Message(roster.name(body.sender), receiver, body.step, size, record.index))
     return tuple(found)

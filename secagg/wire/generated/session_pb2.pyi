@@ -140,6 +140,14 @@ class Opening(_message.Message):
     key_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
     def __init__(self, seed_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., key_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ...) -> None: ...
 
+class Attachment(_message.Message):
+    __slots__ = ("length", "digest")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    digest: bytes
+    def __init__(self, length: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
 class Outcome(_message.Message):
     __slots__ = ("members", "aggregate_sha256", "head_sha256", "head", "broadcast", "release")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -151,10 +159,10 @@ class Outcome(_message.Message):
     members: _containers.RepeatedScalarFieldContainer[int]
     aggregate_sha256: bytes
     head_sha256: bytes
-    head: bytes
-    broadcast: bytes
-    release: bytes
-    def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ..., head_sha256: _Optional[bytes] = ..., head: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ..., release: _Optional[bytes] = ...) -> None: ...
+    head: _containers.RepeatedCompositeFieldContainer[Attachment]
+    broadcast: _containers.RepeatedCompositeFieldContainer[Attachment]
+    release: _containers.RepeatedCompositeFieldContainer[Attachment]
+    def __init__(self, members: _Optional[_Iterable[int]] = ..., aggregate_sha256: _Optional[bytes] = ..., head_sha256: _Optional[bytes] = ..., head: _Optional[_Iterable[_Union[Attachment, _Mapping]]] = ..., broadcast: _Optional[_Iterable[_Union[Attachment, _Mapping]]] = ..., release: _Optional[_Iterable[_Union[Attachment, _Mapping]]] = ...) -> None: ...
 
 class RoundOpening(_message.Message):
     __slots__ = ("number", "previous", "aggregate_sha256", "broadcast")
@@ -165,8 +173,8 @@ class RoundOpening(_message.Message):
     number: int
     previous: bytes
     aggregate_sha256: bytes
-    broadcast: bytes
-    def __init__(self, number: _Optional[int] = ..., previous: _Optional[bytes] = ..., aggregate_sha256: _Optional[bytes] = ..., broadcast: _Optional[bytes] = ...) -> None: ...
+    broadcast: Attachment
+    def __init__(self, number: _Optional[int] = ..., previous: _Optional[bytes] = ..., aggregate_sha256: _Optional[bytes] = ..., broadcast: _Optional[_Union[Attachment, _Mapping]] = ...) -> None: ...
 
 class RefinementBroadcast(_message.Message):
     __slots__ = ("number", "scale", "weights", "matrix", "centre")
@@ -265,3 +273,23 @@ class FetchRequest(_message.Message):
     step: str
     patience: int
     def __init__(self, plan: _Optional[bytes] = ..., step: _Optional[str] = ..., patience: _Optional[int] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("plan", "digest", "start")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    plan: bytes
+    digest: bytes
+    start: int
+    def __init__(self, plan: _Optional[bytes] = ..., digest: _Optional[bytes] = ..., start: _Optional[int] = ...) -> None: ...
+
+class ReadPart(_message.Message):
+    __slots__ = ("digest", "start", "data")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    digest: bytes
+    start: int
+    data: bytes
+    def __init__(self, digest: _Optional[bytes] = ..., start: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...

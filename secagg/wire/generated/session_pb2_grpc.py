@@ -50,6 +50,11 @@ class SessionStub:
                 request_serializer=secagg_dot_v1_dot_session__pb2.FetchRequest.SerializeToString,
                 response_deserializer=secagg_dot_v1_dot_session__pb2.Chunk.FromString,
                 _registered_method=True)
+        self.Read = channel.unary_stream(
+                '/secagg.v1.Session/Read',
+                request_serializer=secagg_dot_v1_dot_session__pb2.ReadRequest.SerializeToString,
+                response_deserializer=secagg_dot_v1_dot_session__pb2.ReadPart.FromString,
+                _registered_method=True)
 
 
 class SessionServicer:
@@ -75,6 +80,13 @@ class SessionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Read(self, request, context):
+        """From any byte on, so that a broken connection costs nothing but the part that it broke in.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +104,11 @@ def add_SessionServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=secagg_dot_v1_dot_session__pb2.FetchRequest.FromString,
                     response_serializer=secagg_dot_v1_dot_session__pb2.Chunk.SerializeToString,
+            ),
+            'Read': grpc.unary_stream_rpc_method_handler(
+                    servicer.Read,
+                    request_deserializer=secagg_dot_v1_dot_session__pb2.ReadRequest.FromString,
+                    response_serializer=secagg_dot_v1_dot_session__pb2.ReadPart.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -176,6 +193,33 @@ class Session:
             '/secagg.v1.Session/Fetch',
             secagg_dot_v1_dot_session__pb2.FetchRequest.SerializeToString,
             secagg_dot_v1_dot_session__pb2.Chunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Read(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/secagg.v1.Session/Read',
+            secagg_dot_v1_dot_session__pb2.ReadRequest.SerializeToString,
+            secagg_dot_v1_dot_session__pb2.ReadPart.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,7 +32,7 @@ from tests.protection.encryption.sessions import (
 def outcome_of(session, *members):
     """The honest outcome of these members' sum."""
     total = sum(session.vectors[member] for member in members)
-    return Outcome(members, sessions.sha256(total.astype("<i8").tobytes()), bytes(32), b"")
+    return Outcome(members, sessions.sha256(total.astype("<i8").tobytes()), bytes(32))
 
 
 def test_states_fit_the_driver_of_a_client():

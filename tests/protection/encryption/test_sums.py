@@ -202,7 +202,7 @@ def test_a_client_refuses_an_outcome_without_it_or_of_too_few():
     state = CiphertextUploaded(bytes(32))
 
     def told(*members):
-        return Outcome(members, bytes(32), bytes(32), b"")
+        return Outcome(members, bytes(32), bytes(32))
 
     assert state.advance(session.context, sessions.party(1), told(1, 3)).state == state
     for members in ((2, 3), (1,)):

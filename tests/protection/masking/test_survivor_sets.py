@@ -151,11 +151,11 @@ def test_outcomes_of_another_set_are_refused(members: tuple[int, ...]) -> None:
     """The outcome must name exactly the set that this client helped to open."""
     session = session_at("Quorum")
     session.answer()
-    outcome = Outcome(members, bytes(32), bytes(32), b"")
+    outcome = Outcome(members, bytes(32), bytes(32))
     refused_as(SERVER_INDEX, "other clients", session.show, VICTIM, outcome)
 
 
 def test_outcomes_without_the_client_are_refused_without_protection() -> None:
     """A client whose plain vector was left out of the sum says so."""
     session = Rehearsal(context_for(3), "none")
-    refused_as(SERVER_INDEX, "leaves this client out", session.show, 1, Outcome((2, 3), bytes(32), bytes(32), b""))
+    refused_as(SERVER_INDEX, "leaves this client out", session.show, 1, Outcome((2, 3), bytes(32), bytes(32)))

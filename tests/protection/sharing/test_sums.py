@@ -103,7 +103,7 @@ def test_too_few_uploads_are_never_even_listed() -> None:
 
 def outcome(members: tuple[int, ...]) -> Outcome:
     """The end of a session of these clients."""
-    return through(Outcome(members, bytes(32), bytes(32), b""))
+    return through(Outcome(members, bytes(32), bytes(32)))
 
 
 def test_aggregators_accept_the_outcome_of_the_agreed_set_only() -> None:

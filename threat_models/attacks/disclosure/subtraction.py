@@ -55,7 +55,7 @@ def is_visible(blocks: Blocks, noise: Noise | None) -> bool:
     return any(each.low > 1 for each in measure_signals(blocks, noise))
 
 
-def _is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
+def is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
     """Whether blocks are surely no more signal than noise, in each of them; without noise, whether there is nothing."""
     if noise is None:
         return not is_visible(blocks, None)
@@ -103,7 +103,7 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
     controls = _make_controls(knowledge, first.release, noise)
     is_changed = not apart and noise is None and is_visible(rest, None)
     succeeded = is_changed or (len(apart) == 1 and is_visible(rest, noise))
-    withstood = len(apart) > 1 or _is_hidden(rest, noise)
+    withstood = len(apart) > 1 or is_hidden(rest, noise)
     if len(apart) == 1:
         found += _measure_membership(rest, noise, knowledge, apart)
     if first.claim is not None:
@@ -137,7 +137,7 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
     colluders = colluders if len(colluders) < len(view.members) else colluders[:-1]
     honest = set(view.members) - set(colluders)
     rest = subtract(view.release, [view.contributions[member] for member in colluders])
-    noise = _noise_left(view, len(honest))
+    noise = noise_left(view, len(honest))
     found = (HONEST_LEFT.exact(float(len(honest))), *(measure_signals(rest, noise) if noise else ()))
     found += (*_measure_epsilon(view, len(honest)), *_measure_membership(rest, noise, knowledge, honest))
     broken = any(each.ceiling is not None and each.low > each.ceiling for each in found)
@@ -147,7 +147,7 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
     what = "one client's vector" if len(honest) == 1 else f"the sum of {len(honest)} honest clients"
     kind = "exactly" if noise is None else f"under {_describe_noise(view, len(honest))}"
     sentence = f"Without what {len(colluders)} colluders put in, {what} is left, {kind}."
-    outcome = decide(succeeded, len(honest) > 1 or _is_hidden(rest, noise), controls)
+    outcome = decide(succeeded, len(honest) > 1 or is_hidden(rest, noise), controls)
     return Finding("collusion_subtraction", "", outcome, sentence, found, controls=controls)
 
 
@@ -161,7 +161,7 @@ def _describe_noise(view: View, honest: int) -> str:
     return "its own share of the noise" if honest == 1 else f"{honest} shares of the noise"
 
 
-def _noise_left(view: View, honest: int) -> Noise | None:
+def noise_left(view: View, honest: int) -> Noise | None:
     """The noise that the colluders do not know: the honest clients' shares, or whatever others added to the sum."""
     opened = view.noise
     if opened is None or not _is_noised_by_clients(view):

@@ -1,0 +1,234 @@
+"""What does one member send? Solved from the sums of rounds whose cohorts differ, by least squares.
+
+Sums over cohorts that change, of parts that hardly do, are linear equations with known coefficients: two that differ
+by a member give its part (Dinur & Nissim 2003), and cohorts drawn anew give everybody's after about as many rounds as
+there are members. Who was in which sum is public. Groups that stay as they are single nobody out, however many rounds.
+
+How it goes with the rounds, by methods and for groups that stay, are drawn anew, or bear noise:
+`python -m tests.leakage cohorts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.privacy import OpenedNoise
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.disclosure.subtraction import SIGNAL, is_hidden, is_visible, measure_signals
+from threat_models.attacks.membership import metrics
+from threat_models.attacks.membership.metrics import NOTABLE_AREA, WIDEST, Scores
+from threat_models.attacks.parts import Equations, Rows, equations_in, rows_of
+from threat_models.attacks.reconstruction.similarity import cosines
+from threat_models.estimation.intervals import bootstrap
+from threat_models.findings import Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
+from threat_models.session import Knowledge
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+APART = Metric("members_apart", "members whose own part the rounds' sums determine", "members", "0", leads=True)
+RANK = Metric("equations", "independent equations", "", "fewer than {baseline}, the members")
+COSINE = Metric(
+    "cosine.own_part",
+    "cosine of what is recovered of a member's part with it",
+    "",
+    "no more than {baseline}, others' summed with it",
+)
+AREA = metrics.AUC.variant("own_part", "of a member's part against others'")
+TOGETHER = Metric(
+    "fewest_together",
+    "members in the smallest group whose sum comes out",
+    "members",
+    "no fewer than {baseline}, in the smallest cohort",
+)
+WHOLE = 1e-3
+"""Counts that come out as near to whole numbers as this were solved from true equations."""
+POINTS = 10
+CONTROL_MEMBERS, CONTROL_ROWS, CONTROL_WIDTH = 12, 10, 32
+SEED = 20_030_609
+
+
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """How alike rows of what is recovered of members' parts are to the true ones: `own` (m,), and `others'` (k,)."""
+
+    own: Floats = field(repr=False)
+    others: Floats = field(repr=False)
+
+    @property
+    def scores(self) -> Scores:
+        """As a test that tells a member's own part from the others'."""
+        return Scores(
+            np.concatenate([self.own, self.others]), np.arange(len(self.own) + len(self.others)) < len(self.own)
+        )
+
+    def measures(self) -> tuple[Measure, ...]:
+        """All figures; none of too few rows."""
+        if not self.scores.is_judged:
+            return ()
+        found = bootstrap(lambda values: values.mean(axis=1), [self.own], np.random.default_rng(SEED))
+        cosine = found.measure(COSINE, baseline=float(self.others.mean()))
+        return (cosine, replace(self.scores.area(), metric=AREA))
+
+
+def compare(equations: Equations, parts: Mapping[str, Rows]) -> Recovered:
+    """Compare what the equations say of those whom they tell apart with the true parts, row by row.
+
+    Both less the mean part of all, which everybody knows from the sums: rows of a part, whatever their lengths, count
+    alike. Others are those that a member was summed with, which one sum does not tell from it. Rows in which somebody
+    does not differ from the mean are left out.
+    """
+    chosen = np.flatnonzero(equations.told_apart)
+    is_own = chosen[:, None] == np.arange(len(equations.members))
+    is_other = equations.summed_with[chosen] & ~is_own
+    own, others = [np.zeros(0)], [np.zeros(0)]
+    for name, found in equations.solve().items():
+        true = np.stack([parts[member][name] for member in equations.members])
+        true = true - true.mean(axis=0)
+        for row in range(true.shape[1]):
+            table, differs = cosines(found[chosen, row], true[:, row]), true[:, row].any(axis=1)
+            own.append(table[is_own & differs])
+            others.append(table[is_other & differs])
+    return Recovered(np.concatenate(own), np.concatenate(others))
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    name, equations = CHANGING_COHORTS.name, equations_in(views[0])
+    if equations is None or len(equations.incidence) < 2:
+        return Finding(name, "", Verdict.NOT_APPLICABLE, "It sees no two rounds' sums of the same parts.")
+    controls = _make_controls()
+    progress(1, 2)
+    members, alone, fewest = len(equations.members), int(equations.singled_out.sum()), equations.fewest_together
+    found: tuple[Measure, ...] = (
+        APART.exact(float(alone)),
+        RANK.exact(float(equations.rank), baseline=float(members)),
+        TOGETHER.exact(float(fewest), baseline=float(equations.incidence.sum(axis=1).min())),
+    )
+    told = f"{len(equations.incidence)} sums are {equations.rank} independent equations about {members} members' parts"
+    if not equations.told_apart.any():
+        sentence = f"{told}, who were never without the same others: no sum of fewer than {fewest} comes out."
+        return Finding(name, "", decide(False, True, controls), sentence, found, controls=controls)
+    told = f"{told}, and determine {f'those of {alone}' if alone else 'none of them'}"
+    classes = len(views[0].plan.classes)
+    is_known = bool(_true_parts(equations, knowledge, classes))
+    judged = _judge_by_truth(equations, knowledge, classes) if is_known else _judge_by_sums(equations)
+    progress(2, 2)
+    verdict = decide(judged.succeeded, judged.withstood, controls)
+    measures = (*found, *judged.measures)
+    return Finding(name, "", verdict, f"{told}{judged.sentence}", measures, judged.curves, controls=controls)
+
+
+def _true_parts(equations: Equations, knowledge: Knowledge, classes: int) -> dict[str, Rows]:
+    """The rows of each member's part, the mean of the rounds that it was in; {} where the audit lacks somebody's."""
+    found: dict[str, Rows] = {}
+    for place, member in enumerate(equations.members):
+        there = [number for number, row in zip(equations.numbers, equations.incidence, strict=True) if row[place]]
+        known = [knowledge.parts.get(number, {}).get(member) for number in there]
+        rows = [rows_of(blocks, classes) for blocks in known if blocks is not None]
+        if len(rows) < len(there):
+            return {}
+        found[member] = {name: np.mean([each[name] for each in rows], axis=0) for name in equations.sums}
+    return found
+
+
+@dataclass(frozen=True)
+class _Judged:
+    succeeded: bool
+    withstood: bool
+    sentence: str
+    measures: tuple[Measure, ...] = ()
+    curves: tuple[Curve, ...] = ()
+
+
+def _judge_by_truth(equations: Equations, knowledge: Knowledge, classes: int) -> _Judged:
+    found = compare(equations, _true_parts(equations, knowledge, classes))
+    measures = found.measures()
+    if not measures:
+        return _Judged(False, False, "; that is too little to compare.")
+    cosine, area = measures[:2]
+    sentence = (
+        f". What comes out, beyond the mean of all, has a cosine of {cosine.value:.2f} ({cosine.low:.2f} to "
+        f"{cosine.high:.2f}) with the member's own part and of {cosine.baseline:.2f} with others' that were summed "
+        f"with it; the area under the curve between them is {area.value:.3f} ({area.low:.3f} to {area.high:.3f}), 0.5 "
+        f"by chance."
+    )
+    curve = _draw(equations, knowledge, classes)
+    is_known = area.high - area.low <= WIDEST
+    return _Judged(area.low > NOTABLE_AREA, is_known and area.high <= NOTABLE_AREA, sentence, measures, (curve,))
+
+
+def _draw(equations: Equations, knowledge: Knowledge, classes: int) -> Curve:
+    """The cosines after the first sums: how many equations it takes."""
+    own: list[tuple[float, Measure]] = []
+    for rounds in np.unique(np.linspace(2, len(equations.incidence), POINTS).round().astype(int)):
+        some = equations.first(int(rounds))
+        if found := compare(some, _true_parts(some, knowledge, classes)).measures():
+            own.append((float(rounds), found[0]))
+    x = tuple(rounds for rounds, _ in own)
+    values, low, high = (tuple(getattr(each, name) for _, each in own) for name in ("value", "low", "high"))
+    lines = (
+        Series("the member's own part", x, values, low, high),
+        Series("others' that were summed with it", x, tuple(each.baseline or 0.0 for _, each in own)),
+    )
+    return Curve("What is recovered of a member's part", "sums", "cosine", lines)
+
+
+def _judge_by_sums(equations: Equations) -> _Judged:
+    """Judge without the true parts: by noise, or by counts, which come out whole where the equations are true."""
+    noises, solved = equations.noises(), equations.solve()
+    if noises is None:
+        if _is_whole(equations):
+            whole = "Their counts come out as whole numbers: these are theirs, exactly"
+            return _Judged(True, False, f". {whole}; all else of a part is as exact as it stayed between the rounds.")
+        return _Judged(False, False, ". How much parts changed between the rounds, the sums do not say.")
+    measures, visible, hidden = [], False, True
+    for place in np.flatnonzero(equations.told_apart):
+        blocks = {block: rows[place] for block, rows in solved.items()}
+        noise = {block: OpenedNoise(float(sigma[place])) for block, sigma in noises.items()}
+        member = equations.members[place]
+        measures += [replace(each, of=f"{each.of} of {member}") for each in measure_signals(blocks, noise)]
+        visible, hidden = visible or is_visible(blocks, noise), hidden and is_hidden(blocks, noise)
+    sentence = ", under noise that hides how they differ from the mean." if hidden else ", under noise."
+    return _Judged(visible, hidden, sentence, tuple(measures))
+
+
+def _is_whole(equations: Equations) -> bool:
+    """Whether the counts of those who are singled out come out as counts: whole numbers, none below 0."""
+    if "counts" not in equations.sums or not equations.singled_out.any():
+        return False
+    counts = np.einsum("nr,rkm->nkm", equations.solver[equations.singled_out], equations.sums["counts"])
+    return bool(np.abs(counts - np.rint(counts)).max() < WHOLE and counts.min() > -WHOLE)
+
+
+def _make_controls() -> tuple[Control, Control]:
+    """Make up parts and cohorts drawn anew: all must come out, and none where members' names are exchanged."""
+    generator = np.random.default_rng(SEED)
+    members = tuple(f"member {place}" for place in range(CONTROL_MEMBERS))
+    parts = generator.normal(size=(CONTROL_MEMBERS, CONTROL_ROWS, CONTROL_WIDTH))
+    drawn = [generator.permutation(CONTROL_MEMBERS) < CONTROL_MEMBERS // 2 for _ in range(2 * CONTROL_MEMBERS)]
+    incidence = np.array(drawn, dtype=np.float64)
+    sums = {"made up": np.einsum("rn,nkm->rkm", incidence, parts)}
+    true = {member: {"made up": part} for member, part in zip(members, parts, strict=True)}
+    found = []
+    for said in (incidence, np.roll(incidence, 1, axis=1)):
+        equations = Equations(members, said, sums, None, tuple(range(len(said))))
+        found.append(compare(equations, true).scores.area().low > NOTABLE_AREA)
+    return (
+        Control("parts made up, summed over cohorts drawn anew", True, found[0]),
+        Control("the same, with members' names exchanged", False, found[1]),
+    )
+
+
+CHANGING_COHORTS = Attack(
+    name="changing_cohorts",
+    title="Members' own parts, from sums over changing cohorts",
+    paper="Dinur & Nissim 2003; Pasquini, Francati & Ateniese 2022; So et al. 2023 (multi-round privacy)",
+    needs=("release",),
+    run=_run,
+    metrics=(APART, RANK, TOGETHER, COSINE, AREA, SIGNAL),
+    tries_records=False,
+    limits=3,
+)

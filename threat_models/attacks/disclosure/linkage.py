@@ -1,0 +1,196 @@
+"""Whose is this? A member's part of one round, linked to those of another round, and to data sets.
+
+Where members' own parts are to be seen (without protection, or where a method hands them round) names can be taken off
+them. What is left says whose they are if a member's part resembles its part of another round, or what a data set
+would have sent, more than any other member's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import method_named
+from methods.round import Local
+from threat_models.attacks.attack import Attack, Progress
+from threat_models.attacks.parts import Rows, rows_of
+from threat_models.attacks.reconstruction.similarity import cosines
+from threat_models.estimation.intervals import clopper_pearson
+from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
+from threat_models.session import Blocks, Knowledge
+from threat_models.views import View
+
+Floats = NDArray[np.float64]
+_CHANCE = "{baseline}, by chance"
+ROWS = Metric("linked.rows", "rows of parts linked to their member", SHARE, _CHANCE, leads=True, each="link")
+WHOLE = Metric("linked.parts", "whole parts linked to their member", SHARE, _CHANCE, each="link")
+ROUNDS, DATA = "first and last round", "a round and data sets"
+"""What is linked."""
+NOTABLE = 0.2
+"""A link is a success where surely more than this share of what chance leaves is linked: 60 % of two members', as with
+areas, and 36 % of five."""
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """Rows linked between two lists of the same n members' parts: `hits` (rows, n), where `tried` (rows, n).
+
+    `wholes` (n,) are whole parts linked by the mean of their rows' cosines.
+    """
+
+    name: str
+    hits: NDArray[np.bool_] = field(repr=False)
+    tried: NDArray[np.bool_] = field(repr=False)
+    wholes: NDArray[np.bool_] = field(repr=False)
+
+    @property
+    def chance(self) -> float:
+        """How many are linked by guessing."""
+        return 1 / len(self.wholes)
+
+    @property
+    def bar(self) -> float:
+        """The share from which on a link is a success."""
+        return self.chance + NOTABLE * (1 - self.chance)
+
+    @property
+    def share(self) -> Measure:
+        """Of the rows that were tried, those that were linked."""
+        found = clopper_pearson(int(self.hits[self.tried].sum()), max(1, int(self.tried.sum())))
+        return found.measure(ROWS, of=self.name, baseline=self.chance)
+
+    @property
+    def measures(self) -> tuple[Measure, Measure]:
+        """Both shares."""
+        whole = clopper_pearson(int(self.wholes.sum()), len(self.wholes))
+        return self.share, whole.measure(WHOLE, of=self.name, baseline=self.chance)
+
+    def describe(self) -> str:
+        """What was found, as a sentence without its end."""
+        share, whole = self.measures
+        return (
+            f"{share.value:.0%} ({share.low:.0%} to {share.high:.0%}) of the rows of members' parts, and "
+            f"{round(whole.value * len(self.wholes))} of {len(self.wholes)} whole parts, are linked between {self.name}"
+        )
+
+
+def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> Link:
+    """Link each of `ones` to the most alike of `others`, the same members' in the same order.
+
+    Rows are taken in direction alone, beyond the mean of all members; of equals none is the most alike. Rows of zeros,
+    and of one number, have no direction.
+    """
+    hits, tried, tables = [], [], []
+    for block in ones[0]:
+        left, right = (np.stack([_directions(part[block]) for part in parts]) for parts in (ones, others))
+        for row in range(left.shape[1] if left.shape[2] > 1 else 0):
+            table = cosines(left[:, row] - left[:, row].mean(axis=0), right[:, row] - right[:, row].mean(axis=0))
+            hits.append(_hits(table))
+            tried.append(left[:, row].any(axis=1) & right[:, row].any(axis=1))
+            tables.append(table)
+    if not tables:
+        nothing = np.zeros((0, len(ones)), dtype=np.bool_)
+        return Link(name, nothing, nothing, np.zeros(len(ones), dtype=np.bool_))
+    return Link(name, np.array(hits), np.array(tried), _hits(np.mean(tables, axis=0)))
+
+
+def _directions(rows: Floats) -> Floats:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    found: Floats = rows / np.where(lengths > 0, lengths, 1.0)
+    return found
+
+
+def _hits(table: Floats) -> NDArray[np.bool_]:
+    """Which rows (n,) of a table (n, n) of cosines are largest at their own place, and there alone."""
+    own = np.diag(table)
+    rest = np.where(np.eye(len(table), dtype=np.bool_), -np.inf, table)
+    found: NDArray[np.bool_] = own > rest.max(axis=1) + 1e-12
+    return found
+
+
+def _links(view: View, knowledge: Knowledge) -> tuple[Link, ...]:
+    """First and last round, where there are two with parts of the same blocks; and the first round with data sets."""
+    classes, found = len(view.plan.classes), []
+    shown = [each for each in (*view.earlier, view) if len(each.in_clear) > 1]
+    if not shown:
+        return ()
+    first, last = shown[0], shown[-1]
+    both = sorted(set(first.in_clear) & set(last.in_clear))
+    parts = [[rows_of(each.in_clear[member], classes) for member in both] for each in (first, last)]
+    if first is not last and len(both) > 1 and _shapes(parts[0][0]) == _shapes(parts[1][0]):
+        found.append(link(ROUNDS, *parts))
+    if made := _made_of_data(first, knowledge):
+        sent = [rows_of(first.in_clear[member], classes) for member in made]
+        found.append(link(DATA, sent, [rows_of(blocks, classes) for blocks in made.values()]))
+    return tuple(found)
+
+
+def _shapes(rows: Rows) -> dict[str, tuple[int, ...]]:
+    return {name: block.shape for name, block in rows.items()}
+
+
+def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
+    """What each member's known records would have sent in a round, by whoever starts there; {} where none can tell."""
+    plan, owners = view.plan, np.array(knowledge.owners, dtype=object)
+    members = [member for member in sorted(view.in_clear) if (owners == member).any()]
+    if view.round is None or len(members) < 2 or method_named(plan.method, plan.method_parameters).reads_inputs:
+        return {}
+    found = {}
+    for member in members:
+        records = knowledge.candidates.take(np.flatnonzero(owners == member))
+        local = Local(records.examples, len(plan.classes), plan.grid)
+        found[member] = _renamed(view.round.contribute(local).blocks, view.in_clear[member])
+    return found
+
+
+def _renamed(made: Blocks, like: Blocks) -> dict[str, NDArray[Any]]:
+    """Blocks by the names and in the shapes of a session's: those of a name, else of a size, are the same."""
+    by_size = {np.size(block): block for block in made.values()}
+    return {
+        name: np.reshape(made[name] if name in made else by_size[np.size(block)], np.shape(block))
+        for name, block in like.items()
+    }
+
+
+def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
+    found = _links(views[0], knowledge)
+    progress(1, 2)
+    if not found:
+        why = "It sees no two members' own parts that could be linked."
+        return Finding(LINKAGE.name, "", Verdict.NOT_APPLICABLE, why)
+    controls = _make_controls(views[0])
+    progress(2, 2)
+    worked = [each for each in found if each.share.low > each.bar]
+    withstood = all(each.share.high <= each.bar for each in found)
+    ordered = (*worked, *(each for each in found if each not in worked))
+    measures = tuple(measure for each in ordered for measure in each.measures)
+    sentence = f"{'. '.join(each.describe() for each in worked or found)}; by chance {found[0].chance:.0%}."
+    verdict = decide(bool(worked), withstood, controls)
+    return Finding(LINKAGE.name, "", verdict, sentence, measures, controls=controls)
+
+
+def _make_controls(view: View) -> tuple[Control, Control]:
+    """Link a round with itself, which must be told, and with itself under others' names, which must not."""
+    first = next(each for each in (*view.earlier, view) if len(each.in_clear) > 1)
+    parts = [rows_of(blocks, len(view.plan.classes)) for blocks in first.in_clear.values()]
+    same, shuffled = link("itself", parts, parts), link("others' names", parts, [*parts[1:], parts[0]])
+    return (
+        Control("a round linked with itself", True, same.share.low > same.bar),
+        Control("a round linked with itself, members' names exchanged", False, shuffled.share.low > shuffled.bar),
+    )
+
+
+LINKAGE = Attack(
+    name="linkage",
+    title="Members' parts linked between rounds, and to data sets",
+    paper="Sweeney 2002 and Narayanan & Shmatikov 2008 (linking); Tan et al. 2022 (own prototypes are handed round)",
+    needs=("contributions",),
+    run=_run,
+    metrics=(ROWS, WHOLE),
+    tries_records=False,
+    limits=4,
+)
