@@ -20,13 +20,21 @@ PROMISE = {"epsilon": 4.0, "delta": 1e-5, "adjacency": "add-remove"}
 CHANCE = 0.1
 OWN = ("fedpcl", "fedproto")
 """Members' own models are what counts: the public one is only the start's, and four members' noise drowns it."""
-ROUNDS = {"fedavg": "rounds=3 rate=0.5 clip=10", **dict.fromkeys(OWN, "rounds=3")}
-NOISY_ROUNDS = {"fedavg": "rounds=10 rate=1 clip=4 gradients=1", **dict.fromkeys(OWN, "rounds=3 cap=50")}
+TUNED = "rounds=12 interval=4 fixed=clip=10 space=rate=log:0.01:1;epochs=1:5"
+TUNED_GRADIENTS = "rounds=10 fixed=gradients=1;clip=4 space=rate=log:0.3:3"
+CLIENTS = {"fedpop": 8}
+"""Two cohorts, in each of which two honest ones are left; of the others four are enough."""
+ROUNDS = {"fedavg": "rounds=3 rate=0.5 clip=10", "fedpop": TUNED, **dict.fromkeys(OWN, "rounds=3")}
+NOISY_ROUNDS = {
+    "fedavg": "rounds=10 rate=1 clip=4 gradients=1",
+    "fedpop": TUNED_GRADIENTS,
+    **dict.fromkeys(OWN, "rounds=3 cap=50"),
+}
 """Where rounds train: few, and under noise about records those that promise something of a record."""
 
 
 def settings_of(name: str, **given: Any) -> SimulationSettings:
-    """Four clients; short trainings; domains only behind a gate, as a plan must have it."""
+    """Few clients; short trainings; domains only behind a gate, as a plan must have it."""
     method = method_named(name)
     parameters = method.parameters
     if name in ROUNDS:
@@ -36,7 +44,8 @@ def settings_of(name: str, **given: Any) -> SimulationSettings:
     if "slots" in parameters and "epsilon" in given:
         short += " slots=1"  # under noise the fewest slots lose least
     gate = 2 if DOMAINS in parameters and "epsilon" not in given else 0
-    return SimulationSettings(method=name, parameters=short, clients=4, class_gate=gate, **given)
+    clients = CLIENTS.get(name, 4)
+    return SimulationSettings(method=name, parameters=short, clients=clients, class_gate=gate, **given)
 
 
 def check_bits(name: str, data: Dataset, least: float, **given: Any) -> None:
