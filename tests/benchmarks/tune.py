@@ -2,10 +2,10 @@
 
 `python -m tests.benchmarks.tune --data D --out F`
 
-D holds `mnist_12k.npz`, of which the first 2,000 training records are used, at half the side. F receives a folder of runs for each half
-of the table (what has ended is not repeated) and `tune.md`. All searches start from the same five settings in 30 rounds
-of twenty members, and choose by the validation records that members hold back; then the method is trained anew with
-what was chosen. Test records are looked at for the table alone.
+D holds `mnist_12k.npz`, of which the first 2,000 training records are used, at half the side. F receives a folder of
+runs for each half of the table (what has ended is not repeated) and `tune.md`. All searches start from the same five
+settings in 30 rounds of twenty members, and choose by the validation records that members hold back; then the method is
+trained anew with what was chosen. Test records are looked at for the table alone.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Everything that was measured as Markdown."""
     caption = (
         f"{RECORDS} records of MNIST at 14×14 pixels, {MEMBERS} members, iid, a perceptron of 16 units, {POPULATION} "
-        f"settings at a time, {ROUNDS} rounds of each search and of the training after it; accuracy in per cent on 2,000 records "
-        f"that nobody tuned on, mean of {SEEDS} seeds ± half the 95 % interval; two aggregators, δ = {DELTA:g}, "
+        f"settings at a time, {ROUNDS} rounds of each search and of the training after it; accuracy in per cent on 2,000 "
+        f"records that nobody tuned on, mean of {SEEDS} seeds ± half the 95 % interval; two aggregators, δ = {DELTA:g}, "
         "add/remove of a record; at ε = 8 search and training after it cost that each, on the same records."
     )
     header = ("promise", "search", "validation loss", "its own model", "trained with what it chose", "chosen")
