@@ -95,9 +95,10 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Everything that was measured as Markdown."""
     caption = (
         f"{RECORDS} records of MNIST at 14×14 pixels, {MEMBERS} members, iid, a perceptron of 16 units, {POPULATION} "
-        f"settings at a time, {ROUNDS} rounds of each search and of the training after it; accuracy in per cent on 2,000 "
-        f"records that nobody tuned on, mean of {SEEDS} seeds ± half the 95 % interval; two aggregators, δ = {DELTA:g}, "
-        "add/remove of a record; at ε = 8 search and training after it cost that each, on the same records."
+        f"settings at a time, {ROUNDS} rounds of each search and of the training after it; accuracy in per cent on "
+        f"2,000 records that nobody tuned on, mean of {SEEDS} seeds ± half the 95 % interval; two aggregators, "
+        f"δ = {DELTA:g}, add/remove of a record; at ε = 8 search and training after it cost that each, on the same "
+        "records."
     )
     header = ("promise", "search", "validation loss", "its own model", "trained with what it chose", "chosen")
     return Table(caption, header, tuple(rows)).markdown()
