@@ -20,16 +20,15 @@ from secagg.head import to_safetensors
 from secagg.models import TunedModel
 from secagg.parties import SessionSetup, conclude
 from secagg.parties.links import verify_together, verify_transcript
-from secagg.parties.outcome import check_outcome
+from secagg.parties.told import Told, check_outcome
 from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 from secagg.privacy import Adjacency
-from secagg.protection.messages import Outcome
 from secagg.updates import State
 from secagg.wire import decode, encode
 from tests.federation.test_processes import has, round_of, sessions
 from tests.federation.test_rounds import outcome_of
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.processes import Processes, processes
 from tests.worlds.rosters import SERVER
 
@@ -61,11 +60,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 def check_end(world: SimulatedFederation, ended: Any) -> None:
-    """All members have one model with one text of settings, which anyone makes again of the sums; transcripts verify."""
-    outcomes = [outcome for _, outcome in ended.clients.values()]
-    assert {outcome.members for outcome in outcomes} == {EVERYONE}
-    (content,) = {outcome.head for outcome in outcomes}
-    model, texts = world.setup.method.read_artifact(content)
+    """All members have one model with its settings, which anyone makes again of the sums; transcripts verify."""
+    (outcome,) = {outcome for _, outcome in ended.clients.values()}
+    assert outcome.members == EVERYONE
+    model, texts = world.setup.method.read_artifact(told_of(world, outcome).head)
     assert isinstance(model, TunedModel)
     assert model.settings.startswith("rate=")
     assert texts["method"] == "fedpop"
@@ -106,7 +104,7 @@ def test_the_server_may_crash(tmp_path: Path) -> None:
     check_end(world, ended)
 
 
-def changed(outcome: Outcome, round_: PopulationRound, name: str) -> Outcome:
+def changed(outcome: Told, round_: PopulationRound, name: str) -> Told:
     """A state of which one number is another, such as could be in it."""
     told = decode(ModelState, outcome.broadcast)
     state = State.from_bytes(told.state, round_.shapes)

@@ -187,9 +187,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     how = "no" if gain is None or gain.low <= 0 else "a"
     sizes_told = " to ".join(map(str, sorted({min(sizes), max(sizes)})))
     of_whom = "a member" if max(sizes) == 1 else f"a cohort of {sizes_told} members"
-    sentence = f"The scores of {len(scored)} rounds give {how} better guess of the class shares of {of_whom} than public records do."
+    guess = f"The scores of {len(scored)} rounds give {how} better guess of the class shares of {of_whom}"
     succeeded, withstood = gain is not None and gain.low > 0, gain is not None and gain.high <= 0
     found = (measure, ROUNDS.exact(float(len(scored))))
+    sentence = f"{guess} than public records do."
     return Finding(name, "", decide(succeeded, withstood, controls), sentence, found, controls=controls)
 
 
