@@ -15,6 +15,7 @@ from methods.method import Method, Parameters, SumSpec
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg.errors import BadInput
+from secagg.models import planned_program
 from secagg.plan import Plan
 
 METHODS: Mapping[str, Callable[..., Method]] = {
@@ -72,7 +73,10 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
-    """Return the parameters in a text, each of the type of its default in `known`. Raises BadInput."""
+    """Return the parameters in a text, each of the type of its default in `known`; a program's file by its digest.
+
+    Raises BadInput.
+    """
     read: Parameters = {}
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -80,7 +84,7 @@ def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
             offered = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
             raise BadInput(f"method {name} cannot take {word!r}", remedy=f"its parameters are {offered}, each once")
         try:
-            read[key] = type(known[key])(value)
+            read[key] = type(known[key])(planned_program(value))
         except ValueError:
             raise BadInput(
                 f"{key} of method {name} cannot be {value!r}", remedy=f"its default is {known[key]}"

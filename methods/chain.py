@@ -68,29 +68,25 @@ class ModelState:
 
 @dataclass(frozen=True, eq=False)
 class ChainRound(SimpleRound):
-    """Round `number` of `rounds`: `work` at `state`, the step `server`, and after the last the `program` as it is then.
-
-    `scale` is what records on the plan's grid are multiplied by before the program sees them.
-    """
+    """Round `number` of `rounds`: `work` at `state`, the step `server`, then the `program` as it is."""
 
     program: Program
     work: Work
     server: ServerStep
     rounds: int
-    scale: float
     state: State = field(repr=False)
     number: int = 1
 
     @classmethod
-    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int, scale: float) -> ChainRound:
+    def first(cls, program: Program, work: Work, server: ServerStep, rounds: int) -> ChainRound:
         """The round that begins at the program's public start."""
         start = program.start(digest("public start", program.name.encode()))
-        return cls(program, work, server, rounds, scale, State({MODEL: start}, {}, 0))
+        return cls(program, work, server, rounds, State({MODEL: start}, {}, 0))
 
     @property
     def model(self) -> TrainedModel:
         """The program as it is when this round begins. Raises BadInput where float32 cannot hold it."""
-        return TrainedModel.of(self.program, scale_inputs(self.program, self.state.groups[MODEL], self.scale))
+        return TrainedModel.of(self.program, for_unit_length(self.program, self.state.groups[MODEL]))
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -161,11 +157,8 @@ def require_float32(state: State) -> None:
         raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
 
 
-def scale_inputs(program: Program, parameters: Floats, scale: float) -> Floats:
-    """Return parameters (size,) that make of x what the given ones make of scale·x.
-
-    The first tensor is what every program multiplies its inputs by.
-    """
+def for_unit_length(program: Program, parameters: Floats) -> Floats:
+    """Return parameters (size,) that make of x what the given ones make of x times the program's scale."""
     scaled = parameters.copy()
-    scaled[: math.prod(next(iter(program.shapes.values())))] *= scale
+    scaled[: math.prod(next(iter(program.shapes.values())))] *= program.scale
     return scaled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from methods.round import Round
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.head import Artifact
-from secagg.models import DpSgdSettings, Program, TrainingSettings, program_named, read_model
+from secagg.models import DpSgdSettings, Program, TrainingSettings, digest_in, program_named, read_model
 from secagg.updates import SERVER_STEPS, ServerStep, UpdateEncoding, blocks_of
 
 MOST = 1_000_000
@@ -27,7 +26,7 @@ FEWEST_UNITS = 16
 
 @dataclass(frozen=True)
 class FedAvg(UsualMethod):
-    """`rounds` sums that move the program `model` ("softmax", "mlp:128", "cnn") from one public start.
+    """`rounds` sums that move the program `model` ("softmax", "mlp:128", "cnn", an exported one) from a public start.
 
     A member trains `epochs` in batches of `batch` at `rate`, held back by `proximal`/2·‖w − start‖² (FedProx, Li et al.
     2020), and sends what that moved, no longer than `clip`: the promise is about members. All count alike, or, where
@@ -113,6 +112,12 @@ class FedAvg(UsualMethod):
         return ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
 
     @property
+    def programs(self) -> tuple[str, ...]:
+        """That of the model, where it is an exported one."""
+        digest = digest_in(self.model)
+        return (digest,) if digest is not None else ()
+
+    @property
     def shows_last_sum(self) -> bool:
         """Yes: members step along."""
         return True
@@ -124,27 +129,22 @@ class FedAvg(UsualMethod):
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """The round at the program's public start."""
         program = program_named(self.model, dimension, classes)
-        return ChainRound.first(program, self._work(program, levels), self.step, self.rounds, _scale(program))
+        return ChainRound.first(program, self._work(program, levels), self.step, self.rounds)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """A trained program. Raises BadInput for anything else."""
         return read_model(content)
 
     def _work(self, program: Program, levels: int) -> Work:
-        padded, scale = sum(blocks_of(program.size)), _scale(program)
+        padded = sum(blocks_of(program.size))
         require_room(program.size, self.step)
         units = max(levels, _power_above(FEWEST_UNITS**2 * padded))
         if self.gradients:
-            return RecordGradients(program, self.rate, self.clip, units, scale)
+            return RecordGradients(program, self.rate, self.clip, units)
         entry = 1 << (UpdateEncoding.usual_entry(program.size, units) - 1).bit_length()
         encoding = UpdateEncoding(program.size, self.clip, units, min(entry, units), digest("public rotation"))
-        update = program, self.training, encoding, scale, self.cap
+        update = program, self.training, encoding, self.cap
         return PrivateTraining(*update, self.private_training) if self.sampling else MemberUpdate(*update)
-
-
-def _scale(program: Program) -> float:
-    """Records are made √d times as long as a unit, so that their entries are about 1."""
-    return math.sqrt(program.dimension)
 
 
 def _power_above(square: int) -> int:

@@ -113,12 +113,17 @@ class FedPop(UsualMethod):
         return True
 
     @property
+    def programs(self) -> tuple[str, ...]:
+        """The method's."""
+        return self._trained.programs
+
+    @property
     def shows_last_sum(self) -> bool:
         """Yes: members step along."""
         return True
 
     @property
-    def cohorts(self) -> int:
+    def fixed_cohorts(self) -> int:
         """One for each configuration, and for each setting that is tried beside it."""
         return self.population * self.local
 
@@ -154,11 +159,14 @@ class FedPop(UsualMethod):
         rows = tuple(replace(each, shape=(self.population, *each.shape)) for each in inner.blocks)
         most = 1 if inner.per is Unit.RECORD else self.score_cap * (ROOM if inner.training else 1)
         scores = (
-            Block(LOSS, (self.cohorts,), bound=most * LOSS_LEVELS, kind=Kind.SCORE),
-            Block(SCORED, (self.cohorts,), bound=most, kind=Kind.SCORE),
+            Block(LOSS, (self.fixed_cohorts,), bound=most * LOSS_LEVELS, kind=Kind.SCORE),
+            Block(SCORED, (self.fixed_cohorts,), bound=most, kind=Kind.SCORE),
         )
         training = inner.training and replace(
-            inner.training, further=_scores_of(1, self.cohorts), share=sum(SCORE_SHARE.values())
+            inner.training,
+            times=self.rounds,
+            further=_scores_of(1, self.fixed_cohorts),
+            share=sum(SCORE_SHARE.values()),
         )
         return replace(
             inner,
@@ -174,7 +182,7 @@ class FedPop(UsualMethod):
     def _widened(self, known: BlockwiseSensitivity) -> BlockwiseSensitivity:
         rows = tuple(replace(each, size=self.population * each.size) for each in known.blocks)
         most = 1 if known.unit is Unit.RECORD else self.score_cap
-        return BlockwiseSensitivity(known.unit, known.adjacency, (*rows, *_scores_of(most, self.cohorts)))
+        return BlockwiseSensitivity(known.unit, known.adjacency, (*rows, *_scores_of(most, self.fixed_cohorts)))
 
 
 def _scores_of(most: int, cohorts: int) -> tuple[BlockSensitivity, ...]:

@@ -131,9 +131,14 @@ class Gated(SimpleMethod):
         return self.method.tunable
 
     @property
-    def cohorts(self) -> int:
+    def fixed_cohorts(self) -> int:
         """The gated method's."""
-        return self.method.cohorts
+        return self.method.fixed_cohorts
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The gated method's."""
+        return self.method.programs
 
     @property
     def class_threshold(self) -> int:

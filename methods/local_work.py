@@ -45,9 +45,9 @@ class Scaled:
         return (records * (self.scale / self.unit)).astype(np.float32)
 
 
-def program_inputs(local: Local, scale: float) -> NDArray[np.float32]:
-    """Return a member's records as a program takes them (n, d), `scale` times as long as a unit: made once."""
-    return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), scale))
+def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
+    """Return a member's records as a program takes them (n, d), made once."""
+    return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), program.scale))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,6 @@ class MemberUpdate:
     program: Program
     settings: TrainingSettings
     encoding: UpdateEncoding
-    scale: float
     cap: int
 
     def spec(self, rounds: int) -> SumSpec:
@@ -78,7 +77,7 @@ class MemberUpdate:
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """w·(trained − state), rotated and rounded at random."""
-        inputs, labels, start = program_inputs(local, self.scale), local.examples.labels, as_trained(state)
+        inputs, labels, start = program_inputs(local, self.program), local.examples.labels, as_trained(state)
         update = train(self.program, start, inputs, labels, self.settings, local.randomness) - start
         weight = WEIGHT_LEVELS if not self.cap else WEIGHT_LEVELS * min(len(labels), self.cap) // self.cap
         encoded = self.encoding.encode(self._shortened(update) * (weight / WEIGHT_LEVELS), local.randomness)
@@ -112,16 +111,17 @@ class PrivateTraining(MemberUpdate):
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own."""
         of_update = super().spec(rounds)
-        taken = SampledTraining(self.private.sampling_rate, self.private.steps, self.private.levels, self.program.size)
+        private = self.private
+        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.program.size, rounds)
         effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=taken.size)
         refusal = "the noise is in the members' training"
         return replace(of_update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
-        inputs, labels = program_inputs(local, self.scale), local.examples.labels
+        inputs, labels = program_inputs(local, self.program), local.examples.labels
         start, settings = public(as_trained(state)), replace(self.private, sigma=local.sigma)
-        trained = dp_sgd(self.program, start, inputs, labels, settings, local.randomness)
+        trained = dp_sgd(public(self.program), start, inputs, labels, settings, local.randomness)
         return Contribution({UPDATE: self._encode(trained.then(lambda weights: weights - start.value), local)})
 
     def _encode(self, update: Untainted[Floats], local: Local) -> Integers:
@@ -142,7 +142,6 @@ class RecordGradients:
     rate: float
     clip: float
     units: int
-    scale: float
 
     def spec(self, rounds: int) -> SumSpec:
         """A gradient and the number of records."""
@@ -156,7 +155,7 @@ class RecordGradients:
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """Σ trunc(clip(∇)), in integers."""
         examples = local.examples
-        inputs = program_inputs(local, self.scale)
+        inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
         for gradients in record_gradients(self.program, state, inputs, examples.labels):
             total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)

@@ -30,17 +30,20 @@ def domain_count(parameters: Mapping[str, str | float]) -> int:
 
 @dataclass(frozen=True)
 class SampledTraining:
-    """DP-SGD inside a member, before each sum: `steps` on batches that every record is in with probability `rate`.
+    """DP-SGD inside a member before sums, `times` in all: `steps` on batches that a record is in with chance `rate`.
 
     A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
-    `further` are numbers of its own records that a member adds noise to in each round, beside its steps; all of them
-    together have `share` of the plan's μ².
+    `sums` is the share of the plan's μ² that the sums get, where they are further releases about the same records.
+    `further` are numbers of its own records that a member adds noise of its own to before each sum, beside its steps;
+    all of them together have `share` of the plan's μ².
     """
 
     rate: float
     steps: int
     levels: int
     size: int
+    times: int
+    sums: float = 0.0
     further: tuple[BlockSensitivity, ...] = ()
     share: float = 0.0
 
@@ -56,7 +59,8 @@ class SumSpec:
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
     sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, or which member it
     is, so that the same records in one place would be another method's. `training` is what members do to their records
-    with noise of their own, if that is all that a contribution depends on: what is summed is then no further release.
+    with noise of their own; where no sensitivity is stated that is all that a contribution depends on, and a sum no
+    further release.
     `effort` is what a contribution takes in training (of one round: `times` counts the rounds), for members' policies
     to bound.
     """
@@ -102,14 +106,15 @@ class SumSpec:
         return any(block.kind is kind for block in self.blocks)
 
 
-def effort_of(sums: Sequence[SumSpec]) -> Effort:
-    """What a plan of these kinds of sums has a member compute: all of their rounds, the most of any round."""
+def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
+    """What a plan of these sums and files of code has a member compute: all of their rounds, the most of any round."""
     efforts = [kind.effort for kind in sums]
     return Effort(
         rounds=sum(kind.times for kind in sums),
         epochs=max(each.epochs for each in efforts),
         steps=max(each.steps for each in efforts),
         parameters=max(each.parameters for each in efforts),
+        programs=programs,
     )
 
 
@@ -181,8 +186,13 @@ class Method(Protocol):
         ...
 
     @property
-    def cohorts(self) -> int:
+    def fixed_cohorts(self) -> int:
         """Among how many fixed cohorts members are divided, in turn, whose sums are opened apart; 1: none are."""
+        ...
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """SHA-256 (hex) of the files of code that members run to train; mostly none."""
         ...
 
     @property
@@ -245,9 +255,14 @@ class UsualMethod:
         return ()
 
     @property
-    def cohorts(self) -> int:
+    def fixed_cohorts(self) -> int:
         """1."""
         return 1
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     @property
     def class_threshold(self) -> int:

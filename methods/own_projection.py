@@ -5,8 +5,11 @@ integers (Tan et al. 2022, "Federated Learning from Pre-Trained Models", Eq. 5 a
 divides twice). In the first round all project by one public start, and nothing is trained; a later one begins with
 training against the prototypes that the round before opened. The projection never leaves its member.
 
-The records' projections depend on all of the member's records, through the training. So a record has no sensitivity,
-and a promise is about members: with `cap` all that one sends is inside lengths that are checked on integers.
+The records' projections depend on all of the member's records, through the training. So a record has no sensitivity
+by itself, and there are two promises: about members, with `cap`, where all that one sends is inside lengths that are
+checked on integers; and about records, with `sampling`, where what is sent is projected by tensors that the member
+trains apart, by DP-SGD, and the sums are further releases (`methods.projected_sums` has the proof). Its own models it
+trains without noise in either case: they stay with it.
 """
 
 from __future__ import annotations
@@ -20,21 +23,34 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.fedavg import GRADIENT_LEVELS
 from methods.local_work import program_inputs
-from methods.method import Parameters, SimpleMethod, SumSpec, clipped
+from methods.method import Parameters, SampledTraining, SimpleMethod, SumSpec, clipped
 from methods.private_projection import Kept
+from methods.projected_sums import class_sums, released_sums
 from methods.round import Contribution, Local, Opened, Round, Step
-from methods.slots import MAX_CENTRE_BYTES, MOST_TOLD, cell_sums, read_centres, told_centres
+from methods.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
 from secagg.crypto.labels import digest
 from secagg.encoding import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import Artifact
-from secagg.models import MostSimilar, Projecting, TrainedModel, TrainingSettings, read_model, train
+from secagg.models import (
+    DpSgdSettings,
+    MostSimilar,
+    Projecting,
+    TrainedModel,
+    TrainingSettings,
+    Untainted,
+    dp_sgd,
+    public,
+    read_model,
+    require_untainted,
+    train,
+)
 from secagg.policy import Effort
-from secagg.privacy import Unit
+from secagg.privacy import Adjacency, Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
-from secagg.updates import integers_of_records
 
 COUNTS, SUMS = "counts", "class_sums"
 SHARES = {COUNTS: 0.1, SUMS: 0.9}
@@ -43,7 +59,8 @@ MOST = 1_000_000
 MOST_WIDTH = 1 << 13
 REFUSAL = (
     "a member trains its projection on its records, so that one of them can move the sum of every class; with the "
-    "parameter cap all that a member sends is bounded, and the promise is about members"
+    "parameter cap all that a member sends is bounded, and the promise is about members; with sampling what it sends "
+    "is by a projection trained with noise, and the promise is about records"
 )
 Floats = NDArray[np.float64]
 
@@ -55,7 +72,12 @@ class OwnProjection(SimpleMethod, ABC):
     From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
     `decay`: SGD, as the authors' code has it for transformers' features (Adam else), whose state need not be kept.
     Where `cap` is above 0, a member counts at most t records of each class, t as large as ‖counts‖₂ ≤ cap allows, and
-    its sums are shortened alike. `dimension`, `number` and `prototypes` (C, width), in grid units, are the round's.
+    its sums are shortened alike.
+
+    Where `sampling` is above 0, what is sent is projected by tensors trained apart: in each round `steps` of DP-SGD at
+    `noisy_rate`, each on records drawn with that probability, with gradients no longer than `gradient_clip`; their sum
+    is divided by `batch`. Of a promise's μ² the sums get the share `sum_share`, the steps what that leaves of (ε, δ).
+    `dimension`, `number` and `prototypes` (C, width), in grid units, are the round's.
     """
 
     name: ClassVar[str]
@@ -67,6 +89,11 @@ class OwnProjection(SimpleMethod, ABC):
     decay: float = 1e-4
     width: int = 256
     cap: int = 0
+    sampling: float = 0.0
+    steps: int = 2
+    noisy_rate: float = 0.1
+    gradient_clip: float = 1.0
+    sum_share: float = 0.9
     dimension: int = field(default=0, metadata={"round": True})
     number: int = field(default=1, metadata={"round": True})
     prototypes: Integers | None = field(default=None, repr=False, compare=False, metadata={"round": True})
@@ -78,6 +105,17 @@ class OwnProjection(SimpleMethod, ABC):
         if not 0 <= self.cap <= MOST:
             raise BadInput(f"cap is {self.cap}", remedy=f"give 0 to {MOST}")
         self.training  # noqa: B018  # refuses settings that cannot be
+        if self.sampling:
+            self._require_private()
+
+    def _require_private(self) -> None:
+        self.private_training  # noqa: B018  # as above
+        if self.cap:
+            raise BadInput("cap promises about members, sampling about records", remedy="leave one of them at 0")
+        if self.rounds < 2:
+            raise BadInput("nothing is trained in the first round", remedy="sampling takes 2 rounds or more")
+        if not 0 < self.sum_share < 1:
+            raise BadInput(f"sum_share is {self.sum_share}", remedy="give a number between 0 and 1")
 
     @abstractmethod
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
@@ -98,6 +136,12 @@ class OwnProjection(SimpleMethod, ABC):
     def training(self) -> TrainingSettings:
         """What a member does in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
+
+    @property
+    def private_training(self) -> DpSgdSettings:
+        """What a member does in a round for what it sends, where `sampling` is above 0; its noise is the plan's."""
+        sampled = self.steps, self.sampling, self.gradient_clip
+        return DpSgdSettings(self.noisy_rate, *sampled, GRADIENT_LEVELS, sigma=0.0, denominator=float(self.batch))
 
     @property
     def needs_unit_length(self) -> bool:
@@ -123,11 +167,19 @@ class OwnProjection(SimpleMethod, ABC):
             Block(COUNTS, (classes,), bound=most, kind=Kind.COUNTS),
             Block(SUMS, (classes, self.width), bound=most * levels, kind=Kind.CLASS_SUMS),
         )
-        trained = self.local_program(dimension, np.zeros((classes, self.width)))
-        effort = Effort(epochs=self.epochs, parameters=trained.size)
+        size = self.local_program(dimension, np.zeros((classes, self.width))).size
+        effort = Effort(epochs=self.epochs, parameters=size)
         spec = SumSpec(
             blocks, (), SHARES, times=self.rounds, is_additive=False, keeps_state=True, refusal=REFUSAL, effort=effort
         )
+        if self.sampling:
+            passes = self.epochs + math.ceil(self.sampling * self.steps)
+            effort = replace(effort, epochs=passes, steps=self.steps)
+            training = SampledTraining(
+                self.sampling, self.steps, GRADIENT_LEVELS, size, times=self.rounds - 1, sums=self.sum_share
+            )
+            of_record = CellSensitivity(Adjacency.ADD_REMOVE, (COUNTS, SUMS), classes, self.width, levels)
+            return (replace(spec, sensitivities=(of_record,), training=training, refusal="", effort=effort),)
         if not self.cap:
             return (spec,)
         moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)})
@@ -139,18 +191,19 @@ class OwnProjection(SimpleMethod, ABC):
 
     def contribute(self, local: Local) -> Contribution:
         """Train, project, count and add up; what is kept are the trained tensors and the member's own prototypes."""
-        records, labels = local.examples.records, local.examples.labels
-        dimension, classes, levels = records.shape[1], local.classes, local.grid.levels
-        inputs = program_inputs(local, math.sqrt(dimension))
-        program = self.local_program(dimension, self._told(classes) / levels)
-        flat = self._start(program)
-        if local.state:
-            flat = Kept.of(local.state, program, classes).flat
+        classes, levels = local.classes, local.grid.levels
+        dimension = local.examples.records.shape[1]
+        program = public(self._told(classes)).then(lambda told: self.local_program(dimension, told / levels))
+        kept = self._kept(program, local)
+        flat, sends = kept.flat, kept.sends
         if self.prototypes is not None:
-            flat = self._trained(program, flat, inputs, local)
-        projected = integers_of_records(_project(flat[: self.width * dimension], inputs), 1.0, levels)
-        counts, sums = cell_sums(projected, labels, classes)
-        kept = Kept(program, flat, sums / (levels * np.maximum(counts, 1)[:, None]))
+            flat = self._trained(program.value, flat, local)
+            sends = self._noisily_trained(program, sends, local) if sends is not None else None
+        counts, sums = class_sums(self._weight(flat, dimension), local.examples, classes, levels)
+        kept = Kept(program.value, flat, sums / (levels * np.maximum(counts, 1)[:, None]), sends)
+        if sends is not None:
+            weight = sends.then(lambda row: self._weight(row, dimension))
+            counts, sums = released_sums(weight, local.examples, classes, levels)
         if self.cap:
             counts, sums = shorten(counts, sums, self.cap)
         return Contribution({COUNTS: counts, SUMS: sums}, kept.to_bytes())
@@ -170,14 +223,37 @@ class OwnProjection(SimpleMethod, ABC):
     def _start(self, program: Projecting) -> Floats:
         return program.start(digest("public start", self.name.encode()))
 
-    def _trained(self, program: Projecting, flat: Floats, inputs: NDArray[np.float32], local: Local) -> Floats:
-        """The tensors after training on records whose class has a prototype; as they were, where it gives no number."""
-        labels = local.examples.labels
+    def _kept(self, program: Untainted[Projecting], local: Local) -> Kept:
+        """What the round before left the member; without one the public start."""
+        if local.state:
+            return Kept.of(local.state, program.value, local.classes, sends_others=self.sampling > 0)
+        start = program.then(self._start)
+        none = np.zeros((local.classes, self.width))
+        return Kept(program.value, start.value, none, start if self.sampling else None)
+
+    def _weight(self, flat: Floats, dimension: int) -> Floats:
+        """The projection W (width, d) among the tensors in one row, which it comes first of."""
+        return flat[: self.width * dimension].reshape(self.width, dimension)
+
+    def _known(self, program: Projecting, local: Local) -> tuple[NDArray[np.float32], Integers]:
+        """Inputs and labels of the records whose class has a prototype: the others' loss is none."""
+        inputs, labels = program_inputs(local, program), local.examples.labels
         known: NDArray[np.bool_] = (self._told(local.classes) != 0).any(axis=1)[labels]
-        if not known.all():
-            inputs, labels = inputs[known], labels[known]
-        trained = train(program, flat, inputs, labels, self.training, local.randomness)
+        return (inputs, labels) if known.all() else (inputs[known], labels[known])
+
+    def _trained(self, program: Projecting, flat: Floats, local: Local) -> Floats:
+        """The tensors after training; as they were, where it gives no number."""
+        trained = train(program, flat, *self._known(program, local), self.training, local.randomness)
         return trained if np.isfinite(trained).all() else flat
+
+    def _noisily_trained(
+        self, program: Untainted[Projecting], start: Untainted[Floats], local: Local
+    ) -> Untainted[Floats]:
+        """The same by DP-SGD. Raises TypeError for a program, or a start, that the member's records decided."""
+        settings = replace(self.private_training, sigma=local.sigma)
+        records = self._known(require_untainted(program), local)
+        trained = dp_sgd(program, start, *records, settings, local.randomness)
+        return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
 
     def finalize(self, opened: Opened) -> Step:
         """The next round at the class means; after the last the model of the public start and these means.
@@ -197,7 +273,8 @@ class OwnProjection(SimpleMethod, ABC):
     def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
         """The member's own models. Raises BadInput for another state than its contribution left."""
         shared = class_means(opened) / opened.grid.levels
-        kept = Kept.of(state, self.local_program(self.dimension, shared), len(shared))
+        program = self.local_program(self.dimension, shared)
+        kept = Kept.of(state, program, len(shared), sends_others=self.sampling > 0)
         return self.own_models(kept.tensors, shared, kept.prototypes)
 
     def broadcast(self) -> bytes:
@@ -248,10 +325,3 @@ def class_means(opened: Opened) -> Integers:
         if square > levels**2:
             means[row] = means[row] * levels // (math.isqrt(square) + 1)
     return means
-
-
-def _project(weight: Floats, inputs: NDArray[np.float32]) -> Floats:
-    """z (n, width) of records (n, d), 0 where ReLU leaves nothing."""
-    raised = np.maximum(inputs.astype(np.float64) @ weight.reshape(-1, inputs.shape[1]).T, 0.0)
-    lengths = np.sqrt(np.einsum("ij,ij->i", raised, raised))[:, None]
-    return raised / np.where(lengths > 0, lengths, 1.0)

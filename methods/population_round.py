@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.chain import MODEL, ChainRound, require_float32, scale_inputs
+from methods.chain import MODEL, ChainRound, for_unit_length, require_float32
 from methods.evolution import Draws
 from methods.local_work import as_trained, program_inputs
 from methods.method import SumSpec
@@ -61,7 +61,7 @@ class PopulationRound(ChainRound):
         draws = Draws(digest("first population", repr(search.space).encode(), number(draw)))
         models = np.tile(inner.state.groups[MODEL], (search.configurations, 1))
         state = State({MODEL: models, **Population.first(search, draws).groups}, {}, 0)
-        common = inner.program, inner.work, inner.server, search.rounds, inner.scale, state
+        common = inner.program, inner.work, inner.server, search.rounds, state
         return cls(*common, search=search, training=training, spec=spec, **judged)  # type: ignore[arg-type]
 
     @cached_property
@@ -85,7 +85,7 @@ class PopulationRound(ChainRound):
     def model(self) -> TunedModel:
         """The best configuration's, with its settings. Raises BadInput where float32 cannot hold it."""
         best = self.population.best
-        scaled = scale_inputs(self.program, self.state.groups[MODEL][best], self.scale)
+        scaled = for_unit_length(self.program, self.state.groups[MODEL][best])
         settings = said(self._settings(self.population.places[best]))
         return TunedModel.tuned(self.program, scaled, settings, float(self.population.scores[best]))
 
@@ -101,7 +101,7 @@ class PopulationRound(ChainRound):
         if self.search.variants > 1:
             model = model + inner.work.mean(Opened(part.blocks, local.grid, members=(local.member,)))
         judged = _part(local, judging)
-        inputs = program_inputs(judged, self.scale)
+        inputs = program_inputs(judged, self.program)
         lost = score(self.program, as_trained(model), inputs, judged.examples, self.largest)
         rows = {name: (config, block) for name, block in part.blocks.items()}
         rows |= {LOSS: (arm, lost + noise[0]), SCORED: (arm, len(judging) + noise[1])}

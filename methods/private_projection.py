@@ -10,19 +10,24 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.head import parse_tensors
-from secagg.models import Projecting, tensors_of
+from secagg.models import Projecting, Untainted, require_untainted, tensors_of
 
-OWN = "own"
+OWN, SENDS = "own", "sends."
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """The `program`'s tensors in one row, `flat` (size,), and the member's own class `prototypes` (C, width)."""
+    """The `program`'s tensors in one row, `flat` (size,), and the member's own class `prototypes` (C, width).
+
+    `sends` are the tensors of the same program by which it makes what it sends, where these are others: then no record
+    has decided them but by noisy steps. Both are sealed by one member for itself, so that what was untainted still is.
+    """
 
     program: Projecting
     flat: Floats = field(repr=False)
     prototypes: Floats = field(repr=False)
+    sends: Untainted[Floats] | None = field(default=None, repr=False)
 
     @property
     def tensors(self) -> Mapping[str, NDArray[np.float32]]:
@@ -30,21 +35,30 @@ class Kept:
         return tensors_of(self.program, self.flat)
 
     def to_bytes(self) -> bytes:
-        """A safetensors file of float32."""
+        """A safetensors file of float32. Raises TypeError for tainted tensors in place of those that it sends by."""
         from safetensors.numpy import save
 
-        return save({**self.tensors, OWN: self.prototypes.astype(np.float32)})
+        sends = {} if self.sends is None else tensors_of(self.program, require_untainted(self.sends))
+        named = {f"{SENDS}{name}": tensor for name, tensor in sends.items()}
+        return save({**self.tensors, OWN: self.prototypes.astype(np.float32), **named})
 
     @classmethod
-    def of(cls, content: bytes, program: Projecting, classes: int) -> Kept:
+    def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
         """Undo `to_bytes` for this program and so many classes. Raises BadInput for other tensors or no numbers."""
         tensors, _ = parse_tensors(content)
         shapes = {**program.shapes, OWN: (classes, program.width)}
+        if sends_others:
+            shapes |= {f"{SENDS}{name}": shape for name, shape in program.shapes.items()}
         found = {name: tensor.shape for name, tensor in tensors.items()}
         fit = found == shapes and all(
             tensor.dtype == np.float32 and np.isfinite(tensor).all() for tensor in tensors.values()
         )
         if not fit:
             raise BadInput(f"the private state holds {found} and not {shapes}")
-        flat = np.concatenate([tensors[name].ravel() for name in program.shapes])
-        return cls(program, flat.astype(np.float64), tensors[OWN].astype(np.float64))
+
+        def row(prefix: str) -> Floats:
+            parts = [tensors[f"{prefix}{name}"].ravel() for name in program.shapes]
+            return np.concatenate(parts).astype(np.float64)
+
+        sends = Untainted(row(SENDS)) if sends_others else None
+        return cls(program, row(""), tensors[OWN].astype(np.float64), sends)

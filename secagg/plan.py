@@ -21,6 +21,8 @@ from secagg.statistics import Grid, Normalisation
 from secagg.wire import Items, Length, Range, Text, encode, message, read_json, to_json
 
 PLAN_VERSION = 7
+TRAINING = "training"
+"""Names the noise of members' own training among a plan's noises; it comes first."""
 SMALLEST_EPSILON = 1e-6
 MOST_STATED = 1 << 40
 """Records of all members, as stated."""
@@ -34,7 +36,7 @@ class NoiseFrom(StrEnum):
     AGGREGATOR = "aggregator"
     """Whoever opens the sum adds all of it, and is trusted to."""
     MEMBER = "member"
-    """Every step of a member's own training adds it (DP-SGD): what leaves the member is private before it is summed."""
+    """Every step of a member's own training adds all of it (DP-SGD): what leaves the member is private by that."""
 
 
 _CHOICES = {
@@ -98,6 +100,7 @@ class Plan:
     security: Annotated[int, Range(128, 256)]
     at_least: Annotated[int, Range(0, MOST_STATED)]
     round_seconds: Annotated[int, Range(1, 2_592_000)]
+    cohort: Annotated[int, Range(0, MAX_CLIENTS)] = 0
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -144,7 +147,17 @@ class Plan:
     @property
     def training_sigma(self) -> float:
         """The noise of each step of a member's training, in grid units of a gradient; 0 where training adds none."""
-        return self.noises[0].sigma if self.noise == NoiseFrom.MEMBER else 0.0
+        return self.noises[0].sigma if self.has_training_noise else 0.0
+
+    @property
+    def has_training_noise(self) -> bool:
+        """Whether members' own training adds noise; sums may have other noise beside it."""
+        return bool(self.noises) and self.noises[0].block == TRAINING
+
+    @property
+    def sum_noises(self) -> tuple[PlannedNoise, ...]:
+        """The noise of each block of the sums, in order."""
+        return self.noises[self.has_training_noise :]
 
     @property
     def further_sigmas(self) -> Mapping[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -64,20 +64,22 @@ class Budget:
 class Effort:
     """What a plan has a member compute, at most, as its method says of it (`methods.method.SumSpec`); 0 for nothing.
 
-    `rounds` that the plan has. In one of them: `epochs`, passes of training over all records; `steps` of DP-SGD, each
-    with noise for every parameter; `parameters` of the model that is trained.
+    `rounds` that the plan has; `programs` that it trains, SHA-256 (hex) of files of code. In a round: `epochs`, passes
+    of training over all records; `steps` of DP-SGD, each with noise for every parameter; `parameters` of the model.
     """
 
     rounds: int = 1
     epochs: int = 0
     steps: int = 0
     parameters: int = 0
+    programs: tuple[str, ...] = ()
 
 
 NOTHING = Effort()
 MEANING = {
     "roster": "SHA-256 of the roster whose members you have checked",
     "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
+    "programs": "SHA-256 of each file of a model that you would train: a .pt2 file is code",
     "methods": "what may be summed",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
@@ -107,9 +109,9 @@ class Policy:
     """Every key of the file's `[accept]` table, and `data_name` from `[data]`.
 
     `data_name` is a path: names with the same first part (`heart`, `heart/v2`) are versions of one data set and share
-    what was spent on it, however they are spelt. `roster` and `backbones` are SHA-256 digests (hex). `minimum_honest`
-    bounds survivors minus colluders from below: with 2, each of two honest survivors learns the other's sum.
-    `minimum_colluders` is the least number of colluding clients that the thresholds must withstand.
+    what was spent on it, however they are spelt. `roster`, `backbones` and `programs` are SHA-256 digests (hex).
+    `minimum_honest` bounds survivors minus colluders from below: with 2, each of two honest survivors learns the
+    other's sum. `minimum_colluders` is the least number of colluding clients that the thresholds must withstand.
 
     `max_rounds`, `max_epochs`, `max_steps` and `max_parameters` bound what a plan has the member compute (`Effort`).
     They are all of its training that a member need bound: what leaves it is inside the plan's lengths and promise
@@ -127,6 +129,7 @@ class Policy:
     data_name: str
     roster: str
     backbones: tuple[str, ...]
+    programs: tuple[str, ...] = ()
     methods: tuple[str, ...] = ("fedcgs",)
     protections: tuple[str, ...] = ("masked",)
     results: tuple[str, ...] = ("server", "members")
@@ -188,14 +191,7 @@ class Policy:
             f"{self.minimum_colluders}": plan.colluders >= self.minimum_colluders,
             f"max_upload_mib: {upload_bytes} bytes would leave, more than {self.max_upload_mib} MiB": upload_bytes
             <= self.max_upload_mib << 20,
-            f"max_rounds: the plan has {effort.rounds} rounds, more than {self.max_rounds}": effort.rounds
-            <= self.max_rounds,
-            f"max_epochs: a round trains for {effort.epochs} epochs, more than {self.max_epochs}": effort.epochs
-            <= self.max_epochs,
-            f"max_steps: a round trains for {effort.steps} steps of DP-SGD, more than {self.max_steps}": effort.steps
-            <= self.max_steps,
-            f"max_parameters: the model has {effort.parameters} parameters, more than "
-            f"{self.max_parameters}": effort.parameters <= self.max_parameters,
+            **self._bounds_of(effort),
             f"max_epsilon: the plan spends {plan.epsilon}, more than {self.max_epsilon}": plan.epsilon
             <= self.max_epsilon,
             f"max_epsilon_total: the plan alone spends {plan.epsilon}, more than {self.max_epsilon_total}": plan.epsilon
@@ -204,13 +200,35 @@ class Policy:
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
             f"noise_from: the noise would come from the {plan.noise}": exact
             or plan.noise in (*self.noise_from, NoiseFrom.MEMBER),
-            "training: the plan trains on the records, with noise of the member's own": plan.noise != NoiseFrom.MEMBER
+            "training: the plan trains on the records, with noise of the member's own": not plan.has_training_noise
             or self.training,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
             f"refinement_without_noise: {further} more exact sums about the same records would be opened, which "
             "a finite epsilon would cover together": further < 1 or self.refinement_without_noise,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
+
+    def _bounds_of(self, effort: Effort) -> dict[str, bool]:
+        """Sentences that say how a plan has the client compute too much, each with whether it does not."""
+        return {
+            **dict.fromkeys(self._unlisted(effort.programs), False),
+            f"max_rounds: the plan has {effort.rounds} rounds, more than {self.max_rounds}": effort.rounds
+            <= self.max_rounds,
+            f"max_epochs: a round trains for {effort.epochs} epochs, more than {self.max_epochs}": effort.epochs
+            <= self.max_epochs,
+            f"max_steps: a round trains for {effort.steps} steps of DP-SGD, more than {self.max_steps}": effort.steps
+            <= self.max_steps,
+            f"max_parameters: the model has {effort.parameters} parameters, more than "
+            f"{self.max_parameters}": effort.parameters <= self.max_parameters,
+        }
+
+    def require_listed(self, programs: Sequence[str]) -> None:
+        """Raise PlanRefused unless these files of code, by SHA-256 (hex), are listed: before any of them is parsed."""
+        if unlisted := self._unlisted(programs):
+            raise PlanRefused(unlisted)
+
+    def _unlisted(self, programs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"programs: the plan trains {each}" for each in programs if each not in self.programs)
 
     def check(
         self,

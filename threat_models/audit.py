@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from methods.chain import ChainRound
+from methods import sums_of
+from secagg.encoding import Kind
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.attacks import ATTACKS, Attack
-from threat_models.attacks.disclosure.cross_round import count_class_sums
 from threat_models.findings import Finding, Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.report.content import CONTROL, SEEN, Examination
@@ -112,7 +112,7 @@ def _explain_not_run(
 def _is_elsewhere(session: Session) -> bool:
     """Whether this is the transcript of another round than that of the sum of classes, which its adversary saw too."""
     is_other = bool(session.role and session.release) and "class_sums" not in session.release
-    return is_other and count_class_sums(session.plan) > 0
+    return is_other and any(kind.has(Kind.CLASS_SUMS) and not kind.keeps_state for kind in sums_of(session.plan))
 
 
 def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
@@ -124,8 +124,6 @@ def _withhold_if_unseen(finding: Finding, session: Session) -> Finding:
         return finding
     what = "transcript" if session.role else "simulation"
     held = f"This {what} does not hold {' and '.join(map(SEEN.__getitem__, finding.unseen))}, which"
-    if finding.unseen == ("head",) and isinstance(session.round, ChainRound):
-        held = "What was released is a trained model, which no attack on heads here reads, and which"
     sentence = f"{finding.sentence} {held} {finding.adversary} sees.".strip()
     verdict = Verdict.NOT_APPLICABLE if finding.adversary == CONTROL else Verdict.INCONCLUSIVE
     return replace(finding, verdict=verdict, sentence=sentence)

@@ -13,11 +13,16 @@ from numpy.typing import NDArray
 from methods.round import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
+from secagg.models import TrainedModel
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
+Released = LinearHead | TrainedModel
+"""What a plan may end with."""
+OTHER = "other "
+"""What stands before the name of a block that attacks would take for another kind's."""
 Blocks = Mapping[str, NDArray[Any]]
 """Blocks of a sum or of one client's vector, by name, in units of one record's integers (multipliers divided out).
 
@@ -106,7 +111,8 @@ class Session:
     before this one, those that hold class sums, as far as they are at hand. `provenance` is None in a simulation.
     `ciphertexts` makes sessions of two members anew, as a key holder sees them; None where nothing is encrypted.
     `flaws` say in words what shows in the opened integers themselves that the planned noise would not leave. `exact`
-    are all clients' blocks without noise, as a simulation has them and nobody else.
+    are all clients' blocks without noise, as a simulation has them and nobody else. `clients` are those that could be
+    in this sum, `consortium` how many the plan has in all.
     """
 
     plan: Plan
@@ -116,7 +122,7 @@ class Session:
     noise: Mapping[str, OpenedNoise] | None
     claim: PrivacyClaim | None
     calibration: Calibration | None
-    head: LinearHead | None = field(repr=False)
+    head: Released | None = field(repr=False)
     messages: tuple[Message, ...] = field(repr=False)
     uploads: Mapping[str, bytes] = field(repr=False)
     contributions: Mapping[str, Blocks] = field(repr=False)
@@ -131,6 +137,7 @@ class Session:
     ciphertexts: RemadeSessions | None = field(default=None, repr=False)
     flaws: tuple[str, ...] = ()
     exact: Mapping[str, Blocks] = field(default_factory=dict, repr=False)
+    consortium: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,10 @@ from typing import Any
 from methods import sums_of
 from methods.round import Round
 from secagg.errors import BadInput
-from secagg.head import LinearHead
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 from threat_models.adversary import FIELDS, Adversary
-from threat_models.session import Blocks, Message, RemadeSessions, Session
+from threat_models.session import Blocks, Message, Released, RemadeSessions, Session
 
 ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number", "cells", "ciphertexts")
 """Public to everyone who knows the plan and its outcome."""
@@ -43,7 +42,7 @@ class View:
     messages: tuple[Message, ...]
     uploads: Mapping[str, bytes]
     release: Blocks
-    head: LinearHead
+    head: Released
     contributions: Mapping[str, Blocks]
 
     def __init__(self, seen: Mapping[str, Any]) -> None:
@@ -83,8 +82,7 @@ def view_of(session: Session, adversary: Adversary) -> View:
         clear = _clients_in_clear(session, adversary)
         if own := {client: session.contributions[client] for client in clear if client in session.contributions}:
             seen["contributions"] = own
-    is_unread = session.role == "server" and missing == ("head",)  # an artifact, but one that no attack on heads knows
-    if len(seen) == len(ALWAYS) and missing and session.role and not is_unread:
+    if len(seen) == len(ALWAYS) and missing and session.role:
         raise BadInput(
             f"the transcript of a {session.role} shows none of what {adversary.name} sees: {', '.join(missing)}",
             remedy="audit another party's transcript, or --simulate",
@@ -99,7 +97,7 @@ def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
 
     Only a server's transcript shows every message and upload. Contributions that the protection hides from the server,
     but not from this adversary, are in no transcript. A simulation makes no uploads; this counts as holding them, since
-    no attack on masks is judged by a simulation. A head that is none of a linear kind, as after training, is missing.
+    no attack on masks is judged by a simulation.
     """
     clear = [client for client in _clients_in_clear(session, adversary) if client in session.members]
     is_there = {

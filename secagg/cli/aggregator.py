@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import PlanOption
+from secagg.cli.options import ModelOption, PlanOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption
 from secagg.cli.second import ServerOption, take_part
 from secagg.parties.setup import LEAST_PATIENCE
@@ -20,6 +20,7 @@ def aggregator(
     tls: TlsOption,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on for clients; port 0 takes a free one.")],
     wait: WaitOption = LEAST_PATIENCE,
+    _: ModelOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from secagg.cli.console import Speaker, refuse_unwritable
-from secagg.cli.options import TrustedPlansOption, TrustedRostersOption
+from secagg.cli.options import ModelOption, TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.extras import extra
@@ -51,6 +51,7 @@ def audit(
     ] = None,
     plans: TrustedPlansOption = None,
     rosters: TrustedRostersOption = None,
+    _: ModelOption = None,
     gate: Annotated[Path | None, typer.Option(help="Pass rules (TOML); default: the packaged ones.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one page.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,

@@ -140,7 +140,7 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
     options = question.simulation
     settings = settings_of(options)
     source = (options[name] for name in ("label", "schema", "image_size"))
-    warn_of_programs(speaker, [settings.backbone])
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
     one_run = None
     if question.canaries is not None:

@@ -12,13 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import AggregatorsOption, BackboneFileOption, PlanOption, StayOption
+from secagg.cli.options import AggregatorsOption, BackboneFileOption, ModelFileOption, PlanOption, StayOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import BadInput
 from secagg.federation import FederationClient, open_ledger, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import LocalRecords, SessionSetup, read_records
+from secagg.parties.consent import admit_listed
 from secagg.parties.explanation import explain
 from secagg.parties.outcome import HEAD_FILE, write_personal
 from secagg.parties.private_state import recall_state
@@ -42,6 +43,7 @@ def client(
     state: StateOption,
     tls: TlsOption,
     backbone: BackboneFileOption = None,
+    model: ModelFileOption = None,
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
@@ -57,9 +59,10 @@ def client(
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
     credentials = credentials_for("client", tls)
-    setup = SessionSetup.of(read_plan(plan), credentials.roster)
+    agreed, chosen = read_plan(plan), read_policy(policy)
+    admit_listed(model, agreed, chosen)
+    setup = SessionSetup.of(agreed, credentials.roster)
     addresses = _addresses(setup, aggregators or [])
-    chosen = read_policy(policy)
     setup.check(chosen)
     session_folder(state, setup)
     ledger = open_ledger(state)
@@ -158,11 +161,11 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])
-    vectors = sum(each.context.upload_bytes for each, _ in sessions)
+    vectors = sum(each.context.upload_bytes for each, _ in sessions if not (each.is_draw or each.is_end))
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
+    names = [setup.roster.name(member) for member in outcome.members]
     return {
-        "members": [setup.roster.name(member) for member in outcome.members],
-        "survivors": len(outcome.members),
+        **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names)}),
         "promise": setup.claim.sentence() if setup.claim else None,
         "upload_bytes": vectors,
         "sent_bytes": vectors + sum(len(record.content) for record in records if record.kind == "sent"),

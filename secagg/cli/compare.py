@@ -68,7 +68,7 @@ def compare(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()))
+    warn_of_programs(speaker, grid.get("backbone", ()), [each.parameters for each in contenders])
     data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, out, workers, progress, **how)

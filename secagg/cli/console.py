@@ -28,6 +28,7 @@ from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
 from secagg.features import backbone_digest, programs_in
 from secagg.head import Evaluation, LinearHead, load_safetensors
+from secagg.models import files_in
 from secagg.printable import escaped
 
 JsonOption = Annotated[
@@ -180,12 +181,15 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"  {name:<{width}}  {line}".rstrip() for name, line in listed)])
 
 
-def warn_of_programs(speaker: Speaker, backbones: Iterable[str | None]) -> None:
-    """Say which of the backbones are files of code that no plan vouches for, and their digests, before any is parsed.
+def warn_of_programs(speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = ()) -> None:
+    """Say which backbones, and values of methods' parameters, are files of code that no plan vouches for.
+
+    With their digests, and before any is parsed.
 
     Raises BadInput for a file that cannot be read.
     """
-    for program in dict.fromkeys(part for spec in backbones for part in programs_in(spec or "")):
+    given = [*(file for text in parameters for file in files_in(text)), *backbones]
+    for program in dict.fromkeys(part for spec in given for part in programs_in(spec or "")):
         digest = backbone_digest(program)
         speaker.say(f"WARNING: {program} is code, which runs now with your rights; its SHA-256 is {digest}")
 

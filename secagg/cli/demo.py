@@ -16,16 +16,16 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from methods import method_named, parameters_of
+from methods import method_named, parameters_of, sums_of
 from methods.refinement import AUTO
-from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon
+from secagg.cli.console import JsonOption, QuietOption, Speaker, to_epsilon, warn_of_programs
 from secagg.cli.demo_summary import audit_sentence, summary
-from secagg.cli.options import MethodOption, ParametersOption, ProtectionOption, RefineOption, read_rounds
+from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption, read_rounds
 from secagg.cli.processes import SERVER, Stage, run_processes
 from secagg.data import Dataset, open_dataset, partition
 from secagg.errors import BadInput, SecaggError
 from secagg.head import Evaluation, load_as
-from secagg.models import parse_artifact
+from secagg.models import files_in, parse_artifact
 from secagg.parties import Pipeline, SessionSetup, read_records
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_together
@@ -57,6 +57,7 @@ def demo(
     expand: Annotated[
         int | None, typer.Option(min=0, help="Random ReLU features; 0 is off, as where a model is trained; else 512.")
     ] = None,
+    cohort: CohortOption = 0,
     protection: ProtectionOption = USUAL,
     epsilon: Annotated[str, typer.Option(help="For one record, add-remove, delta 1e-5; inf: no noise.")] = "inf",
     refine: RefineOption = "0",
@@ -65,20 +66,24 @@ def demo(
 ) -> None:
     """Five members build a digit classifier together; the server sees nothing but sums.
 
-    Where the protection lets a client speak once, each of them uploads and is gone before the next one starts.
+    Where the protection lets a client speak once, each of them uploads and is gone before the next one starts; but with
+    a --cohort, which is drawn by all that are there.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     promise = to_epsilon(epsilon)
     chosen = _parameters(method, parameters if rounds is None else f"{parameters} rounds={rounds}", refine, promise)
-    choices = _choices(method, chosen, expand, protection, promise)
-    stage = _set_the_stage(out, clients, choices, speaker)
+    choices = replace(_choices(method, chosen, expand, protection, promise), cohort=cohort)
+    warn_of_programs(speaker, (), [parameters])
+    stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))
     seconds = time.perf_counter() - begun
     federated = _accuracy(stage, Path(results[SERVER]["head"]))
-    pooled, first = _pooled(stage)
-    verified = _verified(stage, [Path(path) for path in results[SERVER]["transcripts"]])
+    transcripts = [Path(path) for path in results[SERVER]["transcripts"]]
+    verified = _verified(stage, transcripts)
+    pooled, first = _pooled(stage, verified.setup)
+    told = verified.findings
     content = {
         "accuracy": federated.accuracy,
         "accuracy_pooled": pooled.accuracy,
@@ -88,22 +93,22 @@ def demo(
         "seconds": {**results[SERVER]["seconds"], "all processes": seconds},
         "promise": results[SERVER]["promise"],
         "aggregate_sha256": results[SERVER]["aggregate_sha256"],
-        "verified": verified["verdict"],
-        "proves": verified["proves"],
+        "verified": told["verdict"],
+        "proves": told["proves"],
         **{name: results[SERVER][name] for name in ("head", "head_torch", "aggregate", "transcript")},
-        **_audited(stage, Path(results[SERVER]["transcripts"][0]), speaker),
+        **_audited(stage, tuple(transcripts), speaker),
     }
     (out / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    speaker.result(content, *summary(stage, content, federated, pooled, first, verified))
+    speaker.result(content, *summary(stage, content, federated, pooled, first, told))
 
 
-def _verified(stage: Stage, transcripts: list[Path]) -> dict[str, Any]:
+def _verified(stage: Stage, transcripts: list[Path]) -> Verified:
     """What the server's transcript of the last sum proves, held against those of the sums before it."""
     found = verify_together(transcripts, _trust(stage))
     for each in found:
         if isinstance(each, SecaggError):
             raise each
-    return [each.findings for each in found if isinstance(each, Verified)][-1]
+    return [each for each in found if isinstance(each, Verified)][-1]
 
 
 def _trust(stage: Stage) -> Trust:
@@ -111,15 +116,15 @@ def _trust(stage: Stage) -> Trust:
     return Trust((stage.plan.digest,), (stage.roster.digest,))
 
 
-def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]:
-    """What two adversaries could have learnt from the first sum; the reports' places, and what the gate says."""
+def _audited(stage: Stage, transcripts: tuple[Path, ...], speaker: Speaker) -> dict[str, str]:
+    """What two adversaries could have learnt from the sums; the reports' places, and what the gate says."""
     from secagg.cli.auditing import Question, judged
     from threat_models.report.content import Outcome
     from threat_models.report.json_report import as_json
 
     page, known = stage.folder / "audit.html", stage.data(stage.members[0])
     adversaries = ("curious_server", "network_observer")
-    asked = Question((transcript,), adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
+    asked = Question(transcripts, adversaries, known, stage.data("public"), None, page, None, trust=_trust(stage))
     report, _ = judged(speaker, asked)
     (stage.folder / "audit.json").write_text(as_json(report), encoding="utf-8")
     verdict = "none"
@@ -130,7 +135,7 @@ def _audited(stage: Stage, transcript: Path, speaker: Speaker) -> dict[str, str]
         "audit": str(page),
         "audit_gate": verdict,
         "audit_found": report.headline(),
-        "audit_says": audit_sentence(report),
+        "audit_says": audit_sentence(report, can_promise=not any(kind.refusal for kind in sums_of(stage.plan))),
     }
 
 
@@ -224,9 +229,11 @@ def _accuracy(stage: Stage, head: Path) -> Evaluation:
     return artifact.evaluate(Pipeline.of_metadata(metadata).head_inputs(stage.test.inputs), stage.test.labels)
 
 
-def _pooled(stage: Stage) -> tuple[Evaluation, list[int]]:
-    """What all records in one place would have given without noise, and one member's first true counts."""
-    setup = SessionSetup.of(stage.plan, stage.roster)
+def _pooled(stage: Stage, setup: SessionSetup) -> tuple[Evaluation, list[int]]:
+    """What all records in one place would have given without noise, and one member's first true counts.
+
+    With cohorts: what theirs would have given, as the session `setup` tells who they were.
+    """
     records = {index: read_records(setup, stage.data(name)) for index, name in enumerate(stage.members, start=1)}
     inputs = Pipeline.of_plan(stage.plan).head_inputs(stage.test.inputs)
     counts = np.bincount(records[1].labels, minlength=len(stage.plan.classes))

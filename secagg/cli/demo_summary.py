@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from threat_models.report.content import AuditReport
 
 
-def audit_sentence(report: AuditReport) -> str:
-    """What the audit comes to, and what was to be expected."""
+def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
+    """What the audit comes to, and what was to be expected; `can_promise`: a demo of this plan takes a finite ε."""
     from threat_models.findings import Verdict
 
     found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}
@@ -34,7 +34,8 @@ def audit_sentence(report: AuditReport) -> str:
         unsure = open_ or report.subject.unread or report.subject.half_read
         none = "and these attacks cannot tell" if unsure else "though these attacks find no use for it"
         expected = "as expected" if won else none
-        return f"An exact sum promises nothing about a record, {expected}: {tried}. --epsilon 4 adds a promise."
+        advice = " --epsilon 4 adds a promise." if can_promise else ""
+        return f"An exact sum promises nothing about a record, {expected}: {tried}.{advice}"
     verdict = f"; the default gate says: {report.gate.outcome}" if report.gate is not None else ""
     return f"The sum promises epsilon {report.promise.claimed:g}: {tried}{verdict}."
 
@@ -62,7 +63,7 @@ def summary(
     has_counts = setup.layout.blocks[0].kind is Kind.COUNTS
     seen = [
         *([(f"{stage.members[0]}'s counts begin", ", ".join(map(str, first)))] if has_counts else []),
-        _received(stage, setup),
+        *([] if stage.plan.cohort else [_received(stage, setup)]),
         ("the server learned", f"{learned} of {content['survivors']} vectors, SHA-256 {content['aggregate_sha256']}"),
         ("its transcript", f"{verified['verdict']}; countersigned by {len(verified['countersigned_by'])} members"),
         ("it proves", verified["proves"]),
@@ -85,7 +86,7 @@ def summary(
 def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled: Evaluation) -> list[tuple[str, str]]:
     """The head's accuracy, what it cost, and what is promised."""
     setup = SessionSetup.of(stage.plan, stage.roster)
-    claim = setup.claim
+    claim, cohort = setup.claim, stage.plan.cohort
     more = f"{setup.rounds - 1} round{'s' if setup.rounds > 2 else ''} more"
     rounds = f", and {more}" if setup.rounds > 1 else ""
     promised = "infinite: no noise, the exact sum is opened"
@@ -95,7 +96,7 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
     return [
         ("accuracy on held-out data", percent(federated)),
         (f"accuracy {'on pooled data' if is_pooled(setup) else 'in one place'}", f"{percent(pooled)}, without noise"),
-        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+        ("clients in the sum", f"{content['survivors']} of {content['clients']}{', a cohort' if cohort else ''}"),
         ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
         ("epsilon", promised),
     ]

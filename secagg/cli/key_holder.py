@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import PlanOption
+from secagg.cli.options import ModelOption, PlanOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption
 from secagg.cli.second import ServerOption, take_part
 from secagg.parties.setup import LEAST_PATIENCE
@@ -15,6 +15,7 @@ def key_holder(
     state: StateOption,
     tls: TlsOption,
     wait: WaitOption = LEAST_PATIENCE,
+    _: ModelOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from secagg.data.named import NAMES
 from secagg.data.sources import kinds_of_files
 from secagg.engines import ENGINES
 from secagg.errors import BadInput
+from secagg.models import admit
 from secagg.plan import NoiseFrom
 from secagg.protection import PROTECTIONS, Protection
 
@@ -37,6 +38,13 @@ def words_of(text: str) -> str:
         return " ".join(Path(text).read_text(encoding="utf-8").split())
     except (OSError, UnicodeDecodeError):
         raise BadInput(f"{text!r} is no file of settings", remedy="give NAME=VALUE …, or such a file") from None
+
+
+def _admit(file: Path | None) -> Path | None:
+    """Let a program be parsed from this file where a plan names its digest. Raises BadInput."""
+    if file is not None:
+        admit(file)
+    return file
 
 
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
@@ -98,6 +106,10 @@ EpsilonOption = Annotated[str, typer.Option(help="What all sums of the plan toge
 ColludersOption = Annotated[
     int | None, typer.Option(min=0, help="Clients that may side with the server; default 1, of two clients or one 0.")
 ]
+CohortOption = Annotated[
+    int,
+    typer.Option(min=0, metavar="K", help="Members drawn for each round of a method that trains; 0: all of them."),
+]
 DeltaOption = Annotated[float | None, typer.Option(help="Needed when epsilon is finite, 1e-5 say.")]
 SharesOption = Annotated[
     str | None,
@@ -109,6 +121,13 @@ BackboneOption = Annotated[
 BackboneFileOption = Annotated[
     str | None, typer.Option("--backbone", help="Where this member keeps the backbone's file.")
 ]
+_OF_MODEL: dict[str, Any] = {
+    "metavar": "FILE",
+    "help": "The exported program that the plan trains, if it trains one: code.",
+}
+ModelFileOption = Annotated[Path | None, typer.Option("--model", **_OF_MODEL)]
+ModelOption = Annotated[Path | None, typer.Option("--model", callback=_admit, **_OF_MODEL)]
+"""For commands that no policy decides for."""
 ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
 CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
 RadiusOption = Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")]

@@ -28,6 +28,7 @@ from secagg.cli.options import (
     BackboneOption,
     CentreOption,
     ClassGateOption,
+    CohortOption,
     ColludersOption,
     CovarianceOption,
     DeltaOption,
@@ -35,6 +36,8 @@ from secagg.cli.options import (
     ExpandOption,
     LevelsOption,
     MethodOption,
+    ModelFileOption,
+    ModelOption,
     NoiseOption,
     ParametersOption,
     PlanOption,
@@ -48,7 +51,7 @@ from secagg.cli.options import (
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.parties import SessionSetup, read_records
-from secagg.parties.consent import policy_accepting
+from secagg.parties.consent import admit_listed, policy_accepting
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
@@ -120,6 +123,7 @@ def new(
     security: Annotated[
         int, typer.Option(help="Bits that the encryption must have: 128, 192 or 256.")
     ] = PlanChoices.security,
+    cohort: CohortOption = PlanChoices.cohort,
     colluders: ColludersOption = None,
     dropouts: Annotated[
         int | None,
@@ -150,7 +154,7 @@ def new(
     choices = _choices_of({**given, "refine": _rounds(method, refine)})
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_roster(roster), _public_data(schema, like, classes, shape)
-    warn_of_programs(speaker, [backbone])
+    warn_of_programs(speaker, [backbone], [parameters])
     setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
     _ask_for_rounds(setup, refine, parameters)
     write_plan(setup.plan, out)
@@ -226,7 +230,13 @@ def _public_data(schema: str | None, like: str | None, classes: str | None, shap
 
 
 @app.command("show")
-def show(plan: PlanOption, roster: RosterOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+def show(
+    plan: PlanOption,
+    roster: RosterOption,
+    _: ModelOption = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
     """Explain a plan in plain words: who, what, how it is protected, and the proof that the sum cannot wrap."""
     _explain(Speaker(quiet=quiet, json_to=json_to), SessionSetup.of(read_plan(plan), read_roster(roster)))
 
@@ -238,13 +248,15 @@ def check(
     policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
     data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
     backbone: BackboneFileOption = None,
+    model: ModelFileOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Check a plan against a policy, and against data; a refusal names every violated line."""
-    chosen = read_plan(plan)
+    chosen, own = read_plan(plan), read_policy(policy)
+    admit_listed(model, chosen, own)
     setup = SessionSetup.of(chosen, read_roster(roster))
-    setup.check(read_policy(policy))
+    setup.check(own)
     lines = ["the policy accepts the plan; the ledger was not asked: client --dry-run asks it"]
     if data is not None:
         records = read_records(setup, data, backbone)

@@ -16,7 +16,7 @@ from secagg.cli.console import (
     refuse_unwritable,
     two_columns,
 )
-from secagg.cli.options import BackboneFileOption
+from secagg.cli.options import BackboneFileOption, ModelOption
 from secagg.head import load_as
 from secagg.models import parse_artifact
 from secagg.parties import Pipeline
@@ -26,6 +26,7 @@ def predict(
     head: Annotated[Path, typer.Option(help="head.safetensors of a session; a trained model too.")],
     data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
     backbone: BackboneFileOption = None,
+    _: ModelOption = None,
     out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,

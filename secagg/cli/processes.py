@@ -33,20 +33,23 @@ class Stage:
     roster: Roster
     plan: Plan
     test: Records
+    model: str | None = None
+    """The file of the program that the plan trains, if it trains one."""
 
     def data(self, name: str) -> str:
         """A member's records."""
         return str(self.folder / name / "records.npz")
 
     def session(self, name: str) -> Path:
-        """A party's folder of this session."""
+        """A party's folder of the plan's first session."""
         return self.folder / name / "state" / self.plan.digest.hex()[:16]
 
 
 async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, Any]]:
     """Start every process, show what they say, and collect their results. Raises SessionAborted when one fails.
 
-    Where clients speak once, each is gone before the next one starts; later all come back for the outcome.
+    Where clients speak once, each is gone before the next one starts, unless cohorts are drawn by all that are there;
+    later all come back for the outcome.
     """
     play = _Play(stage, speaker)
     try:
@@ -58,10 +61,11 @@ async def run_processes(stage: Stage, speaker: Speaker) -> dict[str, dict[str, A
             await play.start(name, [protection.second_role, *listen, *server])
             if listen:
                 options += ["--aggregator", f"{name}={await play.address(name)}"]
-        if protection.speaks_once:
+        if protection.speaks_once and not stage.plan.cohort:
             for name in stage.members:
                 await play.start_client(name, options)
                 await play.finished([name])
+        if protection.speaks_once:
             options.append("--stay")
         for name in stage.members:
             await play.start_client(name, options)
@@ -89,6 +93,7 @@ class _Play:
         home = self._stage.folder / name
         common = ["--plan", str(self._stage.folder / "plan.json")]
         common += ["--state", str(home / "state"), "--tls", str(home / "tls"), "--json", str(home / "result.json")]
+        common += ["--model", self._stage.model] if self._stage.model is not None else []
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "secagg", *arguments, *common),
             stdout=asyncio.subprocess.DEVNULL,

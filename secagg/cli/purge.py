@@ -5,28 +5,33 @@ from __future__ import annotations
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.party import StateOption
 from secagg.errors import SecaggError
+from secagg.parties.purging import earlier_sessions, purge_sum, session_folders
 from secagg.parties.purging import purge as purge_session
-from secagg.parties.purging import session_folders
 
 
 def purge(state: StateOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
-    """Delete the members' protected vectors of sessions that are over; keep transcripts, digests, sums and heads.
+    """Delete members' protected vectors of sessions that are over, and all sums and states but the newest of each plan.
 
-    Verify and audit before: afterwards `verify` can tell no more than that the messages are consistent (exit code 4).
+    Transcripts, with all digests, and heads stay. Verify and audit before: afterwards `verify` can tell no more than
+    that the messages are consistent (exit code 4).
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     found: dict[str, str] = {}
     failures: list[SecaggError] = []
-    deleted = 0
-    for folder in session_folders(state):
+    deleted = sums = 0
+    folders = session_folders(state)
+    for folder in folders:
         try:
             count = purge_session(folder)
+            files = purge_sum(folder) if folder in earlier_sessions(folders) else 0
         except SecaggError as error:
             failures.append(error)
             found[folder.name] = f"kept: {error}"
             continue
-        deleted += count or 0
-        found[folder.name] = "kept: the session is not over" if count is None else f"{count} vectors deleted"
-    speaker.result({"deleted": deleted, "sessions": found}, two_columns("Vectors", found.items()))
+        deleted, sums = deleted + (count or 0), sums + files
+        said = f"{count} vectors deleted" + (f", {files} files of sum and state" if files else "")
+        found[folder.name] = "kept: the session is not over" if count is None else said
+    content = {"deleted": deleted, "sums": sums, "sessions": found}
+    speaker.result(content, two_columns("Vectors and sums", found.items()))
     if failures:
         raise failures[0]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import PlanOption
+from secagg.cli.options import ModelOption, PlanOption
 from secagg.cli.party import StateOption, TlsOption, credentials_for, rows_of
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationServer, Stage
@@ -31,6 +31,7 @@ def server(
     state: StateOption,
     tls: TlsOption,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on; port 0 takes a free one.")],
+    _: ModelOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -79,7 +80,7 @@ def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]
     return {
         "members": [setup.roster.name(member) for member in outcome.members],
         "survivors": len(outcome.members),
-        "clients": len(setup.context.clients),
+        "clients": len(setup.roster.clients),
         "rounds": setup.rounds,
         "promise": setup.claim.sentence() if setup.claim else None,
         "aggregate_sha256": outcome.aggregate_sha256.hex(),

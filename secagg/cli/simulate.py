@@ -29,6 +29,7 @@ from secagg.cli.options import (
     BackboneOption,
     CentreOption,
     ClassGateOption,
+    CohortOption,
     ColludersOption,
     CovarianceOption,
     DatasetOption,
@@ -118,9 +119,12 @@ def simulate(
             metavar="HOW",
         ),
     ] = "",
+    cohort: CohortOption = 0,
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: ColludersOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Moves the partition and the choice of dropouts only.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Moves the partition, the choice of dropouts and the draw of cohorts only.")
+    ] = 0,
     noise_seed: Annotated[
         int | None, typer.Option(min=0, help="Draw the same noise again, for papers: the result is not private.")
     ] = None,
@@ -193,7 +197,7 @@ def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _simulate(speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int) -> SimulationResult:
-    warn_of_programs(speaker, [settings.backbone])
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
@@ -245,7 +249,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     held_out = "training records" if content["validate"] else "data"
     rows = [
         (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
-        ("clients in the sum", f"{content['survivors']} of {content['clients']}"),
+        ("clients in the sum", f"{content['survivors']} of {content['cohort'] or content['clients']}{_drawn(content)}"),
         *([("rounds of refinement", str(content["refine"]))] if content["refine"] else []),
     ]
     if on_the_way := _on_the_way(result):
@@ -274,6 +278,10 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     if content["not_private"]:
         rows.append(("not private: outside ε", ", ".join(content["not_private"]).replace("_", " ")))
     return rows
+
+
+def _drawn(content: Mapping[str, Any]) -> str:
+    return f", drawn from {content['clients']} for each round" if content["cohort"] else ""
 
 
 def _on_the_way(result: SimulationResult) -> str:

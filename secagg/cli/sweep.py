@@ -90,7 +90,7 @@ def sweep(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()))
+    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()))
     data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)

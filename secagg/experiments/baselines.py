@@ -37,7 +37,7 @@ LEAVES_FOR_DP_SGD = "every record: somebody trusted has them all"
 BASELINES = (DP_SGD, *UNPROTECTED)
 FEDERATED = (
     *("covariance", "ridge", "refine", "rounds", "class_gate", "unit", "noise", "shares"),
-    *("dropouts", "colluders", "radius", "levels", "max_records", "adapt"),
+    *("cohort", "dropouts", "colluders", "radius", "levels", "max_records", "adapt"),
 )
 """Settings without a meaning where there is no secure sum."""
 

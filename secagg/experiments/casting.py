@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from methods import method_named
 from methods.method import DOMAINS
+from secagg.crypto.labels import digest
 from secagg.crypto.signatures import SigningKey
 from secagg.data import Dataset
 from secagg.data.records import DOMAIN
@@ -34,6 +35,7 @@ FEWEST_STEPS = 1 << 8
 class Cast:
     """A simulated plan and who takes part: throw-away keys by index, and each client's records; `rows` of the data.
 
+    Cohorts are drawn by the settings' seed, so that runs can be compared; `setup` is the first round's.
     `leaves` says who drops out of the first sum, and at which step.
     """
 
@@ -97,11 +99,13 @@ def _set_up(
         raise BadInput(f"a client has {max(sizes)} records, more than {records}", remedy="raise max_records")
     if settings.max_records is None and settings.unit == Unit.SILO:
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
-    dropouts = min(settings.dropouts, protection.most_dropouts(len(sizes), settings.colluders_of(len(sizes))))
+    clients = settings.cohort or len(sizes)
+    dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))
     choices = _with_domains(settings.choices(radius, records, dropouts), dataset)
     setup = SessionSetup.of(make_plan(data, roster, choices, source), roster)
-    settings.refuse_dropouts(len(sizes), len(sizes) - setup.fewest)
-    return setup, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
+    settings.refuse_dropouts(clients, clients - setup.fewest)
+    drawn = setup.seeded(digest("simulated draw", settings.seed.to_bytes(8, "big")))
+    return drawn, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]
 
 
 def _with_domains(choices: PlanChoices, dataset: Dataset) -> PlanChoices:

@@ -60,7 +60,7 @@ def _choice(protection: Protection, data: PublicData, roster: Roster, choices: P
         setup = SessionSetup.of(make_plan(data, supposed, choices, OperatingSystem()), supposed)
     except BadInput as error:
         return Choice(*words, {}, 0.0, str(error))
-    parts = protection.deliveries(setup.context)
+    parts = protection.deliveries(setup.a_sum)
     upload = {setup.roster.name(part.receiver): part.size for part in parts}
     return Choice(*words, upload, _client_seconds(data, supposed, choices))
 
@@ -76,13 +76,13 @@ def _with_seconds(roster: Roster, protection: Protection) -> Roster:
 
 def _client_seconds(data: PublicData, roster: Roster, choices: PlanChoices) -> float:
     """CPU seconds of one client, the median of a session in memory, scaled to the roster's number where that counts."""
-    clients = len(roster.clients)
+    clients = choices.cohort or len(roster.clients)
     measured = min(clients, MOST_MEASURED)
     members = [member for index, member in enumerate(roster.members) if index not in roster.clients[measured:]]
     keys = {member.name: SigningKey.generate(OperatingSystem()) for member in members}
     few = Roster.of(roster.consortium, [replace(member, identity=keys[member.name].public) for member in members])
     gate = min(choices.class_gate, measured)
-    fewer = replace(choices, colluders=0, dropouts=0, minimum_cohort=1, class_gate=gate)
+    fewer = replace(choices, colluders=0, dropouts=0, minimum_cohort=1, class_gate=gate, cohort=0)
     setup = SessionSetup.of(make_plan(data, few, fewer, OperatingSystem()), few)
     vector = np.zeros(setup.layout.length, dtype=np.int64)
     identities = {index: keys[member.name] for index, member in enumerate(few.members)}

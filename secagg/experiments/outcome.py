@@ -142,7 +142,7 @@ class SimulationResult:
         return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
-OTHERS = ("at_least", "class_gate", "covariance", "expand", "leave_out", "validate")
+OTHERS = ("at_least", "class_gate", "cohort", "covariance", "expand", "leave_out", "validate")
 """Settings that are told as they are."""
 MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "personal", "rounds")
 """What is measured on held-out records."""

@@ -25,8 +25,8 @@ class RoundReport:
 
     `evaluation`: of the model as it is then; None where there is none, or nothing to measure it on. `personal`: of the
     members' own models as they are then.
-    `epsilon_spent`: of the sums so far alone, at the plan's δ, rounded up; None without noise. `upload_bytes`: the most
-    that one client has sent so far.
+    `epsilon_spent`: of the sums so far that one client can be in, at the plan's δ, rounded up; None without noise.
+    `upload_bytes`: the most that one client has sent so far.
     """
 
     number: int
@@ -78,7 +78,7 @@ class RoundLog:
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None
-            spent = setup.claim.after(setup.number, setup.rounds) if setup.claim is not None else None
+            spent = setup.claim.after(*map(setup.draws, (setup.number, setup.rounds))) if setup.claim else None
             most = max(sent[each] for each in result.members)
             self.points.append(RoundReport(setup.number, measured, spent, most, personal()))
         if self._watcher is not None:

@@ -50,9 +50,11 @@ class SimulationSettings:
     how many rounds accuracy is measured again; None: so that it is about 20 times, the last round always among them.
     `at_least`: records that all clients have together at the least, as stated, never as counted. `validate`: this
     fraction of the training records is in no client and takes the place of the test part, for choosing constants.
+    `cohort`: how many clients are drawn for each round; 0: all. `dropouts` and `colluders` are then of a cohort.
     `adapt`, "align:1" say, is what each client trains after the sum.
-    `seed` moves the partition and the choice of dropouts (and the baselines' training), nothing else: keys, masks and
-    noise are not seeded, but for `noise_seed`, under which the same settings give the same bits, and no privacy.
+    `seed` moves the partition, the choice of dropouts and the draw of cohorts (and the baselines' training), nothing
+    else: keys, masks and noise are not seeded, but for `noise_seed`, under which the same settings give the same bits,
+    and no privacy.
     `reference`: whether the same is computed without noise, to compare with. Raises BadInput, naming the setting, for
     a value of another type and for what cannot be or does not go together.
     """
@@ -91,6 +93,7 @@ class SimulationSettings:
     leave_out: str | None = None
     validate: float = 0.0
     adapt: str = ""
+    cohort: int = 0
     dropouts: int = 0
     colluders: int | None = None
     seed: int = 0
@@ -137,8 +140,10 @@ class SimulationSettings:
         if (self.clients is not None and self.clients < 1) or self.dropouts < 0 or (self.colluders or 0) < 0:
             raise BadInput("give at least one client, and no negative number of dropouts or colluders")
         most_dropouts = protection_named(self.protection).most_dropouts
-        if self.clients is not None:
-            self.refuse_dropouts(self.clients, most_dropouts(self.clients, self.colluders_of(self.clients)))
+        if self.cohort < 0:
+            raise BadInput(f"cohort cannot be {self.cohort}", remedy="give how many clients are drawn; 0: all")
+        if (clients := self.cohort or self.clients) is not None:
+            self.refuse_dropouts(clients, most_dropouts(clients, self.colluders_of(clients)))
 
     def colluders_of(self, clients: int) -> int:
         """How many colluders the plan for so many clients withstands."""
@@ -260,6 +265,7 @@ class SimulationSettings:
             protection=self.protection,
             colluders=self.colluders,
             dropouts=dropouts,
+            cohort=self.cohort,
             result="members",
         )
 

@@ -109,7 +109,7 @@ def _federate(
         clock.lap("evaluation")
     last, result = played.setup, played.result
     head, evaluation = result.require_artifact(), log.points[-1].evaluation
-    reference = _reference(cast, settings, result, evaluation, references, told.referring)
+    reference = _reference(cast, settings, last, result, evaluation, references, told.referring)
     clock.lap("reference")
     adapted = _adapt(cast, settings, head, told.adapting)
     clock.lap("adaptation")
@@ -137,6 +137,7 @@ def _federate(
 def _reference(
     cast: Cast,
     settings: SimulationSettings,
+    last: SessionSetup,
     result: SumResult,
     own: Evaluation | None,
     references: References | None,
@@ -146,7 +147,7 @@ def _reference(
     setup = cast.setup
     if not settings.reference:
         return None
-    if settings.paper_noise is None and is_own_reference(setup, result.members):
+    if settings.paper_noise is None and not cast.leaves and is_own_reference(last, result.members):
         return own
 
     def compute() -> Evaluation | None:
@@ -215,15 +216,16 @@ def play_rounds(
 ) -> Iterator[PlayedRound]:
     """Every session of the plan; who left one is in no later one. `lap` is told what has just been done.
 
-    `prepare` makes a member's vector from its records, its index and what the round before left it.
+    With cohorts only those that are drawn contribute. `prepare` makes a member's vector from its records, its index
+    and what the round before left it.
     """
     rounds: Rounds[SumResult] = Rounds(cast.setup)
     states = dict.fromkeys(cast.members, b"")
     for setup in rounds:
         measured, vectors = Measured(), {}
-        for member, records in cast.members.items():
+        for member in setup.context.clients:
             with measured.client(member):
-                prepared = prepare(setup, records, member, states[member])
+                prepared = prepare(setup, cast.members[member], member, states[member])
             vectors[member], states[member] = prepared.vector, prepared.state
         lap("statistics")
         opened = run_session(

@@ -23,6 +23,8 @@ from secagg.experiments.references import References
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
+from secagg.features import programs_in
+from secagg.models import files_in
 from secagg.parties.sealed_state import write_synced
 from secagg.reading import parse_json
 
@@ -48,11 +50,11 @@ class RunFile:
 
     @cached_property
     def question(self) -> dict[str, Any]:
-        """The settings, and the digests of the data and of a backbone's files."""
-        programs = [Path(part) for part in (self.settings["backbone"] or "").split("+")]
+        """The settings, and the digests of the data and of the files of code that the settings name."""
+        files = *programs_in(self.settings["backbone"] or ""), *files_in(self.settings["parameters"])
         return {
             "data_sha256": self.data_sha256,
-            "backbone_sha256": [sha256_of(program) for program in programs if program.is_file()],
+            "backbone_sha256": [sha256_of(Path(file)) for file in files if Path(file).is_file()],
             "settings": plain(self.settings),
         }
 

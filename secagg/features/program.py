@@ -12,7 +12,7 @@ import logging
 import math
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,23 +101,46 @@ class Program:
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """The bytes of a `.pt2`, not parsed yet."""
+    """The bytes of a `.pt2`, not parsed yet; `what` refusals call it."""
 
     path: Path
     content: bytes = field(repr=False)
+    what: str = "backbone"
 
     @classmethod
-    def read(cls, path: Path) -> ProgramFile:
+    def read(cls, path: Path, what: str = "backbone") -> ProgramFile:
         """Read the file, once: what is pinned is what is parsed. Raises BadInput."""
         try:
-            return cls(path, read_limited(path))
+            return cls(path, read_limited(path), what)
         except OSError as error:
-            raise BadInput(f"cannot read the backbone {path} ({why(error)})") from error
+            raise BadInput(f"cannot read the {what} {path} ({why(error)})") from error
 
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the file."""
         return hashlib.sha256(self.content).hexdigest()
+
+    def parse(self) -> tuple[torch.export.ExportedProgram, torch.nn.Module, tuple[int | None, ...]]:
+        """Run torch's parser: the program, the same as a module, and the shape (batch, …) that it takes, None for any.
+
+        The caller trusts the digest. Raises BadInput for what is no exported program of one input.
+        """
+        import torch
+
+        called = f"the {self.what} {self.path}"
+        _refuse_expanding(called, self.content)
+        with torch_unheard() as logged:
+            try:
+                program = torch.export.load(io.BytesIO(self.content))
+                module, takes = program.module(), _input_of(program)
+            except Exception as error:
+                cause = first_line(logged[0] if logged else error)  # torch goes on behind the first, in an older format
+                raise BadInput(f"{called} is no exported program: {cause}", remedy=REMEDY) from error
+        if takes is None or takes[0] not in (1, None):
+            problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
+            remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
+            raise BadInput(f"{called} takes {problem}", remedy=remedy)
+        return program, module, takes
 
     def open(
         self,
@@ -131,21 +154,8 @@ class ProgramFile:
         Raises BadInput when it is no exported program, takes another batch size or shape, does not put out one
         vector per record, or is one in training mode: a record's features would not be its own, or not always the same.
         """
-        import torch
-
         path = self.path
-        _refuse_expanding(path, self.content)
-        with _torch_unheard() as logged:
-            try:
-                program = torch.export.load(io.BytesIO(self.content))
-                module, takes = program.module(), _input_of(program)
-            except Exception as error:
-                cause = first_line(logged[0] if logged else error)  # torch goes on behind the first, in an older format
-                raise BadInput(f"the backbone {path} is no exported program: {cause}", remedy=REMEDY) from error
-        if takes is None or takes[0] not in (1, None):
-            problem = "more than one input" if takes is None else f"batches of {takes[0]} only"
-            remedy = "export it with one input, a batch of 1 or a dynamic batch dimension"
-            raise BadInput(f"the backbone {path} takes {problem}", remedy=remedy)
+        program, module, takes = self.parse()
         _refuse_training(path, program)
         shape = _matching_shape(path, input_shape, takes[1:])
         probe = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape)
@@ -181,15 +191,22 @@ def _extract_rows(part: ProgramPart, arrays: Arrays, start: int) -> Features:
 
 def _refuse_training(path: Path, program: torch.export.ExportedProgram) -> None:
     """Raise BadInput where a layer works as in training: it draws at random, or looks at more than frozen numbers."""
+    for operator, arguments in operations(program):
+        for name, value in arguments.items():
+            if (name in TRAINING and value is True) or (name == "dropout_p" and value):
+                problem = f"the backbone {path} was exported in training mode ({operator} has {name}={value})"
+                raise BadInput(problem, remedy=EVALUATION)
+
+
+def operations(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """What a program calls, in its branches too, each with its arguments by name where torch knows the names."""
     import torch
 
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             found = node.normalized_arguments(module, normalize_to_only_use_kwargs=True)
-            for name, value in found.kwargs.items() if found is not None else ():
-                if (name in TRAINING and value is True) or (name == "dropout_p" and value):
-                    problem = f"the backbone {path} was exported in training mode ({node.target} has {name}={value})"
-                    raise BadInput(problem, remedy=EVALUATION)
+            if node.op == "call_function":
+                yield node.target, found.kwargs if found is not None else {}
 
 
 def _flatten(name: str, shape: tuple[int, ...]) -> str:
@@ -197,19 +214,19 @@ def _flatten(name: str, shape: tuple[int, ...]) -> str:
     return f"the backbone {name} puts out a map of {map_}, taken as {features} features; a mean over places has fewer"
 
 
-def _refuse_expanding(path: Path, content: bytes) -> None:
+def _refuse_expanding(called: str, content: bytes) -> None:
     """Raise BadInput for a program that says it takes more bytes than `data_limit` once expanded, or is none."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             expanded = sum(entry.file_size for entry in archive.infolist())
     except Exception as error:
-        problem = f"the backbone {path} is no exported program: it is no archive, or a damaged one"
+        problem = f"{called} is no exported program: it is no archive, or a damaged one"
         raise BadInput(problem, remedy=REMEDY) from error
-    refuse_larger(f"the backbone {path}", expanded)
+    refuse_larger(called, expanded)
 
 
 @contextmanager
-def _torch_unheard() -> Iterator[list[BaseException]]:
+def torch_unheard() -> Iterator[list[BaseException]]:
     """Keep torch from writing tracebacks and warnings by itself, unless debugging is logged; yield what it would."""
     if log.isEnabledFor(logging.DEBUG):
         yield []

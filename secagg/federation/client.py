@@ -8,9 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from secagg.cohorts import Draw
 from secagg.errors import BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of
-from secagg.federation.returning import way_back
+from secagg.federation.returning import learn_draw, way_back
 from secagg.federation.storage import session_folder
 from secagg.ledger import Ledger
 from secagg.parties import (
@@ -26,8 +27,11 @@ from secagg.parties import (
     note_plan,
 )
 from secagg.parties.attachments import drop_openings, read_opening
-from secagg.parties.private_state import keep_state, recall_state
+from secagg.parties.outcome import HEAD_FILE
+from secagg.parties.private_state import erase_state, keep_state, recall_state
+from secagg.parties.returning import outcome_at_end
 from secagg.parties.rounds import opening_after
+from secagg.parties.sealed_state import write_synced
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -43,10 +47,11 @@ class FederationClient:
     A round's vector is computed before the round is joined, so that no later step waits for the data, and beside the
     event loop: an interrupt ends it. `greet` is
     awaited before a session that still needs the server, and raises when that is not there, or runs another plan.
-    Where a session goes on without it, it returns in a later one, if the plan lets it (`parties.returning`); what
-    rounds left to it privately before then counts for nothing (`parties.private_state`).
-    `stays`: wait for every outcome even where a client may speak once in each session and be gone. Raises BadInput on a
-    machine that lacks what the plan's protection needs.
+    Where a session goes on without it, or it is not drawn for one, it returns in a later one, if the plan lets it
+    (`parties.returning`); what rounds left to it privately before then counts for nothing (`parties.private_state`).
+    `stays`: wait for every outcome even where a client may speak once in each session and be gone; with cohorts it
+    does, for those that are drawn next need its signature. Raises BadInput on a machine that lacks what the plan's
+    protection needs.
     """
 
     setup: SessionSetup
@@ -68,15 +73,16 @@ class FederationClient:
         """Carry every session to its outcome; return them in order. Raises what a session raises.
 
         A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
-        of them opens another. `others` are the connections to aggregators.
+        of them opens another. `others` are the connections to aggregators. With cohorts the last one is the end of the
+        plan, for a client that was not in its last round.
         """
         rounds: Rounds[Outcome] = Rounds(self.setup)
         private = b""
         for setup in rounds:
-            if setup.number > 1:
+            if 1 < setup.number <= setup.rounds:
                 self.progress(f"round {setup.number} of {setup.rounds}")
             try:
-                outcome = await self._session(setup, private, server, others or {})
+                outcome, draw = await self._part(setup, private, server, others or {})
             except LeftBehind as error:
                 rounds.go_on_at(await self._return(setup, error, server, others or {}))
                 private = b""
@@ -85,8 +91,10 @@ class FederationClient:
                 raise self._say_counted(setup, error) from None
             if outcome is None:
                 return rounds.done
+            if rounds.done:
+                erase_state(session_folder(self.state, rounds.done[-1][0]))
             private = recall_state(session_folder(self.state, setup), setup.context.plan)
-            rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)))
+            rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
             drop_openings(self.state, rounds.done)
         return rounds.done
 
@@ -101,7 +109,10 @@ class FederationClient:
         """The session in which this client goes on. Raises SessionAborted, with why it was left behind, for none."""
         away = others.values()
         try:
-            return await way_back(left, self.setup, self.me.member, self.state, server, away, self.progress)
+            if left.is_draw:
+                return await learn_draw(left, server, self.progress)
+            first = self.setup.seeded(left.seed, left.draw)
+            return await way_back(left, first, self.me.member, self.state, server, away, self.progress)
         except LeftBehind:
             raise self._say_counted(left, why) from None
         except SessionAborted as error:
@@ -113,13 +124,29 @@ class FederationClient:
             return error
         return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
 
-    async def _session(
+    async def _part(
         self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
-    ) -> Outcome | None:
-        """One session, `private` being what the one before left to this member."""
+    ) -> tuple[Outcome | None, Draw | None]:
+        """Play a part in a session, or take the end of the plan as it was shown; return the draw too, if it is one.
+
+        Raises LeftBehind where it is not drawn.
+        """
+        if self.me.member not in setup.context.identities:
+            raise LeftBehind(f"this client is not drawn for round {setup.number}")
+        if not setup.is_end:
+            return await self._session(setup, private, server, others)
+        head = read_opening(self.state, setup.opening)
+        with closing(self._journal(setup)):
+            outcome = outcome_at_end(setup, head)
+            write_synced(session_folder(self.state, setup) / HEAD_FILE, head)
+            return outcome, None
+
+    def _journal(self, setup: SessionSetup) -> Journal:
+        """The transcript of a session, begun. Raises BadInput where an earlier one of it is gone, and may have left."""
         folder, context = session_folder(self.state, setup), setup.context.plan
         note_plan(self.state, setup.plan)
-        with closing(Journal(folder / FILE_NAME)) as journal:
+        journal = Journal(folder / FILE_NAME)
+        try:
             if journal.was_empty and self.ledger.has_uploaded(context):
                 raise BadInput(
                     f"a vector for this session may have left already, but its folder {folder} is gone",
@@ -128,6 +155,17 @@ class FederationClient:
             if journal.was_empty:
                 journal.append("salt", self.me.randomness.bytes(32))
             begin_transcript(journal, setup)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    async def _session(
+        self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
+    ) -> tuple[Outcome | None, Draw | None]:
+        """One session, `private` being what the one before left to this member."""
+        folder, context = session_folder(self.state, setup), setup.context.plan
+        with closing(self._journal(setup)) as journal:
             if not any(record.kind == "policy" for record in journal.records()):  # else the one that it joined under
                 journal.append("policy", self.policy.to_toml().encode())
             me = self.me
@@ -142,11 +180,11 @@ class FederationClient:
                 self.ledger.begin_upload(context)
                 journal.append("ledger", entry.digest)
 
-            stays = self.stays or not setup.protection.speaks_once
+            stays = self.stays or bool(setup.plan.cohort) or not setup.protection.speaks_once
             hooks = Hooks(self.progress, lambda: prepare().vector, before_upload)
             session = MemberSession(setup, self.me, folder, journal, hooks, stays)
             if session.outcome is None:
-                if not session.is_protected:
+                if not setup.is_draw and not session.is_protected:
                     await compute_aside(prepare)
                 await self.greet()
-            return await session.run(server, others)
+            return await session.run(server, others), session.draw

@@ -1,4 +1,4 @@
-"""The way back of a client that the round it was in has left behind: it knocks until it is shown a later one."""
+"""The way back of a client that is not in a round: it knocks until it is shown a later one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from secagg.cohorts import Draw, Drawn
 from secagg.errors import LeftBehind, MalformedMessage, ProtocolViolation, SecaggError, ServerAway, SessionAborted
 from secagg.parties import Connection, SessionSetup
 from secagg.parties.attachments import read_opening, read_opening_of
@@ -17,6 +18,8 @@ from secagg.protection.messages import Return
 from secagg.wire import decode
 
 KNOCK_SECONDS = 0.5
+KNOCKING = 100
+"""Clients that may all knock so often; more of them wait longer, so that the server hears no more of them a second."""
 
 
 async def way_back(
@@ -31,18 +34,22 @@ async def way_back(
     """The session of a later round in which a client goes on that the session `left` goes on without.
 
     The one that it had returned in before a crash, else the one that t others have signed: `first` is the plan's first,
-    `others` the aggregators, which wait for who knocks, too. Raises SessionAborted where nobody shows a valid one for
-    as long as a round may take, LeftBehind where there can be none.
+    `others` the aggregators, which wait for who knocks, too. In a plan with cohorts that is the next one that it is
+    drawn for and comes in time for, or the end; no connection need last between two questions. Raises SessionAborted
+    where nobody shows a valid one for as long as a round, or with cohorts all that are left, may take, LeftBehind where
+    there can be none.
     """
-    if not may_return(first) or left.is_last:
+    if not may_return(first) or (left.is_last and not first.seed):
         raise LeftBehind("no round follows in which it may return")
     kept = next_return(state, first.plan, left.number)
     if kept is not None:
         return follow_return(first, kept, client, left.number, read_opening(state, kept.opening))
     hearing = Hearing(first, client, progress)
     clock, problem = asyncio.get_running_loop().time, ""
-    deadline = clock() + first.longest_round
-    progress(f"left behind in round {left.number}; asking for a later one for up to {first.longest_round:.0f} s")
+    seconds = first.longest_round * (first.rounds + 1 - left.number if first.seed else 1)
+    deadline = clock() + seconds
+    progress(f"not in round {left.number}; asking for a later one for up to {seconds:.0f} s")
+    pause = min(KNOCK_SECONDS * max(1.0, len(first.roster.clients) / KNOCKING), first.plan.round_seconds / 4)
     while clock() < deadline:
         try:
             data = await _knock(first, server, others)
@@ -57,16 +64,36 @@ async def way_back(
         except ServerAway as error:
             problem = problem or error.problem
             break
-        await asyncio.sleep(KNOCK_SECONDS)
+        await asyncio.sleep(pause)
     said = f"no later round was shown to it, with {witnesses_of(first)} other clients' signatures"
     raise SessionAborted(f"{said}: {problem or 'nobody has shown it any'}")
+
+
+async def learn_draw(drawing: SessionSetup, server: Connection, progress: Callable[[str], None]) -> SessionSetup:
+    """The first round, for a client that came too late for the draw: the draw proves itself.
+
+    Raises SessionAborted where nobody shows a valid one for as long as it may take.
+    """
+    clock, problem = asyncio.get_running_loop().time, ""
+    deadline = clock() + drawing.longest_round
+    while clock() < deadline:
+        try:
+            if data := await server.fetch(drawing.plan.digest, Drawn.__name__, 0.0):
+                return drawing.drawn(decode(Draw, data))
+        except (MalformedMessage, ProtocolViolation) as error:
+            problem = _say_once(str(drawing.roster.name_culprit(error)), problem, progress)
+        except ServerAway as error:
+            problem = problem or error.problem
+            break
+        await asyncio.sleep(KNOCK_SECONDS)
+    raise SessionAborted(f"it came too late for the draw, which nobody has shown to it: {problem or 'not yet'}")
 
 
 async def _knock(first: SessionSetup, server: Connection, others: Iterable[Connection]) -> bytes:
     for other in others:
         with contextlib.suppress(SecaggError):  # it may be late for one aggregator, which then holds up no other
-            await other.fetch(first.context.plan, Return.__name__, 0.0)
-    return await server.fetch(first.context.plan, Return.__name__, 0.0)
+            await other.fetch(first.plan.digest, Return.__name__, 0.0)
+    return await server.fetch(first.plan.digest, Return.__name__, 0.0)
 
 
 def _say_once(said: str, before: str, progress: Callable[[str], None]) -> str:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from secagg.cohorts import Draw
 from secagg.errors import NotNow, ProtocolViolation, SessionAborted
 from secagg.federation.storage import session_folder
 from secagg.parties import (
@@ -50,25 +51,29 @@ class FederationSecond:
     async def run(self, server: Connection) -> list[tuple[SessionSetup, Outcome]]:
         """Carry every session to its outcome; return them in order. Raises what a session raises."""
         for setup in self._rounds:
-            outcome = await self._session(setup, server, self._rounds.gone)
-            self._rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)))
+            outcome, draw = await self._session(setup, server, self._rounds.gone)
+            self._rounds.ended(outcome, read_opening(self.state, opening_after(setup, outcome)), draw)
             drop_openings(self.state, self._rounds.done)
         return self._rounds.done
 
-    async def _session(self, setup: SessionSetup, server: Connection, gone: AbstractSet[int]) -> Outcome:
+    async def _session(
+        self, setup: SessionSetup, server: Connection, gone: AbstractSet[int]
+    ) -> tuple[Outcome, Draw | None]:
+        """One session's outcome, and what was drawn in it, if that is what it is."""
         folder = session_folder(self.state, setup)
         note_plan(self.state, setup.plan)
         with closing(Journal(folder / FILE_NAME)) as journal:
             begin_transcript(journal, setup)
             hooks = Hooks(self.progress)
-            if self.me.member in setup.protection.receivers(setup.context):
+            if self.me.member in setup.protocol.receivers(setup.context):
                 uploads = AggregatorWork(setup, self.me, folder, journal, gone)
                 self._uploads[setup.context.plan] = uploads
                 hooks = Hooks(self.progress, work=uploads.work)
-            outcome = await MemberSession(setup, self.me, folder, journal, hooks).run(server)
-        if outcome is None:
-            raise SessionAborted("the session has no outcome")
-        return outcome
+            session = MemberSession(setup, self.me, folder, journal, hooks)
+            outcome = await session.run(server)
+            if outcome is None:
+                raise SessionAborted("the session has no outcome")
+            return outcome, session.draw
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
         """Hand a client's share to the session that its frame names."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from secagg.cohorts import Drawn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.federation.storage import session_folder
 from secagg.parties import Rounds, ServerSession, SessionSetup, SumResult, note_plan, write_result
 from secagg.parties.attachments import drop_openings, read_opening
-from secagg.parties.returning import may_return
-from secagg.parties.rounds import opening_after
+from secagg.parties.drawing import outcome_of_draw
+from secagg.parties.outcome import HEAD_FILE
+from secagg.parties.returning import may_return, show_end
+from secagg.parties.rounds import end_after, opening_after
 from secagg.protection.messages import Outcome, Return
 from secagg.transcript import FILE_NAME, Journal, peek
 from secagg.wire import encode
@@ -41,6 +46,8 @@ class FederationServer:
         self._open_files = ExitStack()
         self._stages: dict[bytes, Stage] = {}
         self._rounds: Rounds[Outcome] = Rounds(setup)
+        self._have_result: set[int] = set()
+        self._handed = asyncio.Event()
         try:
             self._go_on()
         except BaseException:
@@ -71,7 +78,18 @@ class FederationServer:
             await self.stages[done].session.decide()
             done += 1
         await self.stages[-1].session.run()
+        await self._hand_out()
         return self.stages[-1]
+
+    async def _hand_out(self) -> None:
+        """With cohorts: wait until clients that were not in the last round have been shown the result, if they come."""
+        last = self.stages[-1].setup
+        away = set(last.roster.clients) - set(last.context.clients) if last.seed else set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(last.plan.join_seconds):
+                while not away <= self._rounds.gone | self._have_result:
+                    self._handed.clear()
+                    await self._handed.wait()
 
     async def submit(self, member: int, frame: bytes) -> bytes:
         """Hand a frame to the session that it names."""
@@ -85,10 +103,16 @@ class FederationServer:
         """The frame of `step` for `member` in the session that is asked about; to who was away, the way back."""
         if step == Return.__name__:
             return self._show_return(member, plan)
+        if step == Drawn.__name__:
+            return self._show_draw(member, plan)
         return await self._find(plan).fetch(member, plan, step, patience)
 
     async def read(self, member: int, plan: bytes, digest: bytes) -> Path:
         """The file of what the session that is asked about has named. Raises what `ServerSession.read` raises."""
+        last = self.stages[-1]
+        end = end_after(last.setup, last.session.outcome) if last.session.outcome is not None else None
+        if end is not None and plan == end.context and digest == end.broadcast.digest:
+            return last.folder / HEAD_FILE
         return self._find(plan).read(member, digest)
 
     def close(self) -> None:
@@ -119,7 +143,21 @@ class FederationServer:
             return None
         before, latest = self.stages[-2:]
         shown = latest.session.show_return(before.session, member)
+        if shown is None and latest.session.outcome is not None:
+            shown = show_end(latest.setup, latest.session.outcome, latest.session.acknowledgements, member)
+            if shown is not None:
+                self._have_result.add(member)
+                self._handed.set()
         return None if shown is None else encode(shown)
+
+    def _show_draw(self, member: int, plan: bytes) -> bytes | None:
+        """What a client needs to know of the draw that came too late for it; None as long as there is none."""
+        stage = self.stages[0]
+        if plan != stage.setup.context.plan:
+            raise OtherPlan(stage.setup.plan.digest, plan)
+        if not stage.setup.is_draw or member not in stage.setup.context.clients:
+            raise ProtocolViolation(member, "asks for a draw that is none of its own")
+        return None if stage.session.draw is None else encode(stage.session.draw)
 
     def _go_on(self) -> None:
         """Open the session that is due, and those that follow from what its transcript already holds.
@@ -127,16 +165,22 @@ class FederationServer:
         Who was not in the sum before it is told of a round only when it asks, and where it may (`may_return`).
         """
         for setup in self._rounds:
-            outcome = self._begin(setup).outcome
-            if outcome is not None:
-                self._rounds.ended(outcome, read_opening(self._state, opening_after(setup, outcome)))
+            session = self._begin(setup)
+            if (outcome := session.outcome) is not None:
+                broadcast = read_opening(self._state, opening_after(setup, outcome))
+                self._rounds.ended(outcome, broadcast, session.draw)
 
     def _begin(self, setup: SessionSetup) -> ServerSession:
         folder = session_folder(self._state, setup)
         note_plan(self._state, setup.plan)
         journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
 
-        def finish(result: SumResult) -> Outcome:
+        def finish(result: SumResult | Drawn) -> Outcome:
+            if isinstance(result, Drawn):
+                drawn = outcome_of_draw(result.members, result.seed)
+                self._rounds.ended(drawn, draw=result.draw)
+                self._go_on()
+                return drawn
             for doubt in result.doubts:
                 self._warn(f"the sum is implausible: {doubt}")
             outcome = write_result(setup, result, folder)

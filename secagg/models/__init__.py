@@ -1,6 +1,7 @@
 """Networks that members train: programs, training on a member's records, trained models as artifacts."""
 
 from secagg.models.artifact import TrainedModel, TunedModel, parse_artifact, read_model, read_tuned
+from secagg.models.exported import admit, digest_in, files_in, planned_program
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
@@ -20,8 +21,12 @@ __all__ = [
     "TrainingSettings",
     "TunedModel",
     "Untainted",
+    "admit",
+    "digest_in",
     "dp_sgd",
+    "files_in",
     "parse_artifact",
+    "planned_program",
     "program_named",
     "project",
     "public",

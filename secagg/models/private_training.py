@@ -64,7 +64,7 @@ class DpSgdSettings:
 
 
 def dp_sgd(
-    program: Program,
+    program: Untainted[Program],
     start: Untainted[NDArray[np.float64]],
     x: NDArray[np.float32],
     labels: NDArray[np.int64],
@@ -74,17 +74,17 @@ def dp_sgd(
     """Return parameters (size,) after DP-SGD from `start` on records (n, d) with labels (n,), n ≥ 0.
 
     A step without records is a noisy step, a record whose gradient is not finite adds nothing, and n appears nowhere.
-    Raises BadInput for other shapes or labels, TypeError for a start that is not `Untainted`. Nothing else of the
-    member's is read: what a program's own loss holds beside the parameters must be public, too.
+    Raises BadInput for other shapes or labels, TypeError for a start, or a program, that is not `Untainted`: a loss may
+    hold more than parameters, such as prototypes. Nothing else of the member's is read.
     """
-    weights = require_untainted(start).copy()
-    require_records(program, weights, x, labels)
+    network, weights = require_untainted(program), require_untainted(start).copy()
+    require_records(network, weights, x, labels)
     unit = settings.rate * settings.clip / (settings.levels * settings.denominator)
     for _ in range(settings.steps):
         # The noise is drawn before the records are touched: how long that takes says nothing of them (Jin et al. 2022).
-        total = _noise(program.size, settings.sigma, randomness)
+        total = _noise(network.size, settings.sigma, randomness)
         drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)
-        for gradients in record_gradients(program, weights, x[drawn], labels[drawn]):
+        for gradients in record_gradients(network, weights, x[drawn], labels[drawn]):
             total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
         weights -= unit * total
     return Untainted(weights)

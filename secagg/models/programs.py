@@ -51,6 +51,14 @@ class Program(Protocol):
         """Numbers of all parameters together."""
         ...
 
+    @property
+    def scale(self) -> float:
+        """What records of length 1 are multiplied by before they enter it to be trained.
+
+        Where it is not 1, the first parameter is what the program multiplies its inputs by.
+        """
+        ...
+
     def start(self, seed: bytes) -> NDArray[np.float64]:
         """Return parameters to begin with (size,): public, the same bits everywhere. Raises BadInput for no seed."""
         ...
@@ -92,6 +100,11 @@ class BuiltIn(ABC):
     def size(self) -> int:
         """Numbers of all parameters together."""
         return sum(map(math.prod, self.shapes.values()))
+
+    @property
+    def scale(self) -> float:
+        """√d: entries are about 1."""
+        return math.sqrt(self.dimension)
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
         """Return parameters (size,): uniform within `bounds`, from SHAKE-256 of the seed of 32 bytes.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from secagg.errors import BadInput
+from secagg.models.exported import PREFIX, exported_named
 from secagg.models.programs import Convolutional, Perceptron, Program, Softmax
 from secagg.models.projection import ByHead, MostSimilar, Nearest
 
@@ -25,10 +26,12 @@ PROGRAMS: Mapping[str, Callable[..., Program]] = {
 
 def program_named(name: str, dimension: int, classes: int) -> Program:
     """The program of that name for records of `dimension` numbers and so many classes. Raises BadInput for none."""
+    if name.startswith(PREFIX):
+        return exported_named(name, dimension, classes)
     kind, *numbers = name.split(":")
     for form, make in PROGRAMS.items():
         known, *letters = form.split(":")
         if kind == known and len(numbers) == len(letters) and all(map(NUMBER.fullmatch, numbers)):
             return make(dimension, classes, *map(int, numbers))
-    remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128"
+    remedy = f"known are {', '.join(PROGRAMS)} with numbers for capital letters, such as mlp:128, and a file.pt2"
     raise BadInput(f"there is no program {name!r}", remedy=remedy)

@@ -14,20 +14,22 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
 @dataclass(frozen=True, eq=False)
-class Untainted(Generic[T]):
+class Untainted(Generic[T_co]):
     """A value that may leave, and that mechanisms may read.
 
     There are three ways to one: what the plan or an opened round says (`public`), what an accounted mechanism of this
-    package returns, and what follows from another (`then`). Nobody else makes one of a member's values.
+    package returns, and what follows from another (`then`), which a member may seal and open again
+    (`methods.private_projection`). Nobody else makes one of a member's values.
     """
 
-    value: T
+    value: T_co
 
-    def then(self, rule: Callable[[T], U]) -> Untainted[U]:
+    def then(self, rule: Callable[[T_co], U]) -> Untainted[U]:
         """What a rule makes of it that looks at nothing else of the member's."""
         return Untainted(rule(self.value))
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from methods import method_named
+from secagg.models import admit
 from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
 from secagg.protection import USUAL, protection_named
@@ -10,9 +14,9 @@ from secagg.protection import USUAL, protection_named
 def policy_accepting(plan: Plan, data_name: str) -> Policy:
     """The defaults, but for what they must concede to accept this plan. Raises BadInput for an unknown protection.
 
-    That is its roster, backbone, method and cost, a protection that keeps one party from seeing any vector, and
-    noise from those who open the sum where they are several, of whom one honest one is enough. Everything else is for
-    a person to concede.
+    That is its roster, backbone, program, method and cost, a protection that keeps one party from seeing any vector,
+    and noise from those who open the sum where they are several, of whom one honest one is enough. Everything else is
+    for a person to concede.
     """
     protection = protection_named(plan.protection)
     by_openers = plan.noise == NoiseFrom.AGGREGATOR and protection.fewest_seconds > 1
@@ -20,10 +24,22 @@ def policy_accepting(plan: Plan, data_name: str) -> Policy:
         data_name=data_name,
         roster=plan.roster.hex(),
         backbones=(plan.backbone_digest.hex(),),
+        programs=_programs(plan),
         methods=(plan.method,),
         protections=(protection.name,) if protection.hides_vectors else (USUAL,),
         noise_from=(NoiseFrom.CLIENT.value, NoiseFrom.AGGREGATOR.value) if by_openers else (NoiseFrom.CLIENT.value,),
-        training=plan.noise == NoiseFrom.MEMBER,
+        training=plan.has_training_noise,
         max_epsilon=plan.epsilon,
         max_epsilon_total=plan.epsilon,
     )
+
+
+def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
+    """Let the program that a plan trains be parsed from a file. Raises PlanRefused for one that no policy lists."""
+    policy.require_listed(_programs(plan))
+    if file is not None:
+        admit(file)
+
+
+def _programs(plan: Plan) -> tuple[str, ...]:
+    return method_named(plan.method, plan.method_parameters).programs

@@ -9,9 +9,12 @@ from scipy.special import ndtr
 from methods.method import domains_of, effort_of
 from secagg.encoding import Kind
 from secagg.errors import BadInput
+from secagg.parties.attachments import KEPT_OPENINGS
+from secagg.parties.fixed_cohorts import cohort_least
 from secagg.parties.returning import may_return, witnesses_of
-from secagg.parties.setup import SessionSetup, cohort_least
-from secagg.plan import NoiseFrom, PlannedNoise
+from secagg.parties.setup import SessionSetup
+from secagg.parties.training_noise import training_of
+from secagg.plan import TRAINING, NoiseFrom, PlannedNoise
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
@@ -40,12 +43,13 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("what is summed", _sums(setup)),
         *_training(setup),
         *_gate(setup),
-        *_cohorts(setup),
+        *_fixed_cohorts(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
-        *setup.protection.details(setup.context),
+        *setup.protection.details(setup.a_sum),
         ("protection", plan.protection),
-        ("who must agree", setup.protection.explain(setup.context)),
+        *_cohorts(setup),
+        ("who must agree", setup.protection.explain(setup.a_sum)),
         *_promise(setup),
         ("who gets the head", plan.result),
         *_rounds(setup),
@@ -55,17 +59,33 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
     ]
 
 
+def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Who is in which round, and how often; nothing where all are in every round."""
+    clients, size = len(setup.roster.clients), setup.plan.cohort
+    if not size:
+        return []
+    present = (clients + setup.plan.colluders) // 2 + 1
+    said = (
+        f"{size} of {clients} members are drawn for each of {setup.rounds} rounds, nobody for more than "
+        f"{setup.draws(setup.rounds)}, before the first by nonces that at least {present} members commit to and then "
+        "reveal; a member that does not reveal ends the plan. Thresholds and noise are those of a cohort with all "
+        f"colluders in it; no promise rests on the draw, and none counts on being left out of it. Who is not drawn "
+        f"returns with the signatures of {witnesses_of(setup)} of the cohort before, and needs no connection until then"
+    )
+    return [("fixed cohorts", said)]
+
+
 def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
     """What becomes of who was away for a round, and what several exact sums tell; nothing in a plan of one round."""
     if setup.rounds == 1:
         return []
-    others, needed = len(setup.context.clients) - 1, witnesses_of(setup)
+    others, needed = setup.cohort_size - 1, witnesses_of(setup)
     said = "is in no later round"
     if may_return(setup):
         said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
     elif setup.round.stands_alone:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
-    rows = [("who was away", said)]
+    rows = [("who was away", said), ("kept on disk", _kept(setup))]
     if not setup.plan.has_noise and setup.record_sums > 1:
         told = (
             "who drops out of a round, or comes back, changes who is in its sum: the difference of two such sums is "
@@ -73,6 +93,17 @@ def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
         )
         rows.append(("several exact sums", told))
     return rows
+
+
+def _kept(setup: SessionSetup) -> str:
+    """What all rounds together leave on the disks of the parties, at the most."""
+    sums = sum(kind.times * size for kind, size in zip(setup.sums, setup.sum_bytes, strict=True))
+    uploads = sum(kind.times * size for kind, size in zip(setup.sums, setup.uploads, strict=True))
+    clients, opening = len(setup.context.clients), f"the {KEPT_OPENINGS} newest" if setup.opens_alone else "all"
+    return (
+        f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
+        f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"
+    )
 
 
 def _waiting(setup: SessionSetup) -> str:
@@ -123,7 +154,7 @@ def _training(setup: SessionSetup) -> list[tuple[str, str]]:
 
 def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     """Which classes are left out, and how surely; nothing where there is no gate."""
-    plan, least, clients = setup.plan, setup.method.class_threshold, len(setup.context.clients)
+    plan, least, clients = setup.plan, setup.method.class_threshold, setup.cohort_size
     if not least:
         return []
     honest = least - plan.dropouts - plan.colluders
@@ -142,9 +173,9 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     return [("class gate", said)]
 
 
-def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
+def _fixed_cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
     """How members are divided, and into how many they could be; nothing where no sums are opened apart."""
-    cohorts, clients, least = setup.method.cohorts, len(setup.context.clients), cohort_least(setup.plan)
+    cohorts, clients, least = setup.method.fixed_cohorts, len(setup.context.clients), cohort_least(setup.plan)
     if cohorts == 1:
         return []
     said = (
@@ -152,7 +183,7 @@ def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
         f"opened apart; where {setup.plan.dropouts} may vanish and {setup.plan.colluders} collude a cohort takes "
         f"{least}, so that at most {clients // least} settings can be tried beside each other"
     )
-    return [("cohorts", said)]
+    return [("fixed cohorts", said)]
 
 
 def refuse_drowned_scores(setup: SessionSetup) -> None:
@@ -180,14 +211,14 @@ def doubts_of(setup: SessionSetup) -> list[str]:
 
 def _doubts_of_delta(setup: SessionSetup) -> list[str]:
     """A δ of 1/n or more lets one unit in n be published outright."""
-    plan, clients = setup.plan, len(setup.context.clients)
+    plan, clients = setup.plan, len(setup.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least, "records")
     weak = weak_delta(plan.delta, units, name)
     return [weak] if weak else []
 
 
 def _doubts_of_gate(setup: SessionSetup) -> list[str]:
-    least, clients, sigma = setup.method.class_threshold, len(setup.context.clients), _census_sigma(setup)
+    least, clients, sigma = setup.method.class_threshold, setup.cohort_size, _census_sigma(setup)
     if not least or sigma is None:
         return []
     passes = float(ndtr((clients - least) / sigma))
@@ -204,7 +235,7 @@ def _doubts_of_gate(setup: SessionSetup) -> list[str]:
 def _doubts_of_updates(setup: SessionSetup) -> list[str]:
     """Noise that is longer than any sum of updates leaves nothing to learn from."""
     return [
-        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {len(setup.context.clients)} "
+        f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {setup.cohort_size} "
         "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
         "model"
         for name, ratio in noise_to_signal(setup).items()
@@ -218,7 +249,7 @@ def noise_to_signal(setup: SessionSetup) -> dict[str, float]:
     √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
     """
-    clients, spec = len(setup.context.clients), setup.spec
+    clients, spec = setup.cohort_size, setup.spec
     noise = setup.opened_noise(clients)
     if noise is None or spec.per is not Unit.SILO:
         return {}
@@ -230,18 +261,44 @@ def noise_to_signal(setup: SessionSetup) -> dict[str, float]:
     }
 
 
+def noise_in_records(setup: SessionSetup) -> dict[str, float]:
+    """Where members train with noise: how many records, all in one direction, weigh as much as the noise is long.
+
+    Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in this session: √width·σ of
+    the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.
+    """
+    training = training_of(setup.sums)
+    if training is None or not setup.plan.has_training_noise:
+        return {}
+    found = {TRAINING: math.sqrt(training.size) * setup.plan.training_sigma / training.levels}
+    noise, spec = setup.opened_noise(len(setup.context.clients)), setup.spec
+    if noise is None or not spec.has(Kind.CLASS_SUMS):
+        return found
+    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1).blocks}
+    return found | {
+        block.name: math.sqrt(block.size / block.shape[0]) * noise[block.name].of_record.sigma / lengths[block.name]
+        for block in spec.blocks
+        if block.kind is Kind.CLASS_SUMS
+    }
+
+
 def _of_rounds(setup: SessionSetup) -> list[tuple[str, str]]:
-    """How the noise compares with the updates; nothing where there are none."""
+    """How the noise compares with updates, or with records where members train with noise; nothing for others."""
     told = [
         f"on {name} {ratio:.3g} times as long as the longest sum there can be, of full updates in one direction"
         for name, ratio in noise_to_signal(setup).items()
     ]
+    stated = setup.plan.at_least / len(setup.plan.classes)
+    for name, records in noise_in_records(setup).items():
+        what = "a step of training" if name == TRAINING else f"{name} of a class"
+        ratio = f", {records / stated:.3g} times those stated" if stated and name != TRAINING else ""
+        told.append(f"on {what} as long as {records:.3g} records that all point in one direction{ratio}")
     return [("noise of a round", "; ".join(told))] if told else []
 
 
 def _census_sigma(setup: SessionSetup) -> float | None:
     """σ of a gated plan's noise on each count of its census; None without noise or gate."""
-    noise = setup.opened_noise(len(setup.context.clients))
+    noise = setup.opened_noise(setup.cohort_size)
     census = [block.name for block in setup.layout.blocks if block.kind is Kind.CENSUS]
     if noise is None or not census:
         return None
@@ -294,11 +351,11 @@ def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
 
     Of members' training in lengths of the longest gradient that a record may have.
     """
-    training = setup.spec.training
+    training = training_of(setup.sums)
     further = {block.name: block.l2 for block in training.further} if training is not None else {}
     if noise.block in further:
         return f"σ {noise.sigma / further[noise.block]:.6g} of what one record adds, in each round"
-    if training is not None:
+    if training is not None and noise.block == TRAINING:
         return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
     kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)
     if kind in _COUNTED:
@@ -320,7 +377,7 @@ def _enough(claim: Claim) -> str:
 
 def _delta(setup: SessionSetup) -> list[tuple[str, str]]:
     """From how many records (or clients) on δ is 1/n or more; nothing where the plan cannot have so many."""
-    plan, clients = setup.plan, len(setup.context.clients)
+    plan, clients = setup.plan, len(setup.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.SILO else (clients * plan.max_records, "records")
     if plan.delta * units < 1:
         return []
@@ -340,6 +397,8 @@ def _breaks(setup: SessionSetup) -> str:
         broken = f"{' and '.join(openers)}, when they collude or all leave their noise out"
     elif setup.plan.noise == NoiseFrom.AGGREGATOR:
         broken = "an aggregator that leaves its noise out or keeps the exact sum"
+    if setup.sum_claim is not None and setup.plan.has_training_noise:
+        broken += "; and a member whose training leaves its noise out, for its own records"
     several = "; another plan over the same data adds to it, which each member's ledger counts"
     unit = "; a client's records as a whole, or people with many records, are protected far less"
     return broken + several + (unit if setup.plan.unit == Unit.RECORD else "")

@@ -11,7 +11,7 @@ from typing import Any
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.parties.doubt import Doubt
 from secagg.parties.transcripts import Openings, round_of
-from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_plan, verified
+from secagg.parties.verification import NOTHING_BROUGHT, Verified, place_of_opening, verified
 from secagg.parties.vouching import Trust
 from secagg.roster import SERVER_INDEX
 
@@ -61,9 +61,9 @@ class Series:
         earlier round tells, or another round.
         """
         if problem := self._problem(one):
-            raise TranscriptInvalid(place_of_plan(one.records) + 2, problem)
+            raise TranscriptInvalid(place_of_opening(one.setup, one.records), problem)
         before = self._ended.get(_place_before(one), ())
-        if one.number == 1 or any(each.author in (one.author, SERVER_INDEX) for each in before):
+        if one.number <= 1 or any(each.author in (one.author, SERVER_INDEX) for each in before):
             return one
         return replace(one, doubts=(*one.doubts, self._gap(one)))
 
@@ -97,6 +97,8 @@ def _place_before(one: Verified) -> tuple[bytes, int]:
 def _contradiction(later: Verified, before: Verified) -> str:
     """Why `later` was not opened by the outcome `before`; nothing where it was."""
     opening, outcome = later.setup.opening, before.outcome
+    if before.setup.is_draw and outcome is not None and outcome.aggregate_sha256 != later.setup.seed:
+        return f"other cohorts were drawn, says {before.path}"
     if opening is None or outcome is None:
         return ""
     if opening.aggregate_sha256 != outcome.aggregate_sha256:

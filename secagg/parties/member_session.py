@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from secagg.cohorts import Draw
 from secagg.encoding import Integers
 from secagg.errors import (
     BadInput,
@@ -98,6 +99,11 @@ class MemberSession:
     def outcome(self) -> Outcome | None:
         """The outcome, once the transcript holds it."""
         return self._transcript.outcome
+
+    @property
+    def draw(self) -> Draw | None:
+        """The draw, in a session that is one and has come so far."""
+        return next(iter(self._transcript.payloads(Draw)), None)
 
     @property
     def is_protected(self) -> bool:
@@ -211,7 +217,7 @@ class MemberSession:
     def _deliveries(self, message: type) -> dict[int, Delivery]:
         """Who gets a message, and which bytes of the vector go with it."""
         if self._is_client and message is self._script.announcement:
-            return {each.receiver: each for each in self._setup.protection.deliveries(self._context)}
+            return {each.receiver: each for each in self._setup.protocol.deliveries(self._context)}
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
 
     async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
@@ -334,7 +340,7 @@ class _NothingYet(Exception):
 
 def _script(setup: SessionSetup, me: LocalParty) -> Script:
     """What this party does under the plan's protection. Raises SessionAborted for one that has no part in it."""
-    protection = setup.protection
+    protection = setup.protocol
     if me.member in setup.context.identities:
         return protection.client
     if me.member in setup.context.seconds and protection.second is not None:

@@ -85,7 +85,7 @@ class MemberVerifier:
 
     @property
     def _script(self) -> Script:
-        protection = self._setup.protection
+        protection = self._setup.protocol
         is_client = self.author is None or self.author in self._setup.context.identities
         return protection.client if is_client or protection.second is None else protection.second
 
@@ -105,7 +105,7 @@ class MemberVerifier:
         require(body.head == record.previous, record, "a frame states another head than the transcript's")
         receivers: AbstractSet[int] = {SERVER_INDEX, *self._setup.context.identities}
         if body.step == self._script.announcement.__name__ and self.role == "client":
-            receivers = self._setup.protection.receivers(self._setup.context)
+            receivers = self._setup.protocol.receivers(self._setup.context)
             self._said["uploaded"] = body.step
         require(body.receiver in receivers, record, f"the {body.step} is for somebody who gets none")
         if body.receiver == SERVER_INDEX:
@@ -119,7 +119,7 @@ class MemberVerifier:
         if body.sender == SERVER_INDEX:
             self._check_servers(record, body)
             return
-        handover = self._setup.protection.handover
+        handover = self._setup.protocol.handover
         if handover is None:
             raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step} but by the server")
         if body.step == handover.upload.__name__:
@@ -134,7 +134,7 @@ class MemberVerifier:
         self.signers.add(body.sender)
         if body.step == Abort.__name__:
             self._announced.append(payload_of(body, Abort).reason)
-        self._has_revealed |= body.step == setup.protection.reveals.__name__
+        self._has_revealed |= body.step == setup.protocol.reveals.__name__
         return body
 
     def _check_servers(self, record: Record, body: FrameBody) -> None:
@@ -152,7 +152,7 @@ class MemberVerifier:
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:
         """A second party keeps the very bytes that the client signed."""
         context, me = self._setup.context, self.author
-        if me is None or me not in self._setup.protection.receivers(context):
+        if me is None or me not in self._setup.protocol.receivers(context):
             raise TranscriptInvalid(record.index, f"a {self.role} is sent no {body.step}")
         digest = handover.kept(context, payload_of(body, handover.upload), body.sender, me)
         if digest is None:
@@ -182,10 +182,12 @@ class MemberVerifier:
             found["receipts_from"] = [self._setup.roster.name(each) for each in sorted(self._receipts)]
         if self._uploaders:
             found["uploads"] = len(self._uploaders)
+        if self._setup.is_end:
+            return {"session": "this client was not in the last round, and others have signed the result for it"}
         if self.author is None:
             return {"session": "this client has sent nothing yet", **found}
         if self.outcome is None:
-            if not (self._setup.protection.speaks_once and "uploaded" in self._said):
+            if not (self._setup.protocol.speaks_once and "uploaded" in self._said):
                 raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
             return {"session": "this client has uploaded and has not fetched the outcome", **found}
         return {

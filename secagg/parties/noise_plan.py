@@ -7,9 +7,16 @@ from dataclasses import dataclass, replace
 
 from methods import sums_of
 from methods.method import SumSpec
+from secagg.cohorts import most_rounds
 from secagg.encoding import Layout
 from secagg.errors import BadInput
-from secagg.parties.training_noise import refuse_training, training_claim
+from secagg.parties.training_noise import (
+    noise_beside,
+    refuse_training_alone,
+    training_beside,
+    training_claim,
+    training_of,
+)
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import (
     Adjacency,
@@ -67,7 +74,29 @@ class NoiseParties:
             )
         known = max(plan.colluders, int(members_see(plan)))
         honest = max(1, survivors - known) if protection.hides_vectors else 1
-        return cls(mechanism, len(roster.clients), honest)
+        return cls(mechanism, plan.cohort or len(roster.clients), honest)
+
+
+def charged(plan: Plan, sums: Sequence[SumSpec], clients: int) -> tuple[SumSpec, ...]:
+    """The kinds of sums of a plan, each so many `times` as one client can be in: what it is charged for.
+
+    In a plan with cohorts of k it is in at most ⌈R·k/n⌉ of R rounds (`secagg.cohorts.schedule`), and these compose
+    adaptively, as all rounds of a plan without cohorts do: each is a mechanism of its noise and sensitivity, applied to
+    the client's data and to a state that earlier openings decide. A round without the client has the same law whatever
+    its data are, given what was opened before, so that it is post-processing. Which rounds are its own was fixed by the
+    draw before any data were used, and the bound holds for every draw: it need be neither secret nor fair, and that a
+    client is drawn by chance is claimed to hide nothing. Noise and thresholds are those of a cohort that has all c
+    colluders in it. This goes for a client's whole contribution, for the gradients of its records, and for its own
+    training, whose steps are those of its rounds.
+    """
+    if not plan.cohort:
+        return tuple(sums)
+    return tuple(_charged(each, most_rounds(clients, plan.cohort, each.times)) for each in sums)
+
+
+def _charged(kind: SumSpec, times: int) -> SumSpec:
+    training = kind.training and replace(kind.training, times=min(times, kind.training.times))
+    return replace(kind, times=times, training=training)
 
 
 def sensitivities(sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, max_records: int) -> list[Sensitivity]:
@@ -83,8 +112,10 @@ def noises_for(
 ) -> tuple[PlannedNoise, ...]:
     """The least noise that keeps (ε, δ), as a plan says it; `moved` are the sums' sensitivities.
 
-    Raises BadInput, with a remedy, when none will do.
+    With members' training the sums get its share of μ², and the steps' noise, which comes first, is found last. Raises
+    BadInput, with a remedy, when none will do.
     """
+    training = training_of(sums)
     parts = [Part(each, kind.shares, kind.times, kind.budget) for each, kind in zip(moved, sums, strict=True)]
     releases = calibrate_releases(
         parts,
@@ -93,8 +124,13 @@ def noises_for(
         mechanism=noisers.mechanism,
         parties=noisers.parties,
         fewest=noisers.fewest,
+        share=training.sums if training is not None else 1.0,
     )
-    return tuple(
+    steps: tuple[PlannedNoise, ...] = ()
+    if training is not None:
+        neighbours = releases.first.unit, releases.first.adjacency
+        steps = (noise_beside(training, *neighbours, releases.cost(), epsilon, delta),)
+    return steps + tuple(
         PlannedNoise(noise.block.name, noise.multiplier, noise.sigma, noise.off_diagonal or 0.0)
         for calibration, _ in releases.parts
         for noise in calibration.blocks
@@ -108,7 +144,7 @@ def releases_of(
 
     Raises BadInput when the plan's noises are not for the blocks of the method.
     """
-    planned = list(plan.noises)
+    planned = list(plan.sum_noises)
     moved = sensitivities(sums, unit, adjacency, plan.max_records)
     names = [block.name for each in moved for block in each.blocks]
     if names != [noise.block for noise in planned]:
@@ -121,21 +157,26 @@ def releases_of(
         )
         planned = planned[len(blocks) :]
         parts.append((Calibration(each, noisers.mechanism, blocks, noisers.fewest, noisers.parties), kind.times))
-    return Releases(tuple(parts))
+    return Releases(tuple(parts), training_beside(plan, sums))
 
 
 def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> Claim:
-    """The promise of a plan of which at least `fewest` clients are in every sum. Raises BadInput for weak noise."""
+    """The promise of a plan of which at least `fewest` clients are in every sum, and one in as many as `sums` say.
+
+    Raises BadInput for weak noise.
+    """
     if plan.noise == NoiseFrom.MEMBER:
         return training_claim(plan, sums)
-    refuse_training(sums)
+    refuse_training_alone(sums)
     noisers = NoiseParties.of(plan, plan.noise, roster, fewest)
     releases = releases_of(plan, sums, noisers, Unit(plan.unit), Adjacency(plan.adjacency))
     by_clients, hidden = noisers.mechanism is Mechanism.DISCRETE_SHARES, protection_named(plan.protection).hides_vectors
+    rounds = sum(kind.times for kind in sums_of(plan))
     return PrivacyClaim(
         releases,
         plan.epsilon,
         plan.delta,
+        among=rounds if plan.cohort else 0,
         holds_against_members=not by_clients or not hidden or members_see(plan) or plan.colluders > 0,
         each_alone=by_clients and not hidden,
     )

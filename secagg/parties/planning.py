@@ -15,9 +15,9 @@ from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
 from secagg.parties.explanation import refuse_drowned_scores
-from secagg.parties.noise_plan import NoiseParties, noises_for, sensitivities
+from secagg.parties.noise_plan import NoiseParties, charged, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
-from secagg.parties.training_noise import refuse_training, training_noise
+from secagg.parties.training_noise import refuse_training_alone, training_noise
 from secagg.plan import PLAN_VERSION, NoiseFrom, Plan, PlannedNoise, canonical_json
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import refuse_delta
@@ -80,6 +80,7 @@ class PlanChoices:
     colluders: int | None = None
     dropouts: int | None = None
     minimum_cohort: int = 1
+    cohort: int = 0
     join_seconds: int = 600
     step_seconds: int = 60
     round_seconds: int | None = None
@@ -116,14 +117,15 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
 def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, randomness: RandomSource) -> Plan:
     spec = choices.backbone or ("pixels" if data.kind == "images" else "features")
     features = FeatureMap(open_backbone(spec, data.input_shape), Expansion(choices.expand) if choices.expand else None)
-    colluders, dropouts = _find_tolerated(len(roster.clients), choices)
+    clients = choices.cohort or len(roster.clients)
+    colluders, dropouts = _find_tolerated(clients, choices)
     normalised = normalisation_for(choices)
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
         purpose=choices.purpose,
         method=choices.method,
-        parameters=_parameters(len(roster.clients), colluders, dropouts, choices),
+        parameters=_parameters(clients, colluders, dropouts, choices),
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",
         classes=data.classes,
@@ -140,7 +142,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=max(choices.minimum_cohort, len(roster.clients) - dropouts if _counts_on_all(choices) else 1),
+        minimum_cohort=max(choices.minimum_cohort, clients - dropouts if _counts_on_all(choices) else 1),
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
@@ -151,20 +153,21 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         noise="",
         noises=(),
         security=choices.security,
-        **_waits(choices),
+        **_pace(choices),
     )
 
 
 def _counts_on_all(choices: PlanChoices) -> bool:
-    """Whether no member but the tolerated dropouts may be missing in any sum: behind a gate, and in cohorts."""
+    """Whether no member but the tolerated dropouts may be missing in any sum: behind a gate, and in fixed cohorts."""
     method = method_named(choices.method, dict(choices.parameters))
-    return choices.class_gate > 0 or method.cohorts > 1
+    return choices.class_gate > 0 or method.fixed_cohorts > 1
 
 
-def _waits(choices: PlanChoices) -> dict[str, int]:
-    """How long the server waits: for members to come at first, at a step, and for them to join a later round."""
+def _pace(choices: PlanChoices) -> dict[str, int]:
+    """How many are drawn for a round; how long members are waited for: at first, at a step, and in later rounds."""
     step = choices.step_seconds
     return {
+        "cohort": choices.cohort,
         "join_seconds": choices.join_seconds,
         "step_seconds": step,
         "round_seconds": choices.round_seconds or step,
@@ -179,14 +182,14 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     """
     if choices.delta is None or choices.adjacency is None:
         raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
-    survivors = max(plan.minimum_cohort, len(roster.clients) - plan.dropouts)
+    survivors = max(plan.minimum_cohort, (plan.cohort or len(roster.clients)) - plan.dropouts)
     if choices.noise is NoiseFrom.MEMBER:
-        sums, levels = _sums(plan, plan.levels, choices), plan.levels
+        sums, levels = _sums(plan, roster, plan.levels, choices), plan.levels
         promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
         noises = training_noise(sums, *promise)
     else:
         noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
-        levels, noises = _least_noise(plan, noisers, choices, choices.adjacency, choices.delta)
+        levels, noises = _least_noise(plan, roster, noisers, choices, choices.adjacency, choices.delta)
     return replace(
         plan,
         levels=levels,
@@ -200,13 +203,13 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
 
 
 def _least_noise(
-    plan: Plan, noisers: NoiseParties, choices: PlanChoices, adjacency: Adjacency, delta: float
+    plan: Plan, roster: Roster, noisers: NoiseParties, choices: PlanChoices, adjacency: Adjacency, delta: float
 ) -> tuple[int, tuple[PlannedNoise, ...]]:
     """The levels of the grid, and the noise. Raises BadInput where none keeps the promise, or others add it."""
     levels = choices.levels or coarsest_levels(plan.dimension)
     while True:
-        sums = _sums(plan, levels, choices)
-        refuse_training(sums)
+        sums = _sums(plan, roster, levels, choices)
+        refuse_training_alone(sums)
         moved = sensitivities(sums, choices.unit, adjacency, plan.max_records)
         try:
             return levels, noises_for(sums, moved, noisers, choices.epsilon, delta)
@@ -216,12 +219,12 @@ def _least_noise(
             levels *= 2
 
 
-def _sums(plan: Plan, levels: int, choices: PlanChoices) -> tuple[SumSpec, ...]:
-    """The method's sums; the chosen shares of μ² replace those of the first after a census."""
+def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tuple[SumSpec, ...]:
+    """The sums that a member is charged for; the chosen shares of μ² replace those of the first after a census."""
     sums = list(method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), levels))
     first = next(place for place, kind in enumerate(sums) if kind.is_about_records)
     sums[first] = replace(sums[first], shares=choices.shares or sums[first].shares)
-    return tuple(sums)
+    return charged(plan, sums, len(roster.clients))
 
 
 def coarsest_levels(dimension: int) -> int:

@@ -4,7 +4,8 @@ A round gets what the round just before it left, and only if the member's vector
 away, its vector came too late, the file is lost) it begins anew, as in the first round, with nothing: what assumes a
 vector that no sum has, or is older than the public state that the round begins at, counts for nothing.
 
-A method whose rounds keep nothing leaves no file. The key lies beside the state: who reads the folder reads both; the
+The newest alone is kept: once the round after has its outcome, the one before is erased. A method whose rounds keep
+nothing leaves no file. The key lies beside the state: who reads the folder reads both; the
 seal binds the state to its round and shows damage.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput
 from secagg.files import sync_folder
-from secagg.parties.sealed_state import write_synced
+from secagg.parties.sealed_state import overwrite, write_synced
 from secagg.randomness import RandomSource
 
 STATE_FILE, KEY_FILE = "private.state", "private.key"
@@ -32,6 +33,12 @@ def keep_state(folder: Path, state: bytes, round_digest: bytes, randomness: Rand
         (folder / STATE_FILE).unlink(missing_ok=True)
         (folder / KEY_FILE).unlink()
         sync_folder(folder)
+
+
+def erase_state(folder: Path) -> None:
+    """Forget what a round has left, the key first: what it left to the round after is all that counts from then on."""
+    for path in (folder / KEY_FILE, folder / STATE_FILE):
+        overwrite(path)
 
 
 def recall_state(folder: Path, round_digest: bytes) -> bytes:

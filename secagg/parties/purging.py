@@ -1,21 +1,25 @@
-"""The end of the vectors of finished sessions. Transcripts, with every vector's signed digest, sums and heads stay.
+"""The end of what finished sessions leave: vectors, and all sums and states but a plan's newest.
 
-Until then a party keeps them for `verify` and `audit`. Whoever later breaks the key agreement opens every single vector
-with them and a transcript: they are kept no longer than somebody means to check them.
+Transcripts, with the signed digests of all of these, and heads stay. Until then a party keeps them for `verify` and
+`audit`. Whoever later breaks the key agreement opens every single vector with them and a transcript: they are kept no
+longer than somebody means to check them.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 from secagg.errors import BadInput
 from secagg.files import sync_folder
+from secagg.parties.attachments import OPENING_FILE, SUM_FILE
 from secagg.parties.member_session import VECTOR_FILE
 from secagg.parties.staging import vector_path
+from secagg.parties.transcripts import round_of
 from secagg.protection.messages import Outcome
-from secagg.transcript import FILE_NAME, Journal, Record, peek
+from secagg.transcript import FILE_NAME, Journal, Record, iterate_transcript, peek
 
 
 def session_folders(state: Path) -> tuple[Path, ...]:
@@ -46,6 +50,36 @@ def purge(folder: Path) -> int | None:
         except OSError as error:
             raise BadInput(f"cannot delete the vectors in {folder} ({error.strerror})") from None
         return len(vectors)
+
+
+def purge_sum(folder: Path) -> int:
+    """Delete the opened sum in a session's folder, and what opened the session; return how many files there were.
+
+    To be asked of `earlier_sessions` alone. Raises what `purge` raises.
+    """
+    with closing(Journal(folder / FILE_NAME)):
+        found = [path for path in (folder / SUM_FILE, folder / OPENING_FILE) if path.exists()]
+        try:
+            for path in found:
+                path.unlink()
+            sync_folder(folder)
+        except OSError as error:
+            raise BadInput(f"cannot delete the sum in {folder} ({error.strerror})") from None
+        return len(found)
+
+
+def earlier_sessions(folders: Iterable[Path]) -> frozenset[Path]:
+    """Those of the folders whose session is over, and followed by another one of its plan that is over too.
+
+    Nobody needs their sums to go on; the latest's some member may not have yet.
+    """
+    over: dict[bytes, list[tuple[int, Path]]] = {}
+    for folder in folders:
+        records = tuple(iterate_transcript(folder / FILE_NAME, torn_tail_allowed=True))
+        plans = [record.content for record in records if record.kind == "plan"]
+        if plans and any(map(_is_end, records)):
+            over.setdefault(plans[0], []).append((round_of(folder / FILE_NAME), folder))
+    return frozenset(folder for each in over.values() for _, folder in sorted(each)[:-1])
 
 
 def _is_end(record: Record) -> bool:

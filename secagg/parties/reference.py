@@ -31,9 +31,10 @@ def is_pooled(setup: SessionSetup) -> bool:
     """Whether the reference is over pooled records, and so depends on nothing but these and `reference_key`.
 
     Where what a client sends is computed from all of its records together, as an update is, or by a model of its own,
-    pooling them would be another method: the members' own contributions are summed instead, exactly.
+    pooling them would be another method, and so it would where only cohorts are in the sums: the members' own
+    contributions are summed instead, exactly.
     """
-    return all(kind.per is Unit.RECORD and not kind.keeps_state for kind in setup.sums)
+    return not setup.plan.cohort and all(kind.per is Unit.RECORD and not kind.keeps_state for kind in setup.sums)
 
 
 def reference_key(setup: SessionSetup, records: str) -> str:
@@ -58,14 +59,18 @@ def pooled_result(
     """The last round's result over all members' records, pooled where `is_pooled`; one place needs no class gate.
 
     Public randomness comes from the sums alone, so that it is the same whatever plan asks. `randomness` is the members'
-    own, by default the operating system's. `progress` takes (rounds done, rounds in all).
+    own, by default the operating system's. Cohorts are those of `setup`, a round's. `progress` takes (rounds done,
+    rounds in all).
     """
     source = randomness or OperatingSystem()
-    rounds: Rounds[SumResult] = Rounds(SessionSetup.of(_without_noise(setup), setup.roster))
+    first = SessionSetup.of(_without_noise(setup), setup.roster).seeded(setup.seed)
+    rounds: Rounds[SumResult] = Rounds(first)
     sources = {0: LocalRecords.pooled(list(members.values()))} if is_pooled(setup) else dict(members)
     states = dict.fromkeys(sources, b"")
     for stage in rounds:
-        vector, states = _sum(stage, sources, states, source)
+        drawn = {index: sources[index] for index in stage.context.clients} if setup.seed else sources
+        vector, left = _sum(stage, drawn, states, source)
+        states |= left
         seed = digest("public randomness of a reference", number(stage.number), sum_digest(vector))
         result = conclude(stage, tuple(stage.context.clients)[: len(sources)], vector, seed)
         rounds.ended(result, result.broadcast)

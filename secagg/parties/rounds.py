@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
+from secagg.cohorts import Draw
 from secagg.parties.setup import SessionSetup
-from secagg.protection.messages import Acknowledgement, Attachment, RoundOpening
+from secagg.protection.messages import Acknowledgement, Attachment, Outcome, RoundOpening
 
 LAST = bytes(32)
-"""What is acknowledged to be opened by the last round."""
+"""What is acknowledged to be opened by the last round of a plan without cohorts, and by a draw."""
 
 
 class Ended(Protocol):
@@ -37,8 +38,8 @@ E = TypeVar("E", bound=Ended)
 class Rounds(Generic[E]):
     """The sessions of a plan in order, each as soon as the one before has `ended`; the iteration stops where none has.
 
-    `gone` are the clients that the latest sum left behind: nobody waits for them, but for those that knock. A new set
-    after each session, which changes while its session is open.
+    `gone` are the clients that were not in the latest sum that they could be in: nobody waits for them, but for those
+    that knock. A new set after each session, which changes while its session is open.
 
     So it may be taken up again, as by a server that waits for outcomes:
 
@@ -47,7 +48,6 @@ class Rounds(Generic[E]):
     """
 
     def __init__(self, first: SessionSetup) -> None:
-        self._first = first
         self._due: SessionSetup | None = first
         self._open = first
         self.done: list[tuple[SessionSetup, E]] = []
@@ -59,15 +59,15 @@ class Rounds(Generic[E]):
             self._open, self._due = setup, None
             yield setup
 
-    def ended(self, how: E, broadcast: bytes = b"") -> None:
+    def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
         """The session that is open has come to its end; `broadcast` is what opens the next, where that is at hand.
 
-        Raises what `SessionSetup.following` raises.
+        With a `draw` it was that of the cohorts. Raises what `SessionSetup.following` raises, or `SessionSetup.drawn`.
         """
         self.done.append((self._open, how))
         knocked, self._knocked = self._knocked, set()
-        self.gone = set(self._first.context.clients) - set(how.members) - knocked
-        self._due = following_setup(self._open, how, broadcast)
+        self.gone = (self.gone | set(self._open.context.clients)) - set(how.members) - knocked
+        self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.drawn(draw)
 
     def knock(self, client: int) -> None:
         """A client that was away asks to be let in: it is waited for in the round that is open, and in the next one."""
@@ -100,10 +100,17 @@ def following_setup(setup: SessionSetup, how: Ended, broadcast: bytes = b"") -> 
     return None if opening is None else setup.following(opening, broadcast)
 
 
-def acknowledgement_of(setup: SessionSetup, how: Ended) -> Acknowledgement:
+def acknowledgement_of(setup: SessionSetup, how: Outcome) -> Acknowledgement:
     """What a party signs that has checked a session's end: the sum, and what that opens for it.
 
     So many clients say so of a round that one that was away may believe them (`secagg.parties.returning`).
     """
-    opening = opening_after(setup, how)
+    opening = opening_after(setup, how) or end_after(setup, how)
     return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))
+
+
+def end_after(setup: SessionSetup, outcome: Outcome) -> RoundOpening | None:
+    """What the last round of a plan with cohorts opens: the result, to those that were not in it. Else None."""
+    if not setup.seed or not setup.is_last or not outcome.head:
+        return None
+    return RoundOpening(setup.number + 1, setup.context.plan, outcome.aggregate_sha256, outcome.head[0])

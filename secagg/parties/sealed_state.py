@@ -68,7 +68,7 @@ class Memory:
             write_synced(self._state_file, prefix + seal(key, remembered, prefix))
             for path in self._key_files():
                 if path != self._key_file(number):
-                    _overwrite(path)
+                    overwrite(path)
         except OSError as error:
             raise BadInput(
                 f"cannot write to {self._folder} ({error.strerror})", remedy="free the disk and start again"
@@ -77,7 +77,7 @@ class Memory:
     def erase(self) -> None:
         """Forget everything: the keys first."""
         for path in (*self._key_files(), self._state_file):
-            _overwrite(path)
+            overwrite(path)
         sync_folder(self._folder)
 
     def _key_file(self, number: int) -> Path:
@@ -87,7 +87,7 @@ class Memory:
         return sorted(self._folder.glob("session-*.key"))
 
 
-def _overwrite(path: Path) -> None:
+def overwrite(path: Path) -> None:
     """Write zeros over a file, wait for the disk, and unlink it. A file that is not there is no matter."""
     with contextlib.suppress(FileNotFoundError):
         with path.open("r+b") as file:

@@ -24,7 +24,7 @@ class ServerProtocol:
 
     def __init__(self, setup: SessionSetup) -> None:
         self._setup = setup
-        self._step: ServerState | None = setup.protection.begin_server(setup.context)
+        self._step: ServerState | None = setup.protocol.begin_server(setup.context)
         self._taken: dict[tuple[int, str], bytes] = {}
         self._past: set[str] = set()
         self._reasons: dict[int, str] = {}
@@ -154,7 +154,7 @@ class ServerProtocol:
     @property
     def revealed(self) -> str:
         """Why somebody may know the sum by now, published or not; empty before."""
-        protection = self._setup.protection
+        protection = self._setup.protocol
         step = protection.reveals.__name__
         is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
         return protection.revealed if is_revealed else ""

@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NoReturn
 
+from secagg.cohorts import Draw, Drawn
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
 from secagg.parties.attachments import OPENING_FILE, SUM_FILE
@@ -32,11 +33,11 @@ from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of, 
 _log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
 """Bytes of a frame that is checked at once: longer ones hold many signatures."""
-Finish = Callable[[SumResult], Outcome]
+Finish = Callable[[SumResult | Drawn], Outcome]
 
 
 class ServerSession:
-    """One session, as the endpoint's coordinator. `finish` turns the opened sum into files and the outcome.
+    """One session, as the endpoint's coordinator. `finish` turns sum or draw into files and outcome.
 
     `gone` are clients that an earlier round left behind: nobody waits for them while they are in it. Whoever changes
     the protocol, or looks at more of it than one value, does so in its turn: long messages are checked in a thread.
@@ -74,6 +75,17 @@ class ServerSession:
         """The outcome, once it is decided."""
         return self._protocol.outcome
 
+    @property
+    def draw(self) -> Draw | None:
+        """What was drawn, once it is; None in a session with a sum."""
+        ready = self._protocol.sum_to_open
+        return ready.draw if isinstance(ready, Drawn) else None
+
+    @property
+    def acknowledgements(self) -> Mapping[int, bytes]:
+        """The frames of those that have checked the outcome, by party."""
+        return self._protocol.acknowledgements
+
     def show_return(self, before: ServerSession, client: int) -> Return | None:
         """What a client that was away is shown while parties may still come; None at another time, or too early.
 
@@ -81,7 +93,7 @@ class ServerSession:
         """
         if self._outbox.said(Abort, EVERYONE) is not None or not self._protocol.is_joining:
             return None
-        return show_return(self._setup, before._protocol.acknowledgements, client)
+        return show_return(self._setup, before.acknowledgements, client)
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
@@ -113,7 +125,11 @@ class ServerSession:
             elif sum_to_declare := self._protocol.sum_to_declare:
                 name = "adding up"
                 await self._declare(sum_to_declare)
-            elif ready := self._protocol.sum_to_open:
+            elif isinstance(ready := self._protocol.sum_to_open, Drawn):
+                name = "drawing"
+                async with self._turn:
+                    self._protocol.conclude(self._finish(ready))
+            elif ready is not None:
                 name = "opening the sum"
                 await self._open_sum(ready)
             else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from secagg.cohorts import Drawn
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.parties.doubt import PURGED, SUM_GONE, UNSIGNED_END, Doubt, require
+from secagg.parties.drawing import outcome_of_draw
 from secagg.parties.outcome import SumResult, open_sum
 from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
@@ -47,7 +49,7 @@ class ServerVerifier:
     def proves(self) -> str:
         """What the transcript proves, once all of it is checked."""
         ended = "the session ended for the stated reason, and no sum was published"
-        return ended if self._aborted is not None else self._setup.protection.proves
+        return ended if self._aborted is not None else self._setup.protocol.proves
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -81,7 +83,7 @@ class ServerVerifier:
             self._countersigned.append(self._setup.roster.name(sender))
 
     def _reason_to_abort(self) -> str | None:
-        if self._protocol.sum_to_open is None:
+        if self._protocol.sum_to_open is None or isinstance(self._protocol.sum_to_open, Drawn):
             return self._protocol.failure
         if self._lacks_vectors() or self._setup.known_round is None:
             return self._aborted
@@ -145,7 +147,11 @@ class ServerVerifier:
         ready = self._protocol.sum_to_open
         if ready is None or ready.members != outcome.members or self._protocol.outcome is not None:
             raise TranscriptInvalid(record.index, "the outcome does not follow, or names other clients")
-        if not self._lacks_vectors():
+        if isinstance(ready, Drawn):
+            require(
+                outcome == outcome_of_draw(ready.members, ready.seed), record, "the outcome is not that of the draw"
+            )
+        elif not self._lacks_vectors():
             result = self._open(ready)
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
             require(is_sum, record, "the published sum is not that of the uploads")
@@ -172,7 +178,8 @@ class ServerVerifier:
             raise TranscriptInvalid(records, "the transcript ends before the session's outcome")
         agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
         is_computed = not self._is_purged and self._setup.known_round is not None
-        follows = "the published sum follows from all that was received"
+        of = "draw" if self._setup.is_draw else "published sum"
+        follows = f"the {of} follows from all that was received"
         return {
             "session": "every step follows, but the sum was not computed again" if self._is_purged else follows,
             "members": [self._setup.roster.name(member) for member in outcome.members],

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from methods import Method, method_named
-from methods.method import SumSpec, domains_of, effort_of
+from methods.method import SumSpec, effort_of
 from methods.round import Noise, Round
+from secagg.cohorts import DRAW, Draw, check_draw, cohorts, most_rounds
 from secagg.crypto.labels import digest
-from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
+from secagg.encoding import Capacity, Layout
 from secagg.errors import BadInput, ProtocolViolation
-from secagg.parties.noise_plan import NoiseParties, claim_of, layout_of, releases_of
+from secagg.parties.contexts import (
+    calibrations_of,
+    context_of,
+    identities_of,
+    in_ring,
+    require_gate,
+    require_hidden_domains,
+    require_room,
+    require_shown,
+)
+from secagg.parties.drawing import require_cohorts
+from secagg.parties.fixed_cohorts import require_fixed_cohorts
+from secagg.parties.noise_plan import NoiseParties, charged, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
 from secagg.privacy import Adjacency, Calibration, Claim, PrivacyClaim, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
-from secagg.protection.messages import MAX_ATTACHED, Return, RoundOpening
+from secagg.protection.messages import Return, RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
 from secagg.spending import Spent
 
@@ -35,8 +47,12 @@ class SessionSetup:
     A plan of several rounds has one session for each: `round` is what this one sums, `opening` led to it (None to the
     first). `known_round` is None where the broadcasts of the rounds between are not at hand. `claim` is the promise of
     all of them together, `calibration` the noise of this one; both are None without noise. `uploads` are the bytes that
-    a client uploads, beside its messages, for each kind of sum in order. `shown` is None but to a client that returned
-    in this round, which was shown it in place of the rounds before.
+    a client uploads, beside its messages, for each kind of sum in order, `sum_bytes` those of the opened sum in ring
+    width. `shown` is None but to a client that returned in this round: it was shown that in place of the rounds before.
+
+    In a plan with cohorts the first session, number 0, is the draw; `seed` is empty until then, and `draw` the proof of
+    it, None where a simulation has chosen the seed. In a round `context` is that of its cohort. The last round opens an
+    end, of no steps, to clients that were not in it (`is_end`).
     """
 
     plan: Plan
@@ -49,9 +65,12 @@ class SessionSetup:
     protection: Protection
     context: SessionContext
     uploads: tuple[int, ...]
+    sum_bytes: tuple[int, ...]
     claim: Claim | None
     calibration: Calibration | None
     shown: Return | None = None
+    seed: bytes = b""
+    draw: Draw | None = None
 
     @classmethod
     def of(cls, plan: Plan, roster: Roster) -> SessionSetup:
@@ -61,7 +80,7 @@ class SessionSetup:
                 f"the plan is for the roster {plan.roster.hex()[:16]}…, this member has {roster.digest.hex()[:16]}…",
                 remedy="have the authority hand out the roster again, or write a plan for the new one",
             )
-        _require_room(plan, len(roster.clients))
+        require_room(plan, len(roster.clients))
         plan.table_schema()
         plan.grid.unit(plan.dimension)
         method = method_named(plan.method, plan.method_parameters)
@@ -74,28 +93,37 @@ class SessionSetup:
                 remedy="choose centred-unit or unit",
             )
         protection = protection_named(plan.protection)
-        context = _context(plan, roster)
+        require_cohorts(plan, len(roster.clients), method, sums)
+        context = context_of(plan, roster, roster.clients[: plan.cohort or None])
         fewest, claim = protection.fewest(context), None
-        if method.class_threshold and fewest < len(roster.clients) - plan.dropouts:
-            raise BadInput(
-                f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
-                remedy=f"set minimum_cohort to {len(roster.clients) - plan.dropouts}",
-            )
-        _require_cohorts(plan, method, len(roster.clients), fewest)
+        require_gate(plan, method, len(roster.clients), fewest)
+        require_hidden_domains(plan, method)
+        require_fixed_cohorts(plan, method, len(roster.clients), fewest)
         if plan.has_noise:
-            claim = claim_of(plan, sums, roster, fewest)
-        calibrations = _calibrations(claim, sums)
+            claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
+        calibrations = calibrations_of(claim, sums)
         layouts = [layout_of(kind, each) for kind, each in zip(sums, calibrations, strict=True)]
-        fits = [_in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
+        fits = [in_ring(context, plan, *each) for each in zip(sums, layouts, calibrations, strict=True)]
         uploads = tuple(placed.upload_bytes for _, placed in fits)  # CapacityExceeded where there is no room
-        for _, placed in fits if method.shows_last_sum else fits[:-1]:
-            if placed.packed_bytes > MAX_ATTACHED:
-                problem = f"a sum of {placed.packed_bytes} bytes is too long to be shown to the members"
-                raise BadInput(problem, remedy="use fewer features, or a smaller model")
-        capacity, context = fits[0]
-        first = (layouts[0], capacity, protection, context, uploads, claim, calibrations[0])
+        sum_bytes = tuple(placed.packed_bytes for _, placed in fits)
+        require_shown(sum_bytes if method.shows_last_sum else sum_bytes[:-1])
+        capacity, context = fits[0][0], replace(fits[0][1], identities=identities_of(roster, roster.clients))
+        first = (layouts[0], capacity, protection, context, uploads, sum_bytes, claim, calibrations[0])
         begun = method.begin(plan.dimension, len(plan.classes), plan.levels)
         return cls(plan, roster, method, begun, None, *first)
+
+    def drawn(self, draw: Draw) -> SessionSetup:
+        """The session of the first round, once the cohorts are drawn. Raises ProtocolViolation as `check_draw` does."""
+        if not self.is_draw:
+            raise ProtocolViolation(SERVER_INDEX, "tells a draw where there is none to be made")
+        return self.seeded(check_draw(self.context, draw), draw)
+
+    def seeded(self, seed: bytes, draw: Draw | None = None) -> SessionSetup:
+        """The same for a seed, whoever has chosen it; that of a plan without cohorts is as it was."""
+        if not self.plan.cohort:
+            return self
+        seeded = replace(self, seed=seed, draw=draw)
+        return replace(seeded, context=seeded.context_of_round(1, digest("cohorts", self.plan.digest, seed)))
 
     def following(self, opening: RoundOpening, broadcast: bytes = b"") -> SessionSetup:
         """The session of the next round, bound to this one's sum and to the broadcast that opens the round.
@@ -113,14 +141,15 @@ class SessionSetup:
 
         Raises ProtocolViolation for a round that the plan does not have.
         """
-        if opening.number > self.rounds:
+        if self.is_draw:
+            raise ProtocolViolation(SERVER_INDEX, f"opens round {opening.number} before the cohorts are drawn")
+        if opening.number > self.rounds + bool(self.seed):
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         sums, kind = self.sums, self.kind_of(opening.number)
-        calibration = _calibrations(self.claim, sums)[kind]
+        calibration = calibrations_of(self.claim, sums)[kind]
         layout = layout_of(sums[kind], calibration)
-        capacity, context = _in_ring(self.context, self.plan, sums[kind], layout, calibration)
-        bound = opening.context
-        context = replace(context, plan=bound, session=digest("session of a round", self.plan.session, bound))
+        context = self.context_of_round(opening.number, opening.context)
+        capacity, context = in_ring(context, self.plan, sums[kind], layout, calibration)
         return replace(
             self,
             known_round=round_,
@@ -148,12 +177,20 @@ class SessionSetup:
             return self.following(opening, broadcast)
         return self.later(opening, self._round(opening, broadcast))
 
+    def context_of_round(self, number: int, bound: bytes) -> SessionContext:
+        """The facts of a round's session, which `bound` binds to all before it."""
+        session = digest("session of a round", self.plan.session, bound)
+        identities = identities_of(self.roster, self.cohort(number))
+        return replace(self.context, plan=bound, session=session, identities=identities)
+
     def _round(self, opening: RoundOpening, broadcast: bytes) -> Round | None:
         """The round that an opening begins; None where that does not follow from what is at hand."""
         if not broadcast:
             return None
         if not opening.broadcast.names(broadcast):
             raise ProtocolViolation(SERVER_INDEX, f"what opens round {opening.number} is not what it is said to be")
+        if opening.number > self.rounds:
+            return None
         if self.known_round is not None and opening.number == self.number + 1:
             return self.known_round.decode_broadcast(broadcast, self.plan.grid)
         begun = self._begun
@@ -181,8 +218,46 @@ class SessionSetup:
 
     @property
     def number(self) -> int:
-        """Which of the plan's rounds this is, from 1."""
-        return self.opening.number if self.opening is not None else 1
+        """Which of the plan's rounds this is, from 1; 0 for the draw before them."""
+        return self.opening.number if self.opening is not None else int(not self.is_draw)
+
+    @property
+    def is_draw(self) -> bool:
+        """Whether this is the draw of the cohorts, not a round."""
+        return bool(self.plan.cohort) and not self.seed
+
+    @property
+    def is_end(self) -> bool:
+        """Whether this is what the last round opens to clients that were not in it: the result."""
+        return self.number > self.rounds
+
+    @property
+    def protocol(self) -> Protection:
+        """What the parties of this session do: the draw, or what the plan's protection has them do."""
+        return DRAW if self.is_draw else self.protection
+
+    @property
+    def cohort_size(self) -> int:
+        """How many clients may be in a sum."""
+        return self.plan.cohort or len(self.roster.clients)
+
+    def cohort(self, number: int) -> tuple[int, ...]:
+        """The clients of a round: those drawn, or all, as in the draw and at the end."""
+        clients, size = self.roster.clients, self.plan.cohort
+        if not size or not 1 <= number <= self.rounds:
+            return clients
+        return cohorts(self.seed, len(clients), size, self.rounds)[number - 1]
+
+    def draws(self, rounds: int) -> int:
+        """Return in how many of the plan's first `rounds` rounds one client can be, at the most."""
+        return most_rounds(len(self.roster.clients), self.cohort_size, rounds)
+
+    @property
+    def a_sum(self) -> SessionContext:
+        """The facts of this session's sum; before the draw of any cohort's, which all have the same figures."""
+        if not self.is_draw:
+            return self.context
+        return replace(self.context, identities=identities_of(self.roster, self.roster.clients[: self.plan.cohort]))
 
     @property
     def is_last(self) -> bool:
@@ -207,8 +282,8 @@ class SessionSetup:
 
     @property
     def record_sums(self) -> int:
-        """How many of the plan's sums are about records: all but censuses."""
-        return sum(kind.times for kind in self.sums if kind.is_about_records)
+        """How many of the plan's sums are about one client's records: all but censuses, as far as it is in them."""
+        return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     @property
     def spec(self) -> SumSpec:
@@ -216,8 +291,9 @@ class SessionSetup:
         return self.sums[self.kind_of(self.number)]
 
     def kind_of(self, number: int) -> int:
-        """Return of which kind, from 0, the plan's sum of this number, from 1, is."""
-        return [kind for kind, each in enumerate(self.sums) for _ in range(each.times)][number - 1]
+        """Return of which kind, from 0, the plan's sum of this number, from 1, is; a draw's is the first one's."""
+        kinds = [kind for kind, each in enumerate(self.sums) for _ in range(each.times)]
+        return kinds[min(max(number, 1), self.rounds) - 1]
 
     @property
     def join_seconds(self) -> int:
@@ -225,7 +301,7 @@ class SessionSetup:
 
         Where they stay, they take so long to compute before they join.
         """
-        waits = self.number == 1 or self.protection.speaks_once
+        waits = self.is_draw or (self.number == 1 and not self.seed) or self.protection.speaks_once
         return self.plan.join_seconds if waits else self.plan.round_seconds
 
     @property
@@ -267,7 +343,7 @@ class SessionSetup:
         return self.context.upload_bytes
 
     def _vector_bytes(self, kind: SumSpec, calibration: Calibration | None) -> int:
-        return _in_ring(self.context, self.plan, kind, layout_of(kind, calibration), calibration)[1].upload_bytes
+        return in_ring(self.a_sum, self.plan, kind, layout_of(kind, calibration), calibration)[1].upload_bytes
 
     @property
     def openers(self) -> tuple[str, ...]:
@@ -285,117 +361,35 @@ class SessionSetup:
     def spent(self) -> tuple[Spent, ...]:
         """What the whole plan costs the ledger, for every unit and adjacency; empty without noise: no bound.
 
-        A silo's promise protects each of its records too; a record's says nothing useful of a silo.
+        A silo's promise protects each of its records too; a record's says nothing useful of a silo. Training on sampled
+        records has a cost for one kind of neighbours alone: then one row covers it and the sums.
         """
         if self.claim is None:
             return ()
         if isinstance(self.claim, TrainingClaim):
             return (Spent(self.claim.unit, self.claim.adjacency, self.claim.cost),)
+        releases = self.claim.releases
+        if releases.training is not None:
+            return (Spent(self.claim.unit, self.claim.adjacency, releases.whole()),)
         units = {Unit.RECORD, self.claim.unit}
-        first = self.claim.releases.first
+        first = releases.first
         noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
+        own = charged(self.plan, self.sums, len(self.roster.clients))
         return tuple(
-            Spent(unit, adjacency, releases_of(self.plan, self.sums, noisers, unit, adjacency).cost())
+            Spent(unit, adjacency, releases_of(self.plan, own, noisers, unit, adjacency).cost())
             for unit in sorted(units)
             for adjacency in Adjacency
         )
 
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
-        clients, fewest, effort = len(self.context.clients), self.fewest, effort_of(self.sums)
-        if self.method.cohorts > 1:
-            fewest = clients // self.method.cohorts - self.plan.dropouts
-        policy.check(self.plan, clients, fewest, max(self.uploads), self.record_sums, effort)
+        effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.programs)
+        fewest = self.fewest
+        if self.method.fixed_cohorts > 1:
+            fewest = len(self.roster.clients) // self.method.fixed_cohorts - self.plan.dropouts
+        policy.check(self.plan, self.cohort_size, fewest, max(self.uploads), self.record_sums, effort)
 
     @property
     def fewest(self) -> int:
         """The smallest number of clients whose sum can be opened."""
-        return self.protection.fewest(self.context)
-
-
-def cohort_least(plan: Plan) -> int:
-    """The fewest members of a cohort: whoever vanishes or colludes, two honest ones are in its sum."""
-    return plan.colluders + plan.dropouts + 2
-
-
-def _require_room(plan: Plan, clients: int) -> None:
-    """Raise BadInput for a plan that states more records than it takes."""
-    most = clients * plan.max_records
-    if plan.at_least > most:
-        raise BadInput(
-            f"the plan states at least {plan.at_least} records, but takes at most {plan.max_records} of each of "
-            f"{clients} clients, {most} in all",
-            remedy=f"state at most {most}, or raise max_records",
-        )
-
-
-def _calibrations(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Calibration | None]:
-    """The noise that is added to every kind of sum, or to what goes into it; None where there is none."""
-    if isinstance(claim, PrivacyClaim):
-        return [each for each, _ in claim.releases.parts]
-    return [None] * len(sums)
-
-
-def _require_cohorts(plan: Plan, method: Method, clients: int, fewest: int) -> None:
-    """Raise BadInput for a plan whose cohorts are too small.
-
-    Also for one that tells domains apart, unless a gate, noise or nobody hides a client's part.
-    """
-    if method.cohorts > 1:
-        least, smallest = cohort_least(plan), clients // method.cohorts
-        if smallest < least:
-            raise BadInput(
-                f"{clients} members in {method.cohorts} cohorts, whose sums are opened apart, are {smallest} in the "
-                f"smallest: where {plan.dropouts} may vanish and {plan.colluders} collude it takes {least}",
-                remedy=f"{clients} members allow {clients // least} cohorts: take so few settings, or more members",
-            )
-        if fewest < clients - plan.dropouts:
-            raise BadInput(
-                f"cohorts count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
-                remedy=f"set minimum_cohort to {clients - plan.dropouts}",
-            )
-    hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors
-    if domains_of(plan.method_parameters) and not hidden:
-        raise BadInput(
-            "without a class gate the sum of a class in a domain that one client has is its own prototype",
-            remedy="give a class gate, and each domain at least that many clients, or a finite epsilon",
-        )
-
-
-def _context(plan: Plan, roster: Roster) -> SessionContext:
-    """Ring and length are found later. Raises BadInput when the roster lacks the parties that the protection needs."""
-    protection = protection_named(plan.protection)
-    seconds = roster.with_role(protection.second_role)
-    return protection.context(
-        SessionContext(
-            plan=plan.digest,
-            session=plan.session,
-            roster=plan.roster,
-            identities={index: roster.identity(index) for index in roster.clients},
-            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},
-            ring=Ring(LARGEST_RING),
-            length=0,
-            colluders=plan.colluders,
-            dropouts=plan.dropouts,
-            minimum_cohort=plan.minimum_cohort,
-            server=roster.identity(SERVER_INDEX),
-            seconds={index: roster.identity(index) for index in seconds},
-            security=plan.security,
-        )
-    )
-
-
-def _in_ring(
-    context: SessionContext, plan: Plan, kind: SumSpec, layout: Layout, calibration: Calibration | None
-) -> tuple[Capacity, SessionContext]:
-    """The capacity that a layout needs, and the context with its ring and length. Raises CapacityExceeded.
-
-    Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
-    """
-    noise = 0
-    if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
-        noise = calibration.largest
-    records = 1 if kind.per is Unit.SILO else plan.max_records
-    capacity = Capacity(len(context.clients), records, layout.bound, noise)
-    placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
-    return capacity, placed
+        return self.protection.fewest(self.a_sum)

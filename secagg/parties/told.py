@@ -10,6 +10,7 @@ from secagg.encoding import sum_digest
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import Artifact
 from secagg.parties.attachments import SUM_FILE, read_kept, read_opening
+from secagg.parties.drawing import check_outcome_of_draw
 from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, SumResult, conclude, head_file, metadata_of, unpack_sum
 from secagg.parties.rounds import opening_after
 from secagg.parties.setup import SessionSetup
@@ -99,6 +100,9 @@ class Files:
 
 def require_shape(setup: SessionSetup, outcome: Outcome) -> None:
     """Raise ProtocolViolation unless the outcome names what the plan says, and the sum in the plan's length."""
+    if setup.is_draw:
+        check_outcome_of_draw(outcome)
+        return
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != setup.shows_sum:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
     if outcome.release and outcome.release[0].length != setup.context.packed_bytes:
@@ -114,6 +118,8 @@ def check_outcome(setup: SessionSetup, told: Told, own: SumResult | None = None)
     is known; `own` is what that gives, where it is at hand.
     """
     require_shape(setup, told.message)
+    if setup.is_draw:
+        return
     if own is None and told.release:
         own = recompute(setup, told.message, told.release)
     if setup.known_round is None:  # what the sum leads to stays open

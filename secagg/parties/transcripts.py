@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from secagg.cohorts import Draw
 from secagg.errors import BadInput, MalformedMessage, OtherVersion, ProtocolViolation, SecaggError, TranscriptInvalid
 from secagg.parties.attachments import OPENING_FILE, folder_name, read_kept
 from secagg.parties.setup import SessionSetup
@@ -31,17 +32,19 @@ from secagg.wire import decode, encode
 T = TypeVar("T")
 Follow = Callable[[SessionSetup, RoundOpening], SessionSetup]
 """From a plan's first session to the one that an opening begins."""
-_BEGINNING = 4
-"""Records: a client's salt, the plan, the roster, the opening."""
+_BEGINNING = 5
+"""Records: a client's salt, the plan, the roster, the draw, the opening."""
 
 
 def begin_transcript(journal: Journal, setup: SessionSetup) -> None:
-    """Write the plan, the roster and what opened this round; a journal that has them stays as it is.
+    """Write the plan, the roster, the draw and what opened this round; a journal that has them stays as it is.
 
     Who returned writes what it was shown: the opening, and who has signed it.
     """
     journal.append("plan", encode(setup.plan))
     journal.append("roster", encode(setup.roster))
+    if setup.draw is not None:
+        journal.append("draw", encode(setup.draw))
     if setup.shown is not None:
         journal.append("return", encode(setup.shown))
     elif setup.opening is not None:
@@ -63,6 +66,9 @@ def setup_of(
     index += 1
     try:
         setup = SessionSetup.of(plan, roster)
+        if len(records) > index + 1 and records[index + 1].kind == "draw":
+            index += 1
+            setup = setup.drawn(_content(records, index, "draw", Draw))
         if len(records) > index + 1 and records[index + 1].kind == "round":
             index += 1
             setup = follow(setup, _content(records, index, "round", RoundOpening))

@@ -91,7 +91,7 @@ class Verified:
             "role": self.role,
             "records": len(self.records),
             "chain_head": self.records[-1].head.hex(),
-            **({"round": f"{self.number} of {setup.rounds}"} if setup.rounds > 1 else {}),
+            **({"round": _place_in_plan(setup)} if setup.rounds > 1 else {}),
             "plan_sha256": setup.plan.digest.hex(),
             "roster_sha256": setup.roster.digest.hex(),
             "vouched_by": self.vouched_by or None,
@@ -113,7 +113,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
         raise TranscriptInvalid(place_of_plan(records), problem)
     verifier = _verifier(setup, records, path.parent)
     if setup.shown is not None:
-        _check_return(setup, setup.shown, verifier, place_of_plan(records) + 2)
+        _check_return(setup, setup.shown, verifier, place_of_opening(setup, records))
     known: set[tuple[str, bytes]] = set()
     for record in following:
         require((record.kind, record.content) not in known, record, "it stands there already: no party writes it twice")
@@ -126,7 +126,7 @@ def verified(path: Path, trust: Trust, openings: Openings) -> Verified:
             raise TranscriptInvalid(record.index, str(setup.roster.name_culprit(error))) from None
     told = verifier.conclusion(len(records))
     vouched_by = trust.vouches_for_plan(setup, path)
-    doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None else ()))
+    doubts = (*verifier.doubts, *((UNKNOWN,) if setup.known_round is None and not setup.is_end else ()))
     if not vouched_by:
         doubts = (NOBODYS_PLAN if trust.vouches_for_keys(setup) else NOBODYS_KEYS, *doubts)
     return Verified(
@@ -149,14 +149,26 @@ def _check_return(setup: SessionSetup, shown: Return, verifier: ServerVerifier |
     if verifier.role != "client":
         raise TranscriptInvalid(place, f"a {verifier.role} does not return")
     try:
-        follow_return(SessionSetup.of(setup.plan, setup.roster), shown, verifier.author, 1)
+        first = SessionSetup.of(setup.plan, setup.roster)
+        follow_return(first if setup.draw is None else first.drawn(setup.draw), shown, verifier.author, 1)
     except (MalformedMessage, ProtocolViolation) as error:
         raise TranscriptInvalid(place, str(setup.roster.name_culprit(error))) from None
+
+
+def _place_in_plan(setup: SessionSetup) -> str:
+    if setup.is_draw:
+        return f"the draw before {setup.rounds}"
+    return f"after the last of {setup.rounds}" if setup.is_end else f"{setup.number} of {setup.rounds}"
 
 
 def place_of_plan(records: Sequence[Record]) -> int:
     """The index of the plan's record."""
     return int(records[0].kind == "salt")
+
+
+def place_of_opening(setup: SessionSetup, records: Sequence[Record]) -> int:
+    """The index of what opened a later round: it stands behind plan, roster and, if any, draw."""
+    return place_of_plan(records) + 2 + (setup.draw is not None)
 
 
 def _verifier(setup: SessionSetup, records: Sequence[Record], folder: Path) -> ServerVerifier | MemberVerifier:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from secagg.errors import BadInput
@@ -34,7 +34,8 @@ class PrivacyClaim:
     """(ε, δ) of all that a plan releases, for its unit and adjacency.
 
     `holds_against_members`: whether a client, which knows its own share of the noise, is among those against whom it
-    holds. `each_alone`: uploads are in clear, so that each client's own share must be enough for it. A claim below what
+    holds. `each_alone`: uploads are in clear, so that each client's own share must be enough for it. `among`: how many
+    sums there are in all, where one client's data are in no more of them than the releases; else 0. A claim below what
     the noise gives cannot be made, nor one with δ below `SMALLEST_DELTA`: it raises BadInput.
     """
 
@@ -43,6 +44,7 @@ class PrivacyClaim:
     delta: float
     holds_against_members: bool = True
     each_alone: bool = False
+    among: int = 0
 
     def __post_init__(self) -> None:
         refuse_small_delta(self.delta)
@@ -89,7 +91,11 @@ class PrivacyClaim:
         """Return the promise in plain words: who is protected, how much, by whose noise, and what breaks it."""
         sums = sum(times for _, times in self.releases.parts)
         times = "" if sums == 1 else f", over all {sums} sums together"
-        return f"What is opened {_promised(self, times)}. {self._noise()}"
+        if self.among:
+            times = f", over all {self.among} sums together, no client being in more than {sums} of them"
+        training = self.releases.training
+        trained = f" It rests on the noise of members' own training, too ({_sampled(training)})." if training else ""
+        return f"What is opened {_promised(self, times)}. {self._noise()}{trained}"
 
     def _noise(self) -> str:
         first = self.releases.first
@@ -140,20 +146,13 @@ class TrainingClaim:
 
     def after(self, sums: int, of: int) -> float:
         """Return ε, rounded up, of what members gave away before the first so many sums `of` all."""
-        if sums == of:
-            return _epsilon(self.cost, self.delta)
-        steps = replace(self.cost.steps, steps=self.cost.steps.steps * sums // of)
-        part = sums / of * (1 + 2.0**-50)
-        beside = {"squared_mu": self.cost.squared_mu * part, "gap": self.cost.gap * part}
-        return _epsilon(replace(self.cost, steps=steps, **beside), self.delta)
+        return _epsilon(self.cost if sums == of else self.cost.after(sums, of), self.delta)
 
     def sentence(self) -> str:
         """Return the promise in plain words."""
-        steps = self.cost.steps
-        sampled = f"{steps.steps} steps, a record in each with probability {steps.rate:g}"
         return (
             f"What leaves a member {_promised(self, '')}. For each member it rests on the noise of its own training "
-            f"({sampled}), whoever else takes part."
+            f"({_sampled(self.cost)}), whoever else takes part."
         )
 
 
@@ -164,6 +163,11 @@ Claim = PrivacyClaim | TrainingClaim
 def _epsilon(cost: TrainingCost, delta: float) -> float:
     """The ε of a cost: a second of work, which every party of a simulation and every seed of a sweep would repeat."""
     return cost.epsilon(delta)
+
+
+def _sampled(cost: TrainingCost) -> str:
+    """The steps of members' training, in words."""
+    return f"{cost.steps.steps} steps, a record in each with probability {cost.steps.rate:g}"
 
 
 def _promised(claim: Claim, times: str) -> str:

@@ -11,6 +11,7 @@ from secagg.privacy.calibration import Calibration, Mechanism, calibrate_mu
 from secagg.privacy.gaussian import mu_of
 from secagg.privacy.sensitivity import Adjacency, BlockwiseSensitivity, Sensitivity, Unit
 from secagg.privacy.shares import GaussianCost
+from secagg.privacy.subsampled import TrainingCost
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Releases:
-    """The calibrations of one plan, each with its number of sums; the same parties add noise to all of them."""
+    """The calibrations of one plan, each with its number of sums; the same parties add noise to all of them.
+
+    `training` is what members' own training on the same records costs by itself: the sums are then further releases.
+    """
 
     parts: tuple[tuple[Calibration, int], ...]
+    training: TrainingCost | None = None
 
     def __post_init__(self) -> None:
         if not self.parts or not all(times >= 1 for _, times in self.parts):
@@ -44,6 +49,8 @@ class Releases:
             same = (other.mechanism, other.parties, other.fewest) == (first.mechanism, first.parties, first.fewest)
             if not same or (other.unit, other.adjacency) != (first.unit, first.adjacency):
                 raise BadInput("the sums of one plan are noised by different parties, or for different neighbours")
+        if self.training is not None and (first.unit, first.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
+            raise BadInput(f"training on sampled records has no cost for {first.unit} and {first.adjacency}")
 
     @classmethod
     def of(cls, calibration: Calibration, times: int = 1) -> Releases:
@@ -64,10 +71,11 @@ class Releases:
             left -= taken
         if sums < 1 or left:
             raise BadInput(f"there are no first {sums} sums", remedy="give 1 up to all that there are")
-        return Releases(tuple(parts))
+        of = sum(times for _, times in self.parts)
+        return Releases(tuple(parts), self.training and self.training.after(sums, of))
 
     def cost(self, honest: int | None = None) -> GaussianCost:
-        """Return what all sums together cost; `honest` as in `Calibration.cost`."""
+        """Return what all sums together cost, without any training; `honest` as in `Calibration.cost`."""
         costs = [calibration.cost(honest).times(times) for calibration, times in self.parts]
         return sum(costs[1:], start=costs[0])
 
@@ -75,13 +83,20 @@ class Releases:
         """Return μ of `cost(honest)`."""
         return self.cost(honest).mu
 
+    def whole(self, honest: int | None = None) -> GaussianCost | TrainingCost:
+        """Return what the sums and the training cost; `honest` as in `cost`. No other party is in a member's noise."""
+        return self.cost(honest) if self.training is None else self.training.beside(self.cost(honest))
+
     def epsilon(self, delta: float, *, honest: int | None = None) -> float:
-        """Return ε, rounded up."""
-        return self.cost(honest).epsilon(delta)
+        """Return ε of the whole, rounded up."""
+        return self.whole(honest).epsilon(delta)
 
     def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
-        """Return the same noise, accounted for other neighbours: what a ledger needs beside the plan's own promise."""
-        if any((each.unit, each.adjacency) != (unit, adjacency) for each in sensitivities):
+        """Return the same noise, accounted for other neighbours: what a ledger needs beside the plan's own promise.
+
+        Raises BadInput beside training, which is accounted for one kind alone.
+        """
+        if self.training is not None or any((each.unit, each.adjacency) != (unit, adjacency) for each in sensitivities):
             raise BadInput(f"the sensitivities are not for {unit} and {adjacency}")
         pairs = zip(self.parts, sensitivities, strict=True)
         return Releases(tuple((_renoise(calibration, other), times) for (calibration, times), other in pairs))
@@ -116,16 +131,26 @@ def of_record(sensitivity: Sensitivity) -> Sensitivity:
 
 
 def calibrate_releases(
-    parts: Sequence[Part], *, epsilon: float, delta: float, mechanism: Mechanism, parties: int, fewest: int
+    parts: Sequence[Part],
+    *,
+    epsilon: float,
+    delta: float,
+    mechanism: Mechanism,
+    parties: int,
+    fewest: int,
+    share: float = 1.0,
 ) -> Releases:
-    """Return the least noise with which all sums of all parts together keep (ε, δ).
+    """Return the least noise with which all sums of all parts together keep (ε, δ), or `share` of its μ².
 
-    Part i's sums have μ_i² = μ²·budget_i/times_i each. `result.epsilon(delta) <= epsilon` holds as computed.
-    Raises BadInput as `calibrate_mu` does, and unless the budgets sum to 1.
+    Part i's sums have μ_i² = share·μ²·budget_i/times_i each. Of the whole μ² `result.epsilon(delta) <= epsilon` holds
+    as computed; of a share it says nothing, as what has the rest is calibrated next. Raises BadInput as `calibrate_mu`
+    does, and unless the budgets sum to 1 and the share is above 0.
     """
     if abs(math.fsum(part.budget for part in parts) - 1) > 1e-9:
         raise BadInput(f"the budgets {[part.budget for part in parts]} do not sum to 1")
-    mu = mu_of(epsilon, delta)
+    if not 0 < share <= 1:
+        raise BadInput(f"the sums have the share {share} of the budget", remedy="give more than 0, at most 1")
+    mu = mu_of(epsilon, delta) * math.sqrt(share)
     for _ in range(20):
         calibrations = [
             calibrate_mu(

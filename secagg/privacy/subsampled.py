@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import brentq
@@ -102,11 +102,29 @@ class TrainingCost:
             found = min(found, delta_of_steps(self._parts(), inner))
         return min(1.0, math.exp(self.gap) * found * UP)
 
+    def beside(self, releases: GaussianCost) -> TrainingCost:
+        """Return the cost of this and of further releases about the same records, rounded up."""
+        gap = (self.gap + releases.gap) * UP
+        return TrainingCost(self.steps, (self.squared_mu + releases.squared_mu) * UP, gap)
+
+    def after(self, sums: int, of: int) -> TrainingCost:
+        """Return at least the cost of what is trained before the first `sums` of so many sums, 1 ≤ sums ≤ of.
+
+        That holds if as much is trained before each, and if nothing is before the first. Further releases are left out.
+        """
+        steps = replace(self.steps, steps=max(1, self.steps.steps * sums // of))
+        return TrainingCost(steps, gap=self.gap * sums / of * UP)
+
     def curve(self) -> RdpCurve:
         """Return ρ(α) of everything, rounded up: what a ledger adds (`GaussianCost.curve` on the gap)."""
         widened = RdpCurve(tuple((self.gap * (2 * ALPHA - 1) / (ALPHA - 1) * UP).tolist()))
         total = self.steps.curve() + widened
         return total + GaussianCost(self.squared_mu).curve() if self.squared_mu else total
+
+    @property
+    def mu(self) -> float:
+        """μ of a Gaussian release that never costs less, up to the gap: all of it, every record in every batch."""
+        return self._unsampled().mu
 
     def _parts(self) -> tuple[Steps, ...]:
         training = Steps(self.steps.rate, self.steps.mu, self.steps.steps)

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from secagg.crypto.labels import digest
 from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, message
 
-Kind = Literal["salt", "plan", "roster", "round", "return", "policy", "ledger", "received", "sent", "closed", "aborted"]
+Kind = Literal[
+    "salt", "plan", "roster", "draw", "round", "return", "policy", "ledger", "received", "sent", "closed", "aborted"
+]
 MAGIC = b"secagg/records/1"
 START = bytes(32)
 

@@ -95,9 +95,9 @@ class Link:
         async def read_on(stub: Any) -> None:
             nonlocal position
             begun = position
+            call = stub.Read(rpc.ReadRequest(plan=plan, digest=digest, start=position), timeout=UPLOAD_SECONDS)
             try:
-                request = rpc.ReadRequest(plan=plan, digest=digest, start=position)
-                async for part in stub.Read(request, timeout=UPLOAD_SECONDS):
+                async for part in call:
                     data = _next_part(_readable(part), digest, position, length)
                     take(data)
                     position += len(data)
@@ -106,6 +106,8 @@ class Link:
             except (grpc.aio.AioRpcError, _Unusable):
                 if position == begun:
                     raise
+            finally:
+                call.cancel()  # what is refused in the middle goes on at the other end, until it is told
 
         while position < length:
             await self._persist(read_on)

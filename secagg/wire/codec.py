@@ -16,9 +16,17 @@ from google.protobuf.message import DecodeError, Message
 
 from secagg.errors import MalformedMessage, OtherVersion
 from secagg.wire.bounds import Items, Length, Range, Text
-from secagg.wire.generated import encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2
+from secagg.wire.generated import (
+    cohorts_pb2,
+    encryption_pb2,
+    plan_pb2,
+    session_pb2,
+    sharing_pb2,
+    state_pb2,
+    transcript_pb2,
+)
 
-_MODULES = (encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2)
+_MODULES = (cohorts_pb2, encryption_pb2, plan_pb2, session_pb2, sharing_pb2, state_pb2, transcript_pb2)
 VERSION = "version"
 """Name of the field that tells the versions of a format apart."""
 _PLAIN = (bool, int, float, str, bytes)

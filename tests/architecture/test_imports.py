@@ -32,6 +32,7 @@ ORDER = (
     "secagg.spending",
     "secagg.ledger",
     "secagg.protection",
+    "secagg.cohorts",
     "secagg.transport",
     "secagg.transcript",
     "secagg.head",

@@ -162,7 +162,7 @@ def test_members_allow_so_many_settings(clients: int, cohorts: int, colluders: i
     given = {"clients": clients, "colluders": colluders, "dropouts": dropouts}
     setup = setup_of(EXACT.replace("population=2", f"population={cohorts}"), **given)
     assert setup.fewest >= clients - dropouts
-    said = dict(explain(setup))["cohorts"]
+    said = dict(explain(setup))["fixed cohorts"]
     assert f"{cohorts}, of {clients // cohorts} or more of the {clients} members, the same in every round" in said
     assert f"at most {cohorts} settings" in said
     with pytest.raises(BadInput, match=f"{clients} members allow {cohorts} cohorts"):

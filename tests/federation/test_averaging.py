@@ -119,15 +119,16 @@ def test_an_update_is_not_charged_per_record(tmp_path: Path) -> None:
 
 
 def test_state_is_private_and_carried(tmp_path: Path) -> None:
-    """Each round's sum is made with what the round before left each member; no frame and no other folder holds it."""
+    """Each round's sum is made with what the round before left each member, in no frame; the newest alone is kept."""
     world, ended = played(tmp_path, "diary", radius=100.0)
     totals = [int(opened(world, stage)[0]) for stage in ended.stages]
     assert totals == [sum(member * (1 + 10 * turn) for member in EVERYONE) for turn in range(3)]
     for member in EVERYONE:
-        for turn, stage in enumerate(ended.stages, start=1):
-            folder = session_folder(world.state(member), stage)
-            assert recall_state(folder, stage.context.plan) == b"p" * member * turn
-            assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
+        last = ended.stages[-1]
+        folder = session_folder(world.state(member), last)
+        assert recall_state(folder, last.context.plan) == b"p" * member * 3
+        assert (folder / STATE_FILE).stat().st_mode & 0o777 == 0o600
+        assert sorted(world.state(member).rglob("private.*")) == [folder / KEY_FILE, folder / STATE_FILE]
     assert not list(world.state(0).rglob(STATE_FILE))
     for transcript in world.transcripts(1, ended.stages):
         verify_transcript(transcript)

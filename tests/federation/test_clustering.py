@@ -15,13 +15,12 @@ from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords
 from secagg.parties.explanation import explain
 from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import check_outcome
-from secagg.protection.messages import Outcome
+from secagg.parties.told import Told, check_outcome
 from secagg.statistics import Normalisation
 from secagg.wire import decode, encode
 from tests.federation.test_rounds import lying, outcome_of
 from tests.parties.noise_checks import check_noise, check_promise
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.setups import exact
 
 EVERYONE = (1, 2, 3, 4)
@@ -66,7 +65,7 @@ def test_census_then_slots_then_clusters(finished: Finished) -> None:
         assert noise.any() == stage.plan.has_noise
     for _, outcome in played.clients.values():
         assert outcome.members == EVERYONE
-        assert parse_safetensors(outcome.head)[0].present.all()
+        assert parse_safetensors(told_of(world, outcome).head)[0].present.all()
     if world.setup.plan.has_noise:
         check_promise(world.setup.plan, world.setup.roster)
 
@@ -89,7 +88,7 @@ def test_plan_says_what_is_summed(finished: Finished) -> None:
     assert rows["class gate"].startswith("classes, domain by domain, of which fewer than 3 clients have a record")
 
 
-def moved(outcome: Outcome, by: int) -> Outcome:
+def moved(outcome: Told, by: int) -> Told:
     """An outcome with one entry of one centre elsewhere."""
     told = decode(Centres, outcome.broadcast)
     entries = np.frombuffer(told.rows, dtype="<i4").copy()
@@ -115,7 +114,7 @@ def test_centres_that_do_not_follow_are_refused(finished: Finished) -> None:
 async def test_server_that_tells_one_client_other_centres_is_named(tmp_path: Path) -> None:
     """A client that is told other centres leaves before it sends anything by them; the others finish."""
     world = clustering(tmp_path, **EXACT)
-    played = await run_federation(world, tamper=lying(lambda outcome: moved(outcome, 50), 1, 2))
+    played = await run_federation(world, tamper=lying(world, lambda outcome: moved(outcome, 50), 1, 2))
     refusal = played.clients.pop(1)
     assert isinstance(refusal, SessionAborted)
     assert "the centres it broadcasts do not follow from the released sums" in refusal.reason

@@ -17,18 +17,18 @@ import pytest
 from methods.gate import KeptClasses
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.head import parse_safetensors
-from secagg.parties import LocalRecords, conclude
+from secagg.parties import LocalRecords, SessionSetup, conclude
 from secagg.parties.explanation import explain
 from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, check_outcome
+from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, unpack_sum
 from secagg.parties.reference import pooled_result
+from secagg.parties.told import Told, check_outcome
 from secagg.privacy import Adjacency, Unit
-from secagg.protection.messages import Outcome
 from secagg.statistics import Normalisation
 from secagg.wire import encode
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum
 from tests.parties.noise_checks import check_noise, check_promise
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.setups import exact, make_setup
 
 EVERYONE = (1, 2, 3, 4)
@@ -101,7 +101,7 @@ def test_class_of_one_member_leaves_no_trace(finished: Finished) -> None:
     assert not gradient[LONELY].any()
     for _, outcome in played.clients.values():
         assert outcome.members == EVERYONE
-        assert parse_safetensors(outcome.head)[0].present.tolist() == [True, True, False]
+        assert parse_safetensors(told_of(world, outcome).head)[0].present.tolist() == [True, True, False]
 
 
 def test_reference_needs_no_gate(finished: Finished) -> None:
@@ -135,7 +135,7 @@ def test_census_bears_the_planned_noise(noisy: Finished) -> None:
         assert noise.any()
         check_noise(stage, noise, 4)
     for _, outcome in played.clients.values():
-        assert parse_safetensors(outcome.head)[0].present.tolist() == [True, True, False]
+        assert parse_safetensors(told_of(world, outcome).head)[0].present.tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize("unit", Unit)
@@ -157,9 +157,9 @@ def test_promise_covers_all_kinds_of_sums(unit: Unit, adjacency: Adjacency) -> N
     assert "over all 5 sums together" in claim.sentence()
 
 
-def other_classes(*kept: int) -> Callable[[Outcome], Outcome]:
+def other_classes(*kept: int) -> Callable[..., Told]:
     """An outcome that keeps other classes."""
-    return lambda outcome: replace(outcome, broadcast=encode(KeptClasses(kept)))
+    return lambda outcome, _=None: replace(outcome, broadcast=encode(KeptClasses(kept)))
 
 
 FOLLOWS = "party 0: the classes that it keeps do not follow from the census"
@@ -172,19 +172,19 @@ FOLLOWS = "party 0: the classes that it keeps do not follow from the census"
         (other_classes(0, 2), FOLLOWS),
         (other_classes(1, 2), FOLLOWS),
         (other_classes(0, 1, 9), FOLLOWS),
-        (lambda outcome: replace(outcome, broadcast=outcome.broadcast[:-1]), "KeptClasses"),
-        (lambda outcome: replace(outcome, broadcast=b"\x0a\x01\x00"), "KeptClasses"),
-        (lambda outcome: replace(outcome, broadcast=b""), "party 0: the plan says otherwise about how many rounds"),
-        (lambda outcome: replace(outcome, release=b""), "party 0: the plan says otherwise about how many rounds"),
-        (lambda outcome: replace(outcome, head=b"a head"), "party 0: announces a head after a sum that gives none"),
-        (lambda outcome: replace(outcome, head_sha256=b"\x01" * 32), "party 0: announces a head after a sum that"),
-        (lambda outcome: told_census(outcome, 4, 4, 4), FOLLOWS),
-        (lambda outcome: told_census(outcome, 4, 1, 1), "party 0: the released sum leads nowhere: 1 of 3 classes"),
+        (lambda outcome, _: replace(outcome, broadcast=outcome.broadcast[:-1]), "KeptClasses"),
+        (lambda outcome, _: replace(outcome, broadcast=b"\x0a\x01\x00"), "KeptClasses"),
+        (lambda outcome, _: replace(outcome, broadcast=b""), "party 0: the plan says otherwise"),
+        (lambda outcome, _: replace(outcome, release=b""), "party 0: the plan says otherwise"),
+        (lambda outcome, _: replace(outcome, head=b"a head"), "party 0: announces a head after a sum"),
+        (lambda outcome, _: replace(outcome, head_sha256=b"\x01" * 32), "party 0: announces a head after a sum"),
+        (lambda outcome, stage: told_census(stage, outcome, 4, 4, 4), FOLLOWS),
+        (lambda outcome, stage: told_census(stage, outcome, 4, 1, 1), "the released sum leads nowhere: 1 of 3 classes"),
     ],
 )
 @pytest.mark.parametrize("plan", ["finished", "noisy"])
 def test_census_outcome_that_does_not_follow_is_refused(
-    plan: str, change: Callable[[Outcome], Outcome], words: str, request: pytest.FixtureRequest
+    plan: str, change: Callable[[Told, SessionSetup], Told], words: str, request: pytest.FixtureRequest
 ) -> None:
     """Each client recomputes the kept classes from the released census; what differs is the server's breach."""
     world, played = request.getfixturevalue(plan)
@@ -192,12 +192,13 @@ def test_census_outcome_that_does_not_follow_is_refused(
     outcome = outcome_of(world, stage)
     check_outcome(stage, outcome)
     with pytest.raises((ProtocolViolation, MalformedMessage), match=words):
-        check_outcome(stage, change(outcome))
+        check_outcome(stage, change(outcome, stage))
 
 
-def told_census(outcome: Outcome, *census: int) -> Outcome:
+def told_census(stage: SessionSetup, outcome: Told, *census: int) -> Told:
     """Another census under its own digest; no noise makes a thousand clients of one."""
-    return renamed_sum(outcome, (1000 * (np.array(census) - 2)).astype("<i8").tobytes())
+    half = 1 << (stage.context.ring.bits - 1)
+    return renamed_sum(stage, outcome, np.clip(1000 * (np.array(census) - 2), -half, half - 1))
 
 
 def test_head_is_missed_where_there_must_be_one(finished: Finished) -> None:
@@ -215,7 +216,7 @@ def test_head_is_missed_where_there_must_be_one(finished: Finished) -> None:
 async def test_server_that_keeps_the_class_for_one_client_is_named(tmp_path: Path) -> None:
     """A client that is asked for the class all the same leaves before it sends anything of it; the others finish."""
     world = gated(tmp_path, **EXACT)
-    played = await run_federation(world, tamper=lying(other_classes(0, 1, 2), 1, 1))
+    played = await run_federation(world, tamper=lying(world, other_classes(0, 1, 2), 1, 1))
     refusal = played.clients.pop(1)
     assert isinstance(refusal, SessionAborted)
     assert FOLLOWS.replace("party 0", "leaves: server") in refusal.reason
@@ -318,5 +319,5 @@ def test_stated_census_is_hashed_like_any_sum(finished: Finished) -> None:
     """The census's digest is that of its little-endian integers."""
     world, played = finished
     outcome = outcome_of(world, played.stages[0])
-    assert outcome.release == np.array(held(world), dtype="<i8").tobytes()
-    assert outcome.aggregate_sha256 == hashlib.sha256(outcome.release).digest()
+    assert unpack_sum(played.stages[0], outcome.release).tolist() == held(world)
+    assert outcome.aggregate_sha256 == hashlib.sha256(np.array(held(world), dtype="<i8").tobytes()).digest()

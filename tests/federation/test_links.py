@@ -10,11 +10,12 @@ import pytest
 
 import secagg.parties.server_session
 from secagg.errors import TranscriptInvalid
+from secagg.parties.attachments import SUM_FILE
 from secagg.parties.links import verify_together
-from secagg.parties.outcome import conclude, open_sum
+from secagg.parties.outcome import conclude, open_sum, pack_sum
 from secagg.parties.setup import SessionSetup
 from secagg.parties.verification import NOTHING_BROUGHT, Verified
-from secagg.protection.messages import Outcome, RoundOpening
+from secagg.protection.messages import Attachment, Outcome, RoundOpening
 from secagg.transcript import FILE_NAME, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held
@@ -70,9 +71,9 @@ def test_each_opening_is_followed_once(finished: Finished, monkeypatch: pytest.M
     derived: list[int] = []
     following = SessionSetup.following
 
-    def counting(setup: SessionSetup, opening: RoundOpening) -> SessionSetup:
+    def counting(setup: SessionSetup, opening: RoundOpening, broadcast: bytes = b"") -> SessionSetup:
         derived.append(opening.number)
-        return following(setup, opening)
+        return following(setup, opening, broadcast)
 
     monkeypatch.setattr(SessionSetup, "following", counting)
     assert set(verdicts(paths(finished, SERVER, *EVERYONE)[::step])) == {"verifies"}
@@ -119,8 +120,11 @@ def truthful(deceived: Finished, folder: Path, **changes: object) -> Path:
     at = next(r.index for r in records if r.kind == "sent" and peek(r.content).step == Outcome.__name__)
     setup, body = played.stages[0], peek(records[at].content)
     result = conclude(setup, EVERYONE, np.array(held(world), dtype=np.int64))
+    release = pack_sum(setup, result.vector)
+    (home / SUM_FILE).write_bytes(release)
     told = payload_of(body, Outcome)
-    true = replace(told, aggregate_sha256=result.aggregate_sha256, release=result.release, broadcast=result.broadcast)
+    named = {"release": (Attachment.of(release),), "broadcast": (Attachment.of(result.broadcast),)}
+    true = replace(told, aggregate_sha256=result.aggregate_sha256, **named)
     (home / FILE_NAME).unlink()
     journal = Journal(home / FILE_NAME)
     for record in records[:at]:

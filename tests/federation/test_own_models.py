@@ -18,13 +18,13 @@ from secagg.federation import session_folder
 from secagg.models import read_model
 from secagg.parties import conclude
 from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import HEAD_FILE, check_outcome, personal_models, write_personal
+from secagg.parties.outcome import HEAD_FILE, personal_models, write_personal
 from secagg.parties.private_state import STATE_FILE, recall_state
-from secagg.protection.messages import Outcome
+from secagg.parties.told import Told, check_outcome
 from secagg.statistics import Normalisation
-from secagg.transcript import payload_of, peek, read_transcript
 from secagg.wire import decode, encode
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.federation.test_rounds import outcome_of
+from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 
 EVERYONE = (1, 2, 3, 4)
 EXACT = {"epsilon": float("inf"), "delta": None, "adjacency": None}
@@ -95,7 +95,7 @@ def test_everybody_is_told_the_public_model(finished: Finished) -> None:
     expected = conclude(last, EVERYONE, opened(world, last)).artifact_sha256
     for _, outcome in ended.clients.values():
         assert outcome.head_sha256 == expected
-        model, texts = world.setup.method.read_artifact(outcome.head)
+        model, texts = world.setup.method.read_artifact(told_of(world, outcome).head)
         assert texts["program"] == "similar:8"
         assert model.digest == outcome.head_sha256.hex()
     assert (session_folder(world.state(0), last) / HEAD_FILE).exists()
@@ -109,19 +109,19 @@ def test_the_server_may_crash_and_the_members_go_on(tmp_path: Path) -> None:
     assert sums == {conclude(ended.stages[-1], EVERYONE, opened(world, ended.stages[-1])).aggregate_sha256}
 
 
-def other_prototypes(outcome: Outcome) -> Outcome:
+def other_prototypes(outcome: Told) -> Told:
     """One unit more in one entry."""
     told = decode(Centres, outcome.broadcast)
     return replace(outcome, broadcast=encode(replace(told, rows=bytes([told.rows[0] ^ 1]) + told.rows[1:])))
 
 
-def other_model(outcome: Outcome) -> Outcome:
+def other_model(outcome: Told) -> Told:
     """Another last entry, and its digest."""
     head = outcome.head[:-1] + bytes([outcome.head[-1] ^ 1])
     return replace(outcome, head=head, head_sha256=bytes.fromhex(read_model(head)[0].digest))
 
 
-def other_program(outcome: Outcome) -> Outcome:
+def other_program(outcome: Told) -> Told:
     """The same tensors under another rule, with its digest."""
     head = outcome.head.replace(b"similar:8", b"nearest:8")
     return replace(outcome, head=head, head_sha256=bytes.fromhex(read_model(head)[0].digest))
@@ -137,14 +137,12 @@ def other_program(outcome: Outcome) -> Outcome:
     ],
 )
 def test_what_does_not_follow_from_the_sum_is_refused(
-    finished: Finished, number: int, change: Callable[[Outcome], Outcome], words: str
+    finished: Finished, number: int, change: Callable[[Told], Told], words: str
 ) -> None:
     """A member makes prototypes and public model of the sum that it is shown, and refuses others."""
     world, ended = finished
     stage = ended.stages[number]
-    transcript = read_transcript(world.transcripts(0, (stage,))[0])
-    bodies = [peek(record.content) for record in transcript if record.kind == "sent"]
-    outcome = next(payload_of(body, Outcome) for body in bodies if body.step == Outcome.__name__)
+    outcome = outcome_of(world, stage)
     check_outcome(stage, outcome)
     with pytest.raises(ProtocolViolation, match=words):
         check_outcome(stage, change(outcome))

@@ -14,6 +14,7 @@ from secagg.privacy import TrainingCost
 from tests.worlds.federation import SimulatedFederation, run_federation
 
 PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}
+PROJECTED = {"rounds": 2, "sampling": 0.3, "steps": 3, "batch": 5, "width": 8}
 EVERYONE = (1, 2, 3, 4)
 
 
@@ -30,5 +31,34 @@ def test_training_is_charged_and_verifies(tmp_path: Path, protection: str) -> No
         assert isinstance(spent.cost, TrainingCost)
         assert spent.cost.steps.steps == 4
         assert entry.release.epsilon == world.setup.plan.epsilon
+    for transcript in world.transcripts(1, ended.stages):
+        verify_transcript(transcript)
+
+
+@pytest.mark.parametrize(
+    ("method", "protection", "noise"),
+    [
+        ("fedpcl", "masked", NoiseFrom.CLIENT),
+        ("fedpcl", "encrypted", NoiseFrom.CLIENT),
+        ("fedpcl", "shared", NoiseFrom.AGGREGATOR),
+        ("fedproto", "shared", NoiseFrom.CLIENT),
+        ("fedproto", "none", NoiseFrom.CLIENT),
+    ],
+)
+def test_training_beside_noisy_sums_is_charged_once(
+    tmp_path: Path, method: str, protection: str, noise: NoiseFrom
+) -> None:
+    """Every member's ledger has one row with the cost of steps and sums together, and every transcript verifies."""
+    given = {"method": method, "parameters": tuple(PROJECTED.items()), "noise": noise}
+    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given)
+    ended = asyncio.run(run_federation(world))
+    assert len(ended.stages) == 2
+    for member in EVERYONE:
+        (entry,) = Ledger(world.state(member), create=False).entries()
+        (spent,) = entry.release.spent
+        assert isinstance(spent.cost, TrainingCost)
+        assert spent.cost.steps.steps == 3
+        assert spent.cost.squared_mu > 0
+        assert spent == world.setup.spent()[0]
     for transcript in world.transcripts(1, ended.stages):
         verify_transcript(transcript)

@@ -148,7 +148,7 @@ def federation(tmp_path: Path) -> Iterator[Processes]:
     """Eight members and a server over gRPC, with a plan of three rounds at ε = 8; nobody runs yet."""
     promise = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE, "radius": None}
     chosen = {"method": "fedpop", "parameters": GRADIENTS}
-    with processes(tmp_path, 6, names=NAMES, **chosen, **promise) as found:
+    with processes(tmp_path, 60, names=NAMES, **chosen, **promise) as found:
         yield found
 
 

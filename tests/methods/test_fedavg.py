@@ -330,16 +330,22 @@ def test_what_cannot_be_is_refused(parameters: dict[str, float | str], words: st
         ({"model": "mlp"}, "no program 'mlp'"),
         ({"model": "mlp:0"}, "no program"),
         ({"model": "cnn"}, "6 numbers are none"),
-        ({"model": "mlp:999999"}, "of a message; choose a smaller model"),
-        ({"model": "mlp:300000", "server": "adam"}, "of a message; choose a smaller model"),
     ],
     ids=str,
 )
 def test_a_model_that_does_not_fit_is_refused(parameters: dict[str, float | str], words: str) -> None:
-    """A program that there is not, that takes other records, or that no message holds gives no plan."""
+    """A program that there is not, or that takes other records, gives no plan."""
     method = method_named("fedavg", parameters)
     with pytest.raises(BadInput, match=words):
         method.sums(DIMENSION, CLASSES, GRID.levels)
+
+
+@pytest.mark.parametrize(("units", "server"), [(200_000, "average"), (70_000, "adam")])
+def test_a_state_that_is_too_large_is_refused(units: int, server: str) -> None:
+    """The parameters and the server's moments together have a bound."""
+    method = method_named("fedavg", {"model": f"mlp:{units}", "server": server})
+    with pytest.raises(BadInput, match="bytes; choose a smaller model"):
+        method.sums(1000, CLASSES, GRID.levels)
 
 
 def test_parameters_make_the_method_again() -> None:

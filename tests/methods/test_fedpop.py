@@ -43,7 +43,7 @@ def settings_of(round_: PopulationRound, member: int) -> dict[str, Any]:
 def losses_of(flat: np.ndarray, round_: PopulationRound, examples: Any) -> np.ndarray:
     """Cross-entropies of softmax regression in numpy."""
     weights, biases = flat[: CLASSES * DIMENSION].reshape(CLASSES, DIMENSION), flat[CLASSES * DIMENSION :]
-    scores = examples.records * (round_.scale / GRID.unit(DIMENSION)) @ weights.T + biases
+    scores = examples.records * (round_.program.scale / GRID.unit(DIMENSION)) @ weights.T + biases
     return np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(scores)), examples.labels]
 
 

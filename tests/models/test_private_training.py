@@ -22,7 +22,7 @@ SOFTMAX = program_named("softmax", 7, 3)
 
 def private(program, start, *others):
     """The parameters after DP-SGD from a public start."""
-    return dp_sgd(program, public(start), *others).value
+    return dp_sgd(public(program), public(start), *others).value
 
 
 def integers_of(gradients, clip, levels):

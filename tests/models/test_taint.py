@@ -38,7 +38,7 @@ def test_what_records_decided_enters_no_mechanism(planted: Any) -> None:
     """Own prototypes and an un-noised teacher are refused as what steps read: they would move every record's step."""
     records, labels = some_records(PROGRAM, 30)
     with pytest.raises(TypeError, match="rule of taint"):
-        dp_sgd(PROGRAM, planted(records, labels), records, labels, SETTINGS, seeded("steps"))
+        dp_sgd(public(PROGRAM), planted(records, labels), records, labels, SETTINGS, seeded("steps"))
 
 
 def begun() -> ChainRound:
@@ -77,9 +77,9 @@ def test_no_statistic_of_a_batch_enters_a_gradient() -> None:
 def test_what_follows_from_the_untainted_is_untainted() -> None:
     """Rules of public values and outcomes pass; their result is the rule's."""
     records, labels = some_records(PROGRAM, 30)
-    trained = dp_sgd(PROGRAM, public(np.zeros(PROGRAM.size)), records, labels, SETTINGS, seeded("steps"))
+    trained = dp_sgd(public(PROGRAM), public(np.zeros(PROGRAM.size)), records, labels, SETTINGS, seeded("steps"))
     assert np.array_equal(trained.then(lambda weights: 2 * weights).value, 2 * trained.value)
-    dp_sgd(PROGRAM, trained, records, labels, SETTINGS, seeded("more"))
+    dp_sgd(public(PROGRAM), trained, records, labels, SETTINGS, seeded("more"))
 
 
 def test_the_plan_has_one_release() -> None:

@@ -71,7 +71,7 @@ def test_noise_of_a_round_has_the_planned_variance():
     setup = make_setup(dimension=WIDE, classes=40, refine=1, epsilon=4.0)
     records = some_records(setup, 400)
     result = conclude(setup, setup.context.clients, exact(setup, records))
-    following = following_setup(setup, result)
+    following = following_setup(setup, result, result.broadcast)
     assert [block.name for block in following.layout.blocks] == ["gradient"]
     check_noise(following, noise_of(following, FRESH), 5)
 

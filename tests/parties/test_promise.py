@@ -14,10 +14,11 @@ from secagg.experiments.session import run_session
 from secagg.parties import LocalRecords, SessionSetup, conclude, contribution_of
 from secagg.parties.explanation import explain
 from secagg.parties.noise_plan import NoiseParties
+from secagg.parties.rounds import opening_after
 from secagg.plan import NoiseFrom, Plan, PlannedNoise
 from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.privacy.claim import shown
-from secagg.protection.messages import RoundOpening
+from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.statistics import Normalisation
 from tests.parties.noise_checks import (
@@ -358,10 +359,12 @@ def test_multipliers_of_the_plan_are_those_of_the_layout(refine):
     assert counts.tolist() == [10 * planned["counts"].multiplier] * 3
 
 
-def next_opening(setup: SessionSetup, total: np.ndarray) -> RoundOpening:
-    """What follows from an opened sum of everybody."""
+def next_opening(setup: SessionSetup, total: np.ndarray) -> tuple[RoundOpening, bytes]:
+    """What follows from an opened sum of everybody, and the broadcast that it names."""
     result = conclude(setup, setup.context.clients, total)
-    return RoundOpening(setup.number + 1, setup.context.plan, result.aggregate_sha256, result.broadcast)
+    opening = opening_after(setup, result)
+    assert opening is not None
+    return opening, result.broadcast
 
 
 def stages(setup: SessionSetup) -> list[SessionSetup]:
@@ -369,7 +372,7 @@ def stages(setup: SessionSetup) -> list[SessionSetup]:
     found = [setup]
     while not found[-1].is_last:
         records = LocalRecords.pooled([some_records(setup, 30, seed=member) for member in setup.context.clients])
-        found.append(found[-1].following(next_opening(found[-1], exact(found[-1], records))))
+        found.append(found[-1].following(*next_opening(found[-1], exact(found[-1], records))))
     return found
 
 
@@ -397,15 +400,20 @@ def test_a_round_is_bound_to_sum_and_broadcast():
     setup = make_setup(refine=2, epsilon=8.0)
     records = [some_records(setup, 30, seed=seed) for seed in (1, 2)]
     openings = [next_opening(setup, exact(setup, each)) for each in records]
-    one, other = openings
-    mixed = [replace(one, broadcast=other.broadcast), replace(one, aggregate_sha256=other.aggregate_sha256)]
-    following = [setup.following(each) for each in (*openings, *mixed)]
+    (one, told), (other, told_else) = openings
+    mixed = [
+        (replace(one, broadcast=other.broadcast), told_else),
+        (replace(one, aggregate_sha256=other.aggregate_sha256), told),
+    ]
+    following = [setup.following(*each) for each in (*openings, *mixed)]
     other_plan = make_setup(refine=2, epsilon=8.0)
-    elsewhere = other_plan.following(replace(one, previous=other_plan.context.plan))
-    third = following[0].following(next_opening(following[0], exact(following[0], records[0])))
+    elsewhere = other_plan.following(replace(one, previous=other_plan.context.plan), told)
+    third = following[0].following(*next_opening(following[0], exact(following[0], records[0])))
     contexts = [world.context for world in (setup, *following, elsewhere, third)]
     assert len({context.plan for context in contexts}) == len({context.session for context in contexts}) == 7
-    assert setup.following(one).context == following[0].context
+    assert setup.following(one, told).context == setup.following(one).context == following[0].context
+    with pytest.raises(ProtocolViolation, match="party 0: what opens round 2 is not what it is said to be"):
+        setup.following(one, told_else)
 
 
 def test_nothing_follows_the_last_round():
@@ -415,15 +423,17 @@ def test_nothing_follows_the_last_round():
     opening, one_sum = last.opening, make_setup()
     assert opening is not None
     next_number = replace(opening, number=3, previous=last.context.plan)
-    later = replace(next_number, broadcast=replace_number(last.round, 2))
+    told, told_later = last.round.broadcast(), replace_number(last.round, 2)
+    later = replace(next_number, broadcast=Attachment.of(told_later))
     only = replace(opening, previous=one_sum.context.plan)
-    for world, each in ((last, later), (last, next_number), (one_sum, only)):
-        with pytest.raises(ProtocolViolation, match="party 0: announces"):
-            world.following(each)
+    for world, each, content in ((last, later, told_later), (last, next_number, told), (one_sum, only, told)):
+        for broadcast in (content, b""):
+            with pytest.raises(ProtocolViolation, match="party 0: announces"):
+                world.following(each, broadcast)
     with pytest.raises(ProtocolViolation, match="the plan does not have"):
         first.later(later)
     with pytest.raises(MalformedMessage):
-        first.following(replace(opening, broadcast=b"\x00"))
+        first.following(replace(opening, broadcast=Attachment.of(b"\x00")), b"\x00")
 
 
 def test_a_round_of_another_history_does_not_follow():
@@ -436,13 +446,14 @@ def test_a_round_of_another_history_does_not_follow():
 
 
 def test_context_of_a_round_is_the_documented_digest():
-    """A later session's context is SHA-256 over its number, the context before, sum and broadcast, each with length."""
+    """A later context is SHA-256 over number, context before, sum and what names the broadcast, each with length."""
     first, second, third = stages(make_setup(refine=2, epsilon=8.0))
     for before, world in ((first, second), (second, third)):
         opening = world.opening
         assert opening is not None
         parts = (b"secagg/v1/round", opening.number.to_bytes(4, "big"), before.context.plan)
-        parts += (opening.aggregate_sha256, opening.broadcast)
+        told = opening.broadcast
+        parts += (opening.aggregate_sha256, told.length.to_bytes(8, "big"), told.digest)
         joined = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         assert world.context.plan == opening.context == hashlib.sha256(joined).digest()
     assert first.context.plan == first.plan.digest

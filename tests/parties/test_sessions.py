@@ -7,7 +7,7 @@ import pytest
 
 from secagg.errors import SessionAborted, TranscriptInvalid
 from secagg.parties.links import verify_transcript
-from secagg.protection.messages import Abort, Outcome
+from secagg.protection.messages import Abort, Attachment, Outcome
 from secagg.transcript import peek, read_transcript
 from tests.worlds.hosts import Left
 from tests.worlds.session import SessionRun, SimulatedSession, make_session
@@ -28,8 +28,13 @@ async def test_head_goes_to_members_only_when_the_plan_says_so(tmp_path: Path) -
     """The outcome carries the head exactly when the plan's result is for the members."""
     private = await SessionRun(make_session(tmp_path / "a", result="server")).run()
     shared = await SessionRun(make_session(tmp_path / "b", result="members")).run()
-    assert private.server.head == b""
-    assert shared.server.head != b""
+    assert private.server.head == ()
+    assert shared.server.head != ()
+    for folder, shows in (("a", False), ("b", True)):
+        heads = list((tmp_path / folder).glob("client-*/*/head.safetensors"))
+        assert len(heads) == 3 * shows
+        for path in heads:
+            assert shared.server.head == (Attachment.of(path.read_bytes()),)
 
 
 async def test_unprotected_session_gives_the_same_sum(tmp_path: Path) -> None:
@@ -141,10 +146,10 @@ async def test_false_word_that_a_member_was_late_is_found(world: SimulatedSessio
 
 
 async def test_nothing_secret_stays_when_the_session_is_over(world: SimulatedSession) -> None:
-    """After the end a client's folder holds neither session key, nor state, nor its protected vector."""
+    """After the end a client's folder holds what everybody is told: no session key, state, or protected vector."""
     await SessionRun(world).run()
     for member in (1, 2, 3):
-        assert sorted(path.name for path in world.home(member).iterdir()) == ["transcript.log"]
+        assert sorted(path.name for path in world.home(member).iterdir()) == ["head.safetensors", "transcript.log"]
 
 
 async def test_nothing_secret_stays_after_an_abort(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The head that a server shows: its members take none that the plan does not describe, and no bytes make them fall."""
 
-import hashlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,12 @@ import pytest
 from safetensors.numpy import save
 
 from methods.slots import told_centres
+from secagg.encoding import sum_digest
 from secagg.errors import ProtocolViolation
 from secagg.head import LinearHead, head_digest, parse_safetensors, to_safetensors
-from secagg.parties.outcome import NO_ARTIFACT, check_outcome, conclude, write_result
-from secagg.protection.messages import Outcome, RoundOpening
+from secagg.parties.outcome import HEAD_FILE, NO_ARTIFACT, conclude, pack_sum, write_result
+from secagg.parties.told import Told, check_outcome
+from secagg.protection.messages import Attachment, RoundOpening
 from tests.worlds.session import SimulatedSession, make_session
 from tests.worlds.setups import make_setup
 
@@ -22,17 +23,20 @@ MEMBERS = (1, 2, 3)
 MEANS = np.ones((2, 3), dtype=np.float32)
 
 
-def shown(outcome: Outcome, head: LinearHead) -> Outcome:
+def shown(outcome: Told, head: LinearHead) -> Told:
     """The outcome with another head, which it names; the opened sum is not shown."""
     content = to_safetensors(head, parse_safetensors(outcome.head)[1])
     return replace(outcome, head=content, head_sha256=bytes.fromhex(head_digest(head)))
 
 
-def concluded(folder: Path, **choices: object) -> tuple[SimulatedSession, Outcome, LinearHead]:
+def concluded(folder: Path, **choices: object) -> tuple[SimulatedSession, Told, LinearHead]:
     """A session of three clients, its outcome, and the head in it."""
     world = make_session(folder, **choices)
     result = conclude(world.setup, MEMBERS, world.total(MEMBERS))
-    return world, write_result(world.setup, result, folder), result.require_artifact()
+    outcome = write_result(world.setup, result, folder)
+    told = Told(MEMBERS, outcome.aggregate_sha256, outcome.head_sha256, (folder / HEAD_FILE).read_bytes())
+    assert told.message == outcome
+    return world, told, result.require_artifact()
 
 
 @pytest.mark.parametrize("personalise", [0, 1])
@@ -94,10 +98,10 @@ def test_round_of_other_centres_leads_nowhere(entries: int) -> None:
     choices: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 100.0}
     choices["parameters"] = (("sampling", "cluster"), ("slots", 2), ("rounds", 2))
     setup = make_setup(4, method="mpft", **choices)
-    opening = RoundOpening(2, setup.context.plan, bytes(32), told_centres(1, np.zeros(entries, dtype=np.int64)))
-    following = setup.following(opening)
-    release = np.ones(following.layout.length, dtype="<i8").tobytes()
-    digest = hashlib.sha256(release).digest()
-    outcome = Outcome((1, 2, 3, 4), digest, NO_ARTIFACT, b"", told_centres(2, np.ones(24, dtype=np.int64)), release)
+    told = told_centres(1, np.zeros(entries, dtype=np.int64))
+    following = setup.following(RoundOpening(2, setup.context.plan, bytes(32), Attachment.of(told)), told)
+    total = np.ones(following.layout.length, dtype=np.int64)
+    centres, release = told_centres(2, np.ones(24, dtype=np.int64)), pack_sum(following, total)
+    outcome = Told((1, 2, 3, 4), sum_digest(total), NO_ARTIFACT, b"", centres, release)
     with pytest.raises(ProtocolViolation, match=f"leads nowhere: {entries} numbers are no centres for 3 classes"):
         check_outcome(following, outcome)

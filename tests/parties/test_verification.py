@@ -100,8 +100,8 @@ def test_head_changed_by_the_server_itself(over: SimulatedSession) -> None:
 
 
 def test_published_head_file_is_the_digest_named(over: SimulatedSession) -> None:
-    """Another head file inside the outcome than the one whose digest it names is found."""
-    rewrite(over, changed_outcome(lambda outcome: replace(outcome, head=outcome.head[:-1] + b"\x01")))
+    """Another head file than the one that lies beside the transcript is found."""
+    rewrite(over, changed_outcome(lambda outcome: replace(outcome, head=(replace(outcome.head[0], digest=bytes(32)),))))
     assert invalid(over).record == position(over, "Outcome")
 
 

@@ -76,13 +76,16 @@ def test_members_see_what_the_plan_shows_them():
     assert shown(view_of(kept, one)) == {"release", "contributions"}
 
 
-def test_released_model_that_no_attack_reads_is_inconclusive():
-    """A server's transcript of trained rounds has an artifact: that no attack on heads reads it lets none pass."""
+def test_released_model_is_attacked_like_a_head():
+    """Who reads a trained model has what a head's reader has; where a transcript holds none, nothing passes."""
     rehearsal = trained()
     session = dataclasses.replace(rehearsal.sessions[0], role="server")
-    found = examine(adversary_named("released_head_white_box"), (session,), rehearsal.knowledge, lambda *_: None)
-    assert {finding.verdict for finding in found.findings} == {Verdict.INCONCLUSIVE}
-    assert all("trained model" in finding.sentence for finding in found.findings)
+    reader = adversary_named("released_head_white_box")
+    found = examine(reader, (session,), rehearsal.knowledge, lambda *_: None)
+    assert {finding.verdict for finding in found.findings} <= {Verdict.SUCCEEDS, Verdict.INCONCLUSIVE}
+    assert all(finding.measures and not finding.unseen for finding in found.findings)
+    with pytest.raises(BadInput, match="shows none of what released_head_white_box sees"):
+        view_of(dataclasses.replace(session, head=None), reader)
 
 
 @pytest.mark.parametrize(

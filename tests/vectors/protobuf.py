@@ -26,7 +26,7 @@ classes:text* backbone:text backbone_digest:bytes input_shape:uint* expand:uint 
 levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint minimum_cohort:uint
 epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text
 normalisation:text noise:text noises:PlannedNoise* security:uint at_least:uint
-round_seconds:uint"""
+round_seconds:uint cohort:uint"""
 
 FIELDS: dict[str, list[tuple[str, str]]] = {
     "Member": [("name", "text"), ("role", "text"), ("identity", "bytes"), ("tls_spki_sha256", "bytes")],
@@ -115,6 +115,14 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "Endorsed": [("directory", "bytes"), ("dealers", "uint*"), _HELD, ("survivors", "uint*")],
     "Opened": [("survivors", "uint*")],
     "PlainUploaded": [],
+    "NonceCommitment": [("member", "uint"), ("commitment", "bytes"), ("signature", "bytes")],
+    "Commitments": [("entries", "NonceCommitment*")],
+    "NonceReveal": [("member", "uint"), ("nonce", "bytes"), ("signature", "bytes")],
+    "Draw": [("commitments", "Commitments"), ("reveals", "NonceReveal*")],
+    "NonceCommitted": [("nonce", "bytes"), ("entry", "NonceCommitment")],
+    "NonceRevealed": [("commitments", "bytes")],
+    "DrawAwaited": [],
+    "DrawChecked": [("seed", "bytes")],
     "AggregatorPledge": [("aggregator", "uint"), ("step", "text"), ("content", "bytes"), ("signature", "bytes")],
     "ShareManifest": [("client", "uint"), ("digests", "bytes*"), ("signature", "bytes")],
     "ShareReceipt": [("aggregator", "uint"), ("client", "uint"), ("manifest", "bytes"), ("signature", "bytes")],

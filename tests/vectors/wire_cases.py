@@ -34,7 +34,7 @@ def _plan() -> dict[str, Any]:
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
-    rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128, "at_least": 0}
+    rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128, "at_least": 0, "cohort": 0}
     every = text | numbers | floats | rest
     return {name: every[name] for name, _ in FIELDS["Plan"]}
 
@@ -42,7 +42,14 @@ def _plan() -> dict[str, Any]:
 def _noisy_plan() -> dict[str, Any]:
     noises = [_noise("counts", 1 << 31, 1234.5, 0.0), _noise("second_moment", 1, 5.5, 4.0009765625)]
     promise = {"epsilon": 0.5, "delta": 1e-05, "adjacency": "replace-one", "unit": "silo", "noise": "client"}
-    promise |= {"radius": 1.0, "normalisation": "unit", "noises": noises, "security": 256, "at_least": 2**40}
+    promise |= {
+        "radius": 1.0,
+        "normalisation": "unit",
+        "noises": noises,
+        "security": 256,
+        "at_least": 2**40,
+        "cohort": 4096,
+    }
     return _plan() | promise
 
 
@@ -118,8 +125,27 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Endorsed", kept | {"survivors": [1, 300]}),
         ("Opened", {"survivors": [2, 3, 5]}),
         ("PlainUploaded", {}),
+        *_drawing(),
         *_sharing(),
         *_encryption(),
+    ]
+
+
+def _signed(member: int, name: str) -> dict[str, Any]:
+    return {"member": member, name: _hex(f"{name} {member}"), "signature": _hex(f"signed {name} {member}", 64)}
+
+
+def _drawing() -> list[tuple[str, dict[str, Any]]]:
+    entries, reveals = ([_signed(member, name) for member in (1, 300)] for name in ("commitment", "nonce"))
+    return [
+        ("NonceCommitment", entries[0]),
+        ("Commitments", {"entries": entries}),
+        ("NonceReveal", reveals[1]),
+        ("Draw", {"commitments": {"entries": entries}, "reveals": reveals}),
+        ("NonceCommitted", {"nonce": reveals[0]["nonce"], "entry": entries[0]}),
+        ("NonceRevealed", {"commitments": _hex("commitments")}),
+        ("DrawAwaited", {}),
+        ("DrawChecked", {"seed": _hex("seed of the cohorts")}),
     ]
 
 

@@ -165,8 +165,9 @@ class FederationRun:
         """What comes before a client's call about a session: nothing, unless a test has it wait or leave."""
 
     def number_of(self, plan: bytes) -> int:
-        """Which round's session this is at the server."""
-        return [stage.setup.context.plan for stage in self.hosts[SERVER_INDEX].session.stages].index(plan) + 1
+        """Which session this is at the server, from 1; one more than there are for the end of a plan with cohorts."""
+        known = [stage.setup.context.plan for stage in self.hosts[SERVER_INDEX].session.stages]
+        return known.index(plan) + 1 if plan in known else len(known) + 1
 
     async def call(self, receiver: int, make: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask the server or an aggregator; the server may die once it has answered."""

@@ -15,6 +15,7 @@ from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES
 from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
 from threat_models.attacks.protocol.sizes_and_timing import SIZES_AND_TIMING
@@ -36,6 +37,7 @@ ATTACKS: dict[str, Attack] = {
         MEMBERSHIP_HEAD,
         LOSS_ENTROPY_GAPS,
         MEMBERSHIP_TRAINING,
+        MEMBERSHIP_PROTOTYPES,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,
         CHANGING_COHORTS,

@@ -6,7 +6,7 @@ move of an opened total.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeGuard
@@ -113,7 +113,7 @@ def states_in(view: View) -> tuple[TrainedModel, ...]:
 
 def gradients_of(round_: ChainRound, records: Records, grid: Grid) -> Iterator[Floats]:
     """Yield the gradients of the records' losses at the state that a round begins at, some rows (…, size) at a time."""
-    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.scale)(records.integers)
+    inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     for rows in record_gradients(round_.program, round_.state.groups[MODEL], inputs, records.labels):
         yield rows.astype(np.float64)
 
@@ -122,6 +122,14 @@ def inputs_of(records: Records, grid: Grid) -> Floats:
     """Records (n, d) as trained models take them: in units of a record's length."""
     scaled: Floats = records.integers / grid.unit(records.integers.shape[1])
     return scaled
+
+
+def beyond_class(measure: Callable[[Records], Floats], records: Records, public: Records) -> Floats:
+    """What is measured of records (n,), less its mean over public ones of their class; over all where there is none."""
+    usual = measure(public)
+    means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
+    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
+    return beyond
 
 
 def play(round_: ChainRound, own: Records, rounds: int, grid: Grid) -> ChainRound:

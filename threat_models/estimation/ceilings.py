@@ -19,7 +19,8 @@ def ceiling(claim: PrivacyClaim, fpr: float) -> float:
     """The highest true positive rate of any test with the false positive rate `fpr` in [0, 1]. Raises BadInput.
 
     e^T·Φ(Φ⁻¹(e^T·FPR) + μ): a μ-Gaussian release has it at T = 0 (Dong, Roth & Su 2022), and what is within e^±T of one
-    changes each rate by such a factor.
+    changes each rate by such a factor. Members' training counts as if it took every record at every step: that is a
+    Gaussian release, and tells no less.
     """
     if not 0 <= fpr <= 1:
         raise BadInput(f"a false positive rate cannot be {fpr}", remedy="give a number from 0 to 1")
@@ -36,12 +37,12 @@ def roc_ceiling(claim: PrivacyClaim, lowest: float = 1e-4) -> Series:
 
 def auc_ceiling(claim: PrivacyClaim) -> float:
     """The largest area under the ROC curve of any test: e^(2T)·Φ(μ/√2), for two draws."""
-    cost = claim.releases.cost()
+    cost = claim.releases.whole()
     return min(1.0, math.exp(2 * cost.gap) * float(ndtr(cost.mu / math.sqrt(2))))
 
 
 def _ceilings(claim: PrivacyClaim, fpr: Floats) -> Floats:
-    cost = claim.releases.cost()
+    cost = claim.releases.whole()
     grown = np.minimum(1.0, math.exp(cost.gap) * fpr)
     best: Floats = np.minimum(1.0, math.exp(cost.gap) * ndtr(ndtri(grown) + cost.mu))
     return best

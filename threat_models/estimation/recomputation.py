@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from methods import sums_of
-from methods.method import SumSpec
+from methods.method import SampledTraining, SumSpec
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
 from secagg.plan import NoiseFrom, Plan
@@ -71,7 +72,10 @@ def epsilon_of(releases: Releases, delta: float) -> float:
             noise.block.name: (noise.multiplier, noise.sigma, noise.off_diagonal or 0.0) for noise in calibration.blocks
         }
         total += times * squared_mu(calibration.sensitivity, noises, shares)
-    return gaussian_epsilon(math.sqrt(total), delta)
+    if releases.training is None:
+        return gaussian_epsilon(math.sqrt(total), delta)
+    steps = releases.training.steps
+    return sampled_epsilon(steps.rate, steps.multiplier, steps.steps, delta, total)
 
 
 @dataclass(frozen=True)
@@ -102,25 +106,26 @@ def honest_shares(plan: Plan, clients: int) -> int:
 
     Of several that open the sum one is honest, and each adds all noise. Where uploads are in clear a client's own share
     is all that hides it. A member that is shown a sum or a head knows its own share, whether others collude or not; who
-    is alone in a sum has its own.
+    is alone in a sum has its own. Where cohorts are drawn a sum is one's of theirs, with all colluders in it.
     """
     if plan.noise == NoiseFrom.AGGREGATOR or not PROTECTIONS[plan.protection].hides_vectors:
         return 1
     shown = plan.result == "members" or sum(kind.times for kind in sums_of(plan)) > 1
-    return max(1, max(plan.minimum_cohort, clients - plan.dropouts) - max(plan.colluders, int(shown)))
+    return max(1, max(plan.minimum_cohort, (plan.cohort or clients) - plan.dropouts) - max(plan.colluders, int(shown)))
 
 
-def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> SecondOpinion:
+def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, consortium: int = 0) -> SecondOpinion:
     """Recompute ε from the plan's own noise, of which `honest` ≥ 1 shares are unknown to the adversary.
 
-    `found` are lengths of one unit's parts that were reached. Raises BadInput for a plan without noise, or with noise
-    for other blocks than its method sums.
+    `found` are lengths of one unit's parts that were reached, `consortium` is how many clients the plan has in all, 0
+    where it is not known: then a cohort's members count as if they were in every round. Raises BadInput for a plan
+    without noise, or with noise for other blocks than its method sums.
     """
     if plan.noise == NoiseFrom.MEMBER:
-        return training_opinion(plan)
+        return training_opinion(plan, consortium)
     if not plan.has_noise or honest < 1:
         raise BadInput("no epsilon follows from this plan", remedy="it needs noise, and one honest share of it")
-    planned = list(plan.noises)
+    planned = list(plan.sum_noises)
     shares = 0 if plan.noise == NoiseFrom.AGGREGATOR else honest
     total = 0.0
     for place, kind in enumerate(sums_of(plan)):
@@ -130,24 +135,44 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None) -> Secon
             raise BadInput(f"the plan has noise for {[noise.block for noise in own]}, the method sums {names}")
         noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
         reached = {name: (found or {}).get((place, name), 0.0) for name in names}
-        total += kind.times * _squared_mu_of(plan, kind, _weights(noises, shares), reached)
-    return SecondOpinion(gaussian_epsilon(math.sqrt(total), plan.delta), plan.epsilon, plan.delta)
+        total += _own_sums(plan, kind.times, consortium) * _squared_mu_of(plan, kind, _weights(noises, shares), reached)
+    trained = _training_of(plan)
+    epsilon = _with_training(plan, total, consortium) if trained else gaussian_epsilon(math.sqrt(total), plan.delta)
+    return SecondOpinion(epsilon, plan.epsilon, plan.delta)
 
 
-def training_opinion(plan: Plan) -> SecondOpinion:
+def _own_sums(plan: Plan, sums: int, consortium: int) -> int:
+    """In how many of so many sums one client can be: drawn in turn, so that all are drawn as often but for one time."""
+    if not plan.cohort or not consortium:
+        return sums
+    return math.ceil(Fraction(sums * plan.cohort, consortium))
+
+
+def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
     """Recompute ε of members' own training from σ, rate and steps in the plan, whoever else is honest.
 
     A step's noise is one discrete share. That it rounds a Gaussian but for a factor e^±T is left out: T is far below
     `TOLERANCE`. Raises BadInput for a plan whose members do not train so, or that promises another unit.
     """
-    kinds = [kind for kind in sums_of(plan) for _ in range(kind.times)]
-    trained = {kind.training for kind in kinds}
-    training = next(iter(trained)) if len(trained) == 1 else None
+    if any(kind.sensitivities or kind.training is None for kind in sums_of(plan)):
+        raise BadInput("no epsilon follows from this plan", remedy="what is summed has no noise, or is not trained")
+    return SecondOpinion(_with_training(plan, 0.0, consortium), plan.epsilon, plan.delta)
+
+
+def _training_of(plan: Plan) -> SampledTraining | None:
+    """What members do to their records before some of the plan's sums."""
+    trained = {kind.training for kind in sums_of(plan)} - {None}
+    return next(iter(trained)) if len(trained) == 1 else None
+
+
+def _with_training(plan: Plan, total: float, consortium: int) -> float:
+    """ε of members' own training and of sums with `total` μ² beside it. Raises BadInput."""
+    training = _training_of(plan)
     if training is None or (plan.unit, plan.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
         raise BadInput("no epsilon follows from this plan", remedy="members train on sampled records, add-remove")
     multiplier = math.sqrt(max(0.0, plan.training_sigma**2 - LOST)) / training.levels
-    epsilon = sampled_epsilon(training.rate, multiplier, training.steps * len(kinds), plan.delta)
-    return SecondOpinion(epsilon, plan.epsilon, plan.delta)
+    own = min(training.times, _own_sums(plan, sum(kind.times for kind in sums_of(plan)), consortium))
+    return sampled_epsilon(training.rate, multiplier, training.steps * own, plan.delta, total)
 
 
 def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reached: Mapping[str, float]) -> float:

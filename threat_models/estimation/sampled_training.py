@@ -1,8 +1,9 @@
-"""The auditor's own ε of training on sampled records, by privacy losses on one grid of its own.
+"""The auditor's own ε of training on sampled records, with sums beside it, by privacy losses on one grid of its own.
 
 One step with noise multiplier m and sampling rate q is the pair N(0, m²) and (1 − q)·N(0, m²) + q·N(1, m²): the loss of
 an outcome x is ±log((1 − q) + q·e^((2x − 1)/(2m²))). Losses of independent steps add up, so that their distribution is
-a power of the step's under the Fourier transform (Koskela, Jälkö & Honkela 2020). Nothing is shared with the accounting
+a power of the step's under the Fourier transform (Koskela, Jälkö & Honkela 2020); that of sums with Gaussian noise of
+the same records is normal, with mean μ²/2 and variance μ², and multiplies it. Nothing is shared with the accounting
 of `secagg.privacy`, which bounds the same from above: this rounds to the nearest grid point, and is no bound.
 """
 
@@ -25,18 +26,19 @@ SPREADS = 40.0
 LEAST_REACH = 8.0
 
 
-def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float) -> float:
+def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float, squared_mu: float = 0.0) -> float:
     """ε of `steps` ≥ 1 sampled Gaussian steps at δ, of a record added or removed, whichever is more; ∞ for no noise.
 
-    Raises BadInput for a rate outside (0, 1].
+    `squared_mu` is μ² of all sums beside them. Raises BadInput for a rate outside (0, 1].
     """
     if not 0 < rate <= 1 or steps < 1:
         raise BadInput(f"{steps} steps at the sampling rate {rate}")
     if not multiplier > 0:
         return math.inf
-    reach = _reach(rate, multiplier, steps, delta)
+    reach = _reach(rate, multiplier, steps, delta) + squared_mu / 2 + SPREADS * math.sqrt(squared_mu)
+    sums = _normal(squared_mu, reach)
     return max(
-        _epsilon(_step(rate, multiplier, is_removed, reach), steps, delta, reach) for is_removed in (True, False)
+        _epsilon(_step(rate, multiplier, is_removed, reach), steps, sums, delta, reach) for is_removed in (True, False)
     )
 
 
@@ -66,10 +68,17 @@ def _step(rate: float, multiplier: float, is_removed: bool, reach: float) -> Flo
     return found
 
 
-def _epsilon(step: Floats, steps: int, delta: float, reach: float) -> float:
-    """ε at δ of so many independent losses; what a step leaves outside the grid counts as an infinite one."""
-    centred = np.fft.ifftshift(step)
-    power = np.fft.irfft(np.fft.rfft(centred) ** steps, CELLS)
+def _normal(squared_mu: float, reach: float) -> Floats:
+    """Probabilities of the loss of sums with this μ² on the same grid: all in the middle for 0."""
+    edges = (np.arange(CELLS + 1) - 0.5 - CELLS // 2) * (2 * reach / CELLS)
+    found: Floats = np.diff(ndtr((edges - squared_mu / 2) / max(math.sqrt(squared_mu), 1e-12)))
+    return found
+
+
+def _epsilon(step: Floats, steps: int, sums: Floats, delta: float, reach: float) -> float:
+    """ε at δ of so many independent losses, and the sums'; what a step leaves outside the grid counts as infinite."""
+    transformed = [np.fft.rfft(np.fft.ifftshift(each)) for each in (step, sums)]
+    power = np.fft.irfft(transformed[0] ** steps * transformed[1], CELLS)
     masses = np.maximum(np.fft.fftshift(power), 0.0)
     losses = (np.arange(CELLS) - CELLS // 2) * (2 * reach / CELLS)
     lost = max(0.0, -math.expm1(steps * math.log(min(1.0, float(step.sum())))))

@@ -12,7 +12,7 @@ from secagg.encoding import Block, Integers, Kind
 from secagg.parties import SessionSetup
 from secagg.privacy import OpenedNoise
 from threat_models.estimation.noise_tests import chance_of_multiples
-from threat_models.session import Blocks, Records, Session
+from threat_models.session import OTHER, Blocks, Records, Session
 
 KNOWN = {
     Kind.COUNTS: "counts",
@@ -21,24 +21,25 @@ KNOWN = {
     Kind.CENSUS: "census",
 }
 """What a session, whose attacks know cells alone, calls the first block of a kind, whatever its method calls it."""
-
 MULTIPLES = 1e-6
 """Noise as planned leaves only multiples of a block's multiplier with this probability at most, or is not tested so."""
 
 
-def names_of(blocks: Sequence[Block], dimension: int) -> dict[str, str]:
+def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = True) -> dict[str, str]:
     """What a session calls each block, by its method's name for it: after its kind where attacks know that.
 
-    They know counts, and sums and second moments of d features beside these. Any other block keeps its name, unless
-    that is one of theirs.
+    They know counts, and sums and second moments of d features beside these, where sums are of features: what goes
+    through a private state is not. Any other block keeps its name, unless that is one of theirs.
     """
     counted = next((block.shape for block in blocks if block.kind is Kind.COUNTS), None)
     shapes = {Kind.CLASS_SUMS: (*(counted or ()), dimension), Kind.SECOND_MOMENT: (dimension * (dimension + 1) // 2,)}
     found: dict[str, str] = {}
     for block in blocks:
         known = KNOWN.get(block.kind, "")
-        is_known = block.kind not in shapes or (counted is not None and block.shape == shapes[block.kind])
-        own = block.name if block.name not in KNOWN.values() else f"{block.name} ({block.kind})"
+        is_known = block.kind not in shapes or (
+            is_of_features and counted is not None and block.shape == shapes[block.kind]
+        )
+        own = f"{OTHER}{block.name}" if block.name in KNOWN.values() else block.name
         found[block.name] = known if known and is_known and known not in found.values() else own
     return found
 
@@ -46,12 +47,16 @@ def names_of(blocks: Sequence[Block], dimension: int) -> dict[str, str]:
 def blocks_of(setup: SessionSetup, vector: Integers) -> Blocks:
     """The blocks of a vector, multipliers divided out (float64 where there is one), cells in one row."""
     tensors = setup.layout.split(vector)
-    names = names_of(setup.layout.blocks, setup.plan.dimension)
+    names = _names(setup)
     found = {}
     for block in setup.layout.blocks:
         whole = tensors[block.name] if block.multiplier == 1 else tensors[block.name] / block.multiplier
         found[names[block.name]] = whole.reshape(_shape(block, setup.plan.dimension))
     return found
+
+
+def _names(setup: SessionSetup) -> dict[str, str]:
+    return names_of(setup.layout.blocks, setup.plan.dimension, is_of_features=not setup.spec.keeps_state)
 
 
 def _shape(block: Block, dimension: int) -> tuple[int, ...]:
@@ -66,7 +71,7 @@ def noise_of(setup: SessionSetup, members: int) -> Mapping[str, OpenedNoise] | N
     noise = setup.opened_noise(members)
     if noise is None:
         return None
-    names = names_of(setup.layout.blocks, setup.plan.dimension)
+    names = _names(setup)
     return {names[name]: each.of_record for name, each in noise.items()}
 
 

@@ -165,7 +165,7 @@ def _name(setup: SessionSetup, member: int) -> str:
 def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNoise, ...]:
     """The plan's noise for the blocks of one kind of sum."""
     start = sum(len(spec.blocks) for spec in sums[:kind])
-    return plan.noises[start : start + len(sums[kind].blocks)]
+    return plan.sum_noises[start : start + len(sums[kind].blocks)]
 
 
 def _diagonal(size: int) -> np.ndarray:

@@ -23,6 +23,7 @@ from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
+from secagg.models import TrainedModel
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.parties.consent import policy_accepting
 from secagg.plan import NoiseFrom, Plan
@@ -34,7 +35,7 @@ from threat_models.estimation.recomputation import SecondOpinion, honest_shares,
 from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
 from threat_models.evidence.noise_watch import NoiseWatch
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import Blocks, Knowledge, Message, Records, Session, join_records
+from threat_models.session import Blocks, Knowledge, Message, Records, Released, Session, join_records
 
 CANDIDATES = 2000
 """Records of members, and as many of nobody, whose membership is tested: half of them hardly bound a rate of 1 %."""
@@ -74,7 +75,8 @@ def rehearse(
     sessions = (first, _without_last(cast, setup))
     if watch is None:
         return Rehearsal(sessions, known, cast.notes, refusals=_refusals(setup))
-    opinion = second_opinion(plan, honest_shares(plan, len(cast.members)), watch.found)
+    clients = len(cast.members)
+    opinion = second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients)
     return Rehearsal(sessions, known, cast.notes, watch.tested(), opinion, _refusals(setup))
 
 
@@ -131,7 +133,7 @@ def _session(
     total: Integers,
     vectors: Mapping[int, Integers],
     sent: Mapping[int, int],
-    head: LinearHead | None = None,
+    head: Released | None = None,
 ) -> Session:
     names = setup.context.names
     return Session(
@@ -156,20 +158,21 @@ def _session(
         number=setup.number,
         ciphertexts=ciphertexts_of(setup),
         flaws=flaws_of(setup, total, len(members)),
+        consortium=len(setup.roster.clients),
     )
 
 
-def _head(result: SumResult) -> LinearHead | None:
-    """The head that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead) else None
+def _head(result: SumResult) -> Released | None:
+    """The head or model that a sum gave; None for none, and for an artifact of another kind."""
+    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel) else None
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:
-    """The sum of all clients but the last, with fresh noise: a second session over the same data.
+    """The sum of all clients in it but the last, with fresh noise: a second session over the same data.
 
     The protocol is not run again: its sum is that of the vectors, bit for bit, whatever the protection. It has no head.
     """
-    *members, _ = sorted(set(cast.members) - set(cast.leaves))
+    *members, _ = sorted(set(setup.context.clients) - set(cast.leaves))
     vectors = {member: prepare(setup, cast.members[member], member, b"").vector for member in members}
     total = np.sum(list(vectors.values()), axis=0)
     return _session(setup, tuple(members), total, vectors, {})
@@ -244,7 +247,7 @@ def _owners(cast: Cast, session: Session) -> tuple[NDArray[Any], NDArray[np.int6
     size = len(cast.features.dataset.train)
     owner_of, cells = np.full(size, "", dtype=object), np.full(size, -1, dtype=np.int64)
     for member, rows in cast.rows.items():
-        if member in cast.leaves:
+        if cast.setup.context.names[member] not in session.members:
             continue
         own = cast.members[member]
         owner_of[rows] = cast.setup.context.names[member]

@@ -11,7 +11,7 @@ import numpy as np
 from secagg.data.records import BAD
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import BadInput, MalformedMessage, SecaggError
-from secagg.head import LinearHead, load_as
+from secagg.head import load_as
 from secagg.models import parse_artifact
 from secagg.parties import Pipeline, SessionSetup
 from secagg.parties.attachments import SUM_FILE
@@ -29,7 +29,17 @@ from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, f
 from threat_models.evidence.doubts import find_doubts
 from threat_models.evidence.simulation import records_of
 from threat_models.evidence.splits import ciphertexts_of
-from threat_models.session import SOMEBODY, Blocks, Knowledge, Message, Provenance, Records, Session, join_records
+from threat_models.session import (
+    SOMEBODY,
+    Blocks,
+    Knowledge,
+    Message,
+    Provenance,
+    Records,
+    Released,
+    Session,
+    join_records,
+)
 
 EVERYONE = "everyone"
 SHARED = 0.1
@@ -47,7 +57,12 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
     for each in found:
         if isinstance(each, SecaggError):
             raise each
-    return tuple(_session(each) for each in found if isinstance(each, Verified))
+    sums = [each for each in found if isinstance(each, Verified) and not (each.setup.is_draw or each.setup.is_end)]
+    if not sums:
+        raise BadInput(
+            "there is no sum in the draw of cohorts, or in a plan's end", remedy="audit a round's transcript"
+        )
+    return tuple(map(_session, sums))
 
 
 def _session(proved: Verified) -> Session:
@@ -79,6 +94,7 @@ def _session(proved: Verified) -> Session:
         number=setup.number,
         ciphertexts=ciphertexts_of(setup),
         flaws=() if opened is None else flaws_of(setup, opened, len(outcome.members)),
+        consortium=len(setup.roster.clients),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
         provenance=Provenance(
@@ -171,15 +187,15 @@ def _opened(setup: SessionSetup, folder: Path, outcome: Outcome) -> Integers | N
     return vector
 
 
-def _head(folder: Path, outcome: Outcome) -> LinearHead | None:
-    """The head, from beside the transcript; None where this party has none, or has a model."""
+def _head(folder: Path, outcome: Outcome) -> Released | None:
+    """The head or model, from beside the transcript; None where this party has none."""
     file = folder / HEAD_FILE
     if not file.exists():
         return None
     artifact, _ = load_as(file, parse_artifact)
     if bytes.fromhex(artifact.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")
-    return artifact if isinstance(artifact, LinearHead) else None
+    return artifact
 
 
 def _uploads(folder: Path, members: Sequence[int], names: Mapping[int, str]) -> dict[str, bytes]:

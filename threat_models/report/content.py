@@ -34,6 +34,8 @@ SESSION_RULES = {
 """Rules about the sum itself, beside those of the attacks."""
 UPDATES_TELL = "records off a first layer, and members by losses and gradients"
 """What attacks read of the sums of updates."""
+PROTOTYPES_TELL = "members, by the public start's projection"
+"""What attacks read of the sums of projections."""
 DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
 
 HEADLINE_WORDS = {
@@ -74,7 +76,7 @@ class Subject:
     `provenance` is what verification said of each transcript. `records` is how many are in the sum, None where that is
     not known; `is_noisy`: as the sum says under its noise, where the true number is nobody's to know. `dimension` d is
     their length. `inputs` are what the auditor brought, `doubts` why these may not be what they are called. `unread`
-    are blocks of the sum that no attack knows how to read, `half_read` those of updates, of which attacks read a part.
+    are blocks of the sum that no attack knows how to read, `half_read` those of which attacks read the part `tells`.
     """
 
     protection: str
@@ -88,6 +90,7 @@ class Subject:
     provenance: tuple[Provenance, ...] = ()
     unread: tuple[str, ...] = ()
     half_read: tuple[str, ...] = ()
+    tells: str = UPDATES_TELL
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 
 from threat_models.findings import Finding, Measure, Verdict
-from threat_models.report.content import CONTROL, UPDATES_TELL, AuditReport, Examination, GateLine, GateResult, Outcome
+from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome
 from threat_models.report.gate import Gate, Rule
 from threat_models.report.text import figure, quantity, summarise, with_interval
 
@@ -119,7 +119,8 @@ def _judge_unread(report: AuditReport) -> Iterator[GateLine]:
         why = f"No attack here reads these blocks of the exact sum: {unread}. What they tell is not known."
         yield GateLine("audit", "", Outcome.INCONCLUSIVE, why)
     if half:
-        why = f"Of these blocks of the exact sum attacks read {UPDATES_TELL}: {half}. What else they tell is not known."
+        told = report.subject.tells
+        why = f"Of these blocks of the exact sum attacks read {told}: {half}. What else they tell is not known."
         yield GateLine("audit", "", Outcome.INCONCLUSIVE, why)
 
 

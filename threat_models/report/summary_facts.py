@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from methods.chain import ChainRound
+from methods.own_projection import OwnProjection
 from secagg.plan import Plan
 from secagg.privacy.claim import shown
 from threat_models.attacks.gaussian_likelihood import MOMENTS
@@ -16,7 +17,7 @@ from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
-from threat_models.report.content import UPDATES_TELL, DrawnNoise, LowerBound, Promise, Subject
+from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Provenance, Session
 
 RELEASES = 20_000
@@ -46,6 +47,8 @@ SIMULATED_LIMITS = (
 """What a simulation shows no better than a transcript."""
 READ = MOMENTS | {"census"}
 """Blocks of a session that attacks know; a census says no more than who holds what."""
+HALF_READ = (ChainRound, OwnProjection)
+"""Rounds of whose other blocks attacks read a part."""
 
 
 def subject_of(
@@ -72,21 +75,30 @@ def subject_of(
         provenance=tuple(provenance),
         settings=settings,
         is_noisy=is_noisy,
-        unread=_unread(sessions, is_update=False),
-        half_read=_unread(sessions, is_update=True),
+        unread=_unread(sessions, is_half=False),
+        half_read=_unread(sessions, is_half=True),
+        tells=_tells(sessions),
     )
 
 
-def _unread(sessions: Sequence[Session], *, is_update: bool) -> tuple[str, ...]:
-    """Blocks that no attack reads; or those of updates from a public state, of which attacks read a part."""
-    chosen = (session for session in sessions if isinstance(session.round, ChainRound) is is_update)
+def _unread(sessions: Sequence[Session], *, is_half: bool) -> tuple[str, ...]:
+    """Blocks that no attack reads; or those of updates and of projections, of which attacks read a part."""
+    chosen = (session for session in sessions if isinstance(session.round, HALF_READ) is is_half)
     return tuple(sorted({name for session in chosen for name in session.release} - READ))
+
+
+def _tells(sessions: Sequence[Session]) -> str:
+    return PROTOTYPES_TELL if any(isinstance(each.round, OwnProjection) for each in sessions) else UPDATES_TELL
 
 
 IN_TRAINING = (
     "The plan's promise (epsilon {}, {}, {} level) rests on the noise of members' own training. Its epsilon is "
     "recomputed from the plan; neither a transcript nor a simulation's sums show whether that noise was drawn, so that "
     "attacks look at the sums as if they were exact."
+)
+BESIDE_TRAINING = (
+    " Nothing here shows whether members' training drew its noise: what is measured is that of the sums alone, which "
+    "are part of the promise."
 )
 
 
@@ -102,7 +114,7 @@ def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], 
 def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Promise:
     plan, claim = session.plan, session.claim
     if claim is None and plan.has_noise:
-        return _recompute_training(plan)
+        return _recompute_training(plan, session.consortium)
     if claim is None:
         return Promise(
             "No differential privacy: exact sums are opened.",
@@ -113,12 +125,13 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
             plan.unit,
             "",
         )
+    opinion = second_opinion(plan, honest_shares(plan, len(session.clients)), consortium=session.consortium)
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
     wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if _has_moments(session) else bound
     return Promise(
-        sentence=claim.sentence(),
+        sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise else ""),
         claimed=claim.epsilon,
-        recomputed=max(bound.recomputed, second_opinion(plan, honest_shares(plan, len(session.clients))).epsilon),
+        recomputed=max(bound.recomputed, opinion.epsilon),
         recomputed_by="the auditor's own accounting of the plan's noise",
         delta=claim.delta,
         unit=plan.unit,
@@ -127,9 +140,9 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
     )
 
 
-def _recompute_training(plan: Plan) -> Promise:
+def _recompute_training(plan: Plan, consortium: int) -> Promise:
     """The promise of members' own training, recomputed; what rounding may explain is no disagreement."""
-    opinion = training_opinion(plan)
+    opinion = training_opinion(plan, consortium)
     return Promise(
         sentence=IN_TRAINING.format(shown(opinion.claimed), plan.adjacency, plan.unit),
         claimed=opinion.claimed,
@@ -195,9 +208,9 @@ def limits_of(sessions: Sequence[Session], refusals: Sequence[str], *, is_simula
 
     `refusals` say why members with their first policy would not take part in the plan.
     """
-    unread, half = (", ".join(_unread(sessions, is_update=each)) for each in (False, True))
+    unread, half = (", ".join(_unread(sessions, is_half=each)) for each in (False, True))
     unknown = f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks."
-    moved = f"Of {half} attacks here read {UPDATES_TELL}; searching for records that fit them was not tried."
+    moved = f"Of {half} attacks here read {_tells(sessions)}; searching for records that fit them was not tried."
     first = (*((unknown,) if unread else ()), *((moved,) if half else ()))
     refused = tuple(f"A member's policy, as it begins, refuses this plan: {each}." for each in refusals)
     return (*first, *refused, *LIMITS, *(SIMULATED_LIMITS if is_simulated else ()))

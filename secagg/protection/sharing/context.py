@@ -27,7 +27,8 @@ class SharedContext(SessionContext):
     """A session whose second parties are its aggregators: the place of one among them, from 1 on, is its number.
 
     The sum stays secret as long as one aggregator is honest. Raises BadInput unless there are 2 to 16 of them, whose
-    indices follow the clients', each with a name and with an identity of its own that is no other party's.
+    indices follow one another after the clients' (of whom only a cohort may be there), each with a name and with an
+    identity of its own that is no other party's.
     """
 
     def __post_init__(self) -> None:
@@ -36,8 +37,8 @@ class SharedContext(SessionContext):
             remedy = "add members with the role aggregator to the roster" if m < FEWEST_AGGREGATORS else ""
             bounds = f"{FEWEST_AGGREGATORS} to {MAX_AGGREGATORS}"
             raise BadInput(f"a shared sum has {bounds} aggregators, not {m}", remedy=remedy)
-        following = max(self.identities, default=SERVER_INDEX) + 1
-        if tuple(self.seconds) != tuple(range(following, following + m)):
+        first = self.index_of(FIRST)
+        if first <= max(self.identities, default=SERVER_INDEX) or tuple(self.seconds) != tuple(range(first, first + m)):
             raise BadInput(f"the aggregators' indices {list(self.seconds)} do not follow those of the clients")
         if not {SERVER_INDEX, *self.seconds} <= set(self.names):
             raise BadInput("the server and every aggregator need a name")
@@ -63,7 +64,7 @@ class SharedContext(SessionContext):
 
     def index_of(self, number: int) -> int:
         """The roster index of the aggregator with this number, or of nobody for one that is none."""
-        return max(self.identities) + number
+        return min(self.seconds) - FIRST + number
 
     def number_of(self, index: int) -> int:
         """The number of the aggregator with this roster index."""

@@ -25,9 +25,13 @@ def few(inside=24, outside=400, dimension=100):
 
 
 @cache
-def trained(dataset="few", parameters="rounds=2 gradients=1", epsilon=math.inf, clients=6):
-    """A rehearsal of federated averaging, with the same noise in every run."""
-    promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
-    settings = SimulationSettings(clients=clients, method="fedavg", parameters=parameters, **promise)
+def trained(
+    dataset="few", parameters="rounds=2 gradients=1", epsilon=math.inf, clients=6, method="fedavg", unit="record"
+):
+    """A rehearsal of a method that trains, with the same noise in every run."""
+    promise = (
+        {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove", "unit": unit}
+    )
+    settings = SimulationSettings(clients=clients, method=method, parameters=parameters, **promise)
     with repeatable(f"{dataset} {settings}"):
         return rehearse(few() if dataset == "few" else plenty(), settings)

@@ -40,6 +40,9 @@ NOTES = (
     AttackNote("small_cells", "Records alone in a cell", "Sweeney 2002"),
     AttackNote("gradient_inversion", "Records out of updates", "Phong et al. 2018"),
     AttackNote("membership_training", "Membership, from the rounds", "Nasr et al. 2019"),
+    AttackNote("membership_prototypes", "Membership, from shared prototypes", "Homer et al. 2008"),
+    AttackNote("changing_cohorts", "Own parts, from changing cohorts", "Dinur & Nissim 2003"),
+    AttackNote("linkage", "Parts linked between rounds", "Sweeney 2002"),
     AttackNote("differencing", "Difference of two sums", "Dinur & Nissim 2003"),
     AttackNote("malicious_server", "Probes by a cheating server", "Pasquini, Francati & Ateniese 2022"),
 )
@@ -165,6 +168,9 @@ def good_findings():
         finding("small_cells", Verdict.FAILS, "No record is alone in a cell of the sum of all: the smallest holds 9."),
         finding("gradient_inversion", Verdict.NOT_APPLICABLE, "Its sums hold no updates of a model."),
         finding("membership_training", Verdict.NOT_APPLICABLE, "No rounds move a model."),
+        finding("membership_prototypes", Verdict.NOT_APPLICABLE, "Its sums hold no prototypes of projections."),
+        finding("changing_cohorts", Verdict.NOT_APPLICABLE, "It sees no two rounds' sums of the same parts."),
+        finding("linkage", Verdict.NOT_APPLICABLE, "It does not see contributions."),
         finding("masked_uploads", Verdict.FAILS, "They look uniform."),
     )
 

@@ -101,7 +101,7 @@ def test_finding_under_another_adversary_is_refused():
 
 def test_headline_counts_every_finding():
     """The sentence says how many attacks succeed, fail, tell nothing or do not apply."""
-    assert sample.report().headline() == ("11 attacks by 1 adversary: 2 succeed, 6 fail, 3 have nothing to work on.")
+    assert sample.report().headline() == ("14 attacks by 1 adversary: 2 succeed, 6 fail, 6 have nothing to work on.")
     unpromised = sample.report(promise=replace(sample.report().promise, claimed=math.inf)).headline()
     assert unpromised.startswith("Nothing is promised about any one record. 11 attacks")
     assert sample.report(examinations=()).headline() == "0 attacks by 0 adversaries: none was run."

@@ -129,6 +129,9 @@ def test_demo_says_which_attacks_succeed_and_whether_the_promise_allows_them():
         f"The sum promises epsilon {claimed}: of 2 attacks that can work on it 1 succeeds ({title}, within what "
         f"epsilon = {claimed} allows) and 1 stays inconclusive."
     )
+    exact = replace(report, promise=replace(report.promise, claimed=math.inf))
+    assert audit_sentence(exact).endswith("--epsilon 4 adds a promise.")
+    assert "--epsilon" not in audit_sentence(exact, can_promise=False)
     beaten = GateResult((GateLine("membership_release", won.adversary, Outcome.FAIL, "Bad."),), "00" * 32, "2026-03-01")
     assert f"1 succeeds ({title}) and 1 stays" in audit_sentence(replace(report, gate=beaten))
 
@@ -141,6 +144,6 @@ def test_terminal_is_told_that_there_was_no_gate():
 def test_control_has_a_sentence_of_its_own():
     """What is found without protection is not counted with the attacks on the session."""
     text = as_text(sample.with_control(sample.report()))
-    assert "11 attacks by 1 adversary: 2 succeed" in text
-    assert "Without protection, for comparison, 11 attacks: 4 succeed" in text
+    assert "14 attacks by 1 adversary: 2 succeed" in text
+    assert "Without protection, for comparison, 14 attacks: 4 succeed" in text
     assert "no_protection, unmixing: control: succeeds, as it must." in text

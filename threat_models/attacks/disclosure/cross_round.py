@@ -41,7 +41,7 @@ def records_between(view: View, known: Records) -> Records:
 
 def count_unseen_sums(view: View) -> int:
     """Count the sums of classes that the view's plan has beside this one and those that the view holds."""
-    return count_class_sums(view.plan) - 1 - len(view.earlier)
+    return max(0, count_class_sums(view.plan) - 1 - len(view.earlier))
 
 
 def count_class_sums(plan: Plan) -> int:

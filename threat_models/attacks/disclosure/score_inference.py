@@ -67,7 +67,7 @@ class Judged:
 def losses_at(view: View, config: int, records: Records) -> Floats:
     """Return the clipped losses (n,) of records at the model of a configuration, in units of the largest."""
     round_ = _round_of(view)
-    inputs = Scaled(view.plan.grid.unit(records.integers.shape[1]), round_.scale)(records.integers)
+    inputs = Scaled(view.plan.grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     model = TrainedModel.of(round_.program, round_.state.groups[MODEL][config])
     scores = model.scores(inputs.astype(np.float64))
     top = scores.max(axis=1, keepdims=True)

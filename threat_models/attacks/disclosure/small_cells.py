@@ -1,6 +1,7 @@
 """Small cells: a record that is alone in a cell of an exact sum stands there in clear, and so does a client.
 
-A cell is a class, or what a sum divides classes into. The rule that no published cell may stand for too few is as old
+A cell is a class, or what a sum divides classes into; of sums of other things than records, such as projections, what
+stands there is all that a record or a client adds. The rule that no published cell may stand for too few is as old
 as official statistics; here a cell of one gives not one attribute of a record but all of it. A cell in which one client
 alone has records is that client's own sum, whatever hides the uploads.
 """
@@ -80,6 +81,11 @@ class ExactSums:
         """The cells, of each sum, that hold one record."""
         return np.concatenate([find_single(each.blocks) for each in self.sums])
 
+    @property
+    def shows_records(self) -> bool:
+        """Whether what a cell holds are sums of records as they are."""
+        return all("class_sums" in each.blocks for each in self.sums)
+
     def recognise(self, records: Records) -> int:
         """Count the records that are alone in a cell of one of these sums."""
         return int(np.any([recognise(each.blocks, records) for each in self.sums], axis=0).sum())
@@ -89,13 +95,13 @@ class ExactSums:
         yield ALONE.exact(len(self.single), "count", of=self.name)
         yield SMALLEST.exact(self.smallest, "count", of=self.name)
         for metric, rows in ((MEMBERS, knowledge.is_member), (STRANGERS, ~knowledge.is_member)):
-            if rows.any():
+            if rows.any() and self.shows_records:
                 yield metric.exact(self.recognise(knowledge.candidates.take(rows)), "count", of=self.name)
 
 
 def _exact_sums(view: View) -> tuple[ExactSums, ...]:
     """The exact sums in a view: first single clients' vectors (exact unless clients add noise), then others."""
-    found = targets_in(view, "class_sums")
+    found = targets_in(view)
     singles = [each for each in found if len(each.owners) == 1 and each.owners <= set(view.in_clear)]
     clear = singles if view.noise is None or view.plan.noise != NoiseFrom.CLIENT else []
     sums = [each for each in found if each not in singles and view.noise is None]
@@ -105,7 +111,7 @@ def _exact_sums(view: View) -> tuple[ExactSums, ...]:
 
 def _find_sums_of_several(view: View) -> tuple[Target, ...]:
     """The exact sums of several clients, in a view that shows no single client's sum."""
-    found = targets_in(view, "class_sums") if view.noise is None else ()
+    found = targets_in(view) if view.noise is None else ()
     several = tuple(each for each in found if len(each.owners) > 1)
     return several if len(several) == len(found) else ()
 
@@ -185,9 +191,10 @@ def _describe_single(shown: ExactSums, names: Sequence[str], knowledge: Knowledg
     cells = shown.single
     named = _quote_names(names[cell] for cell in np.unique(cells))
     one = "records is" if len(cells) == 1 else "records are"
-    said = f"In {shown.name} {len(cells)} of {shown.records} {one} alone in a cell and shown whole ({named})."
+    whole = "shown whole" if shown.shows_records else "shown with all that was made of it"
+    said = f"In {shown.name} {len(cells)} of {shown.records} {one} alone in a cell and {whole} ({named})."
     members = int(knowledge.is_member.sum())
-    if members:
+    if members and shown.shows_records:
         found = shown.recognise(knowledge.candidates.take(knowledge.is_member))
         said += f" Of {members} members tried, {found} are recognised there bit for bit."
     return said
@@ -212,7 +219,7 @@ SMALL_CELLS = Attack(
     "small_cells",
     "Records alone in a cell: a class, or a slot of one",
     "Sweeney 2002 (k-anonymity); Hundepool et al. 2012 (disclosure control of small cells)",
-    ("class_sums",),
+    ("counts",),
     _run,
     (ALONE, ONE_CLIENT, SMALLEST, MEMBERS, STRANGERS),
     tries_records=False,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy import stats
 
 from secagg.plan import NoiseFrom
-from secagg.privacy import OpenedNoise, Unit
+from secagg.privacy import GaussianCost, OpenedNoise, Releases, TrainingCost, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise, noise_ratio, total
 from threat_models.attacks.membership.aggregate import score_by_release
@@ -107,7 +108,7 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
     if len(apart) == 1:
         found += _measure_membership(rest, noise, knowledge, apart)
     if first.claim is not None:
-        twice = first.claim.releases.cost().times(2).epsilon(first.claim.delta)
+        twice = _twice(first.claim.releases).epsilon(first.claim.delta)
         found += (BOTH_EPSILONS.exact(twice, baseline=first.claim.epsilon),)
     progress(1, 1)
     who = f"of {next(iter(apart))}" if len(apart) == 1 else f"of {len(apart)} clients together"
@@ -118,6 +119,15 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
     if noise is not None and first.plan.unit == Unit.RECORD:
         sentence += " What is claimed hides one record, not a client with many."
     return Finding("differencing", "", decide(succeeded, withstood, controls), sentence, found, controls=controls)
+
+
+def _twice(releases: Releases) -> GaussianCost | TrainingCost:
+    """What everything costs when it is released once more, all noise drawn anew."""
+    both, training = releases.cost().times(2), releases.training
+    if training is None:
+        return both
+    steps = replace(training.steps, steps=2 * training.steps.steps)
+    return TrainingCost(steps, gap=2 * training.gap).beside(both)
 
 
 def _release_of(view: View) -> Blocks:

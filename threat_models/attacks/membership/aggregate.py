@@ -119,7 +119,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     best = run_best_test(view.release, noise, knowledge, view.plan.grid) if noise is not None else None
     judged, labels = (alone, candidates.labels[rows]) if best is None else (best.scores, best.labels)
     progress(2, 3)
-    controls = tuple(_make_sum_control(knowledge, view.release, is_true) for is_true in (True, False))
+    controls = tuple(make_sum_control(knowledge, view.release, is_true) for is_true in (True, False))
     if noise is not None:
         controls += tuple(_make_noise_control(knowledge, noise, is_true) for is_true in (True, False))
     lines, found = {ALONE.words: alone}, measure(alone, ALONE)  # one noise: what ε allows is of many
@@ -173,7 +173,7 @@ def _choose_pool(knowledge: Knowledge) -> Records:
     return chosen[0] if chosen else knowledge.candidates
 
 
-def _make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
+def make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
     """Try exact sums of a few records: their members must be told from others; others called members must not."""
     pool, generator = _choose_pool(knowledge), np.random.default_rng(SEED)
     classes, dimension = release["class_sums"].shape

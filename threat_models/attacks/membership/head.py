@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 from methods.fedcgs import FedCGS
 from secagg.errors import BadInput
 from secagg.head import LinearHead
+from secagg.head.linear import ABSENT_BIAS
+from secagg.models import TrainedModel
 from threat_models.attacks.attack import Attack, Progress, Run
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.by_heart import ByHeart
 from threat_models.attacks.membership.leave_one_out import margins
-from threat_models.attacks.membership.lira import REMADE, SHADOWS, Recipe, head_scores, losses, make_shadows
+from threat_models.attacks.membership.lira import REMADE, SHADOWS, Recipe, head_scores, is_remade, losses, make_shadows
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Knowledge, Records
+from threat_models.session import Knowledge, Records, Released
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
-Test = Callable[[Recipe, Records, int], Callable[[LinearHead], Floats]]
+Test = Callable[[Recipe, Records, int], Callable[[Released], Floats]]
 """(recipe, candidates, number of records behind the head) → (head) → scores (n,), larger for members."""
 
 ONLINE = Figures("lira_online", "LiRA online")
@@ -41,14 +44,16 @@ POOL_SHARE = 0.5
 
 def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view = views[0]
-    if view.plan.method not in REMADE:
-        why = f"Shadow heads of {view.plan.method} take too long to train, so that this is by the loss: "
-        return _test_by_loss(MEMBERSHIP_HEAD.name, why, view, knowledge)
-    knowledge, recipe = _keep_classes(knowledge, view.head.present), Recipe.of(view)
-    plan, claim, candidates = view.plan, view.claim, knowledge.candidates
-    pool = knowledge.public if knowledge.public is not None else candidates.take(np.arange(0))
+    knowledge = _keep_classes(knowledge, view)
     behind, source = _count_behind(view, knowledge)
+    candidates = knowledge.candidates
+    pool = knowledge.public if knowledge.public is not None else candidates.take(np.arange(0))
     size = min(behind, int(POOL_SHARE * (len(candidates) + len(pool))))
+    what, where = ("models", " in one place") if isinstance(view.head, TrainedModel) else ("heads", "")
+    if not is_remade(view, size):
+        why = f"Shadow {what} of {view.plan.method} take too long to train, so that this is by the loss: "
+        return _test_by_loss(MEMBERSHIP_HEAD.name, why, view, knowledge)
+    plan, claim, recipe = view.plan, view.claim, Recipe.of(view)
     shadows = make_shadows(recipe, candidates, pool, size, progress, seed=SEED)
     seen = margins(head_scores(view.head, candidates, plan.grid), candidates.labels)
     rows = metrics.match_classes(candidates.labels, knowledge.is_member)
@@ -58,7 +63,7 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
     found = (*blind.measure(online, ONLINE, claim), *blind.measure(offline, OFFLINE, claim))
     worst = metrics.measure_worst_class(online, candidates.labels[rows], plan.classes)
     found += (*worst, *blind.measures)
-    controls = _make_controls(recipe, knowledge, _score_by_ratio)
+    controls = _make_controls(_recipe_of_controls(view), knowledge, _score_by_ratio)
     tests = (online, offline)
     succeeded = (
         metrics.crosses(found)
@@ -69,7 +74,7 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
         "membership_head",
         "",
         decide(succeeded, all(map(metrics.withstands, tests)) and not blind.tells, controls),
-        f"Against {SHADOWS} shadow heads of {size} records ({source}), members are "
+        f"Against {SHADOWS} shadow {what} of {size} records{where} ({source}), members are "
         f"{metrics.describe(online)}.{metrics.describe_class(worst)}{blind.sentence}",
         found,
         (metrics.roc("Membership, from the head", {"online": online, "offline": offline}, claim),),
@@ -78,7 +83,7 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
 
 
 def _run_gaps(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    found = _test_by_loss(LOSS_ENTROPY_GAPS.name, "By the head's loss alone ", views[0], knowledge)
+    found = _test_by_loss(LOSS_ENTROPY_GAPS.name, "By the loss alone ", views[0], knowledge)
     progress(1, 1)
     return found
 
@@ -87,9 +92,10 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
     """Test membership by the loss of each candidate.
 
     The controls are heads of another method where this one's are not made anew: they do not show that its members would
-    have been told, so that what does not succeed is inconclusive.
+    have been told, so that what does not succeed is inconclusive. So is a model that is not made anew, where shadows
+    might tell more than its loss.
     """
-    knowledge, plan = _keep_classes(knowledge, view.head.present), view.plan
+    knowledge, plan = _keep_classes(knowledge, view), view.plan
     loss, entropy = losses(head_scores(view.head, knowledge.candidates, plan.grid), knowledge.candidates.labels)
     rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
     scores = Scores(-loss, knowledge.is_member).take(rows)
@@ -101,9 +107,9 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
             _measure_gap(ENTROPY_GAP, entropy, knowledge.is_member),
         )
     found += blind.measures
-    known = plan.method in REMADE
-    recipe = Recipe.of(view) if known else Recipe(replace(plan, method=FedCGS.name, parameters="{}"))
-    controls = _make_controls(recipe, knowledge, _score_by_loss)
+    is_model = isinstance(view.head, TrainedModel) and name == LOSS_ENTROPY_GAPS.name
+    known = plan.method in REMADE or is_model
+    controls = _make_controls(_recipe_of_controls(view), knowledge, _score_by_loss)
     withstood = known and metrics.withstands(scores) and not blind.tells
     return Finding(
         name,
@@ -128,8 +134,25 @@ def _unless_refused(name: str, title: str, run: Run) -> Run:
     return attempt
 
 
-def _keep_classes(knowledge: Knowledge, present: NDArray[np.bool_]) -> Knowledge:
+def _recipe_of_controls(view: View) -> Recipe:
+    """What makes heads that know a few records by heart: of this method, of this program, or of the simplest method."""
+    if isinstance(view.head, TrainedModel):
+        return ByHeart.like(view.plan, view.head)
+    return (
+        Recipe.of(view)
+        if view.plan.method in REMADE
+        else Recipe(replace(view.plan, method=FedCGS.name, parameters="{}"))
+    )
+
+
+def _keep_classes(knowledge: Knowledge, view: View) -> Knowledge:
     """Keep the records of classes that the head knows; no other had a part in it."""
+    if isinstance(view.head, LinearHead):
+        present = view.head.present
+    else:
+        present = (
+            head_scores(view.head, knowledge.candidates, view.plan.grid).max(axis=0, initial=ABSENT_BIAS) > ABSENT_BIAS
+        )
     kept = present[knowledge.candidates.labels]
     owners = tuple(owner for owner, is_kept in zip(knowledge.owners, kept, strict=True) if is_kept)
     public = knowledge.public
@@ -193,13 +216,13 @@ def _control_size(recipe: Recipe, known: int) -> int:
     return max(len(recipe.plan.classes) + 1, FEWEST, min(int(share * recipe.plan.dimension), known // 4))
 
 
-def _score_by_ratio(recipe: Recipe, records: Records, size: int) -> Callable[[LinearHead], Floats]:
+def _score_by_ratio(recipe: Recipe, records: Records, size: int) -> Callable[[Released], Floats]:
     nobody = records.take(np.arange(0))
     shadows = make_shadows(recipe, records, nobody, size, lambda *_: None, shadows=CONTROL_SHADOWS, seed=SEED)
     return lambda head: shadows.ratios(margins(head_scores(head, records, recipe.plan.grid), records.labels))
 
 
-def _score_by_loss(recipe: Recipe, records: Records, size: int) -> Callable[[LinearHead], Floats]:
+def _score_by_loss(recipe: Recipe, records: Records, size: int) -> Callable[[Released], Floats]:
     return lambda head: -losses(head_scores(head, records, recipe.plan.grid), records.labels)[0]
 
 

@@ -2,8 +2,8 @@
 
 Each shadow is a head over records that the adversary has. For the exact discriminant every candidate's margin with and
 without itself follows from the shadow by a rank-one update (`leave_one_out`), for exact prototypes from a changed sum.
-Noisy heads, and those that further rounds have refined, go through all their sums anew, with the candidates at random
-inside or outside.
+Noisy heads, those that further rounds have refined, and trained models go through all their sums anew, with the
+candidates at random inside or outside; a model as if one member had all of the records.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ from methods.round import Examples, Local, Opened, Round
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.head.linear import ABSENT_BIAS
+from secagg.models import TrainedModel
 from secagg.plan import NoiseFrom, Plan
 from secagg.statistics import Grid
 from threat_models.attacks.attack import Progress
 from threat_models.attacks.gaussian_likelihood import Noise, draw_noise, total
 from threat_models.attacks.membership.leave_one_out import Discriminant, margins
-from threat_models.session import Records, join_records
+from threat_models.session import Records, Released, join_records
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
 
 REMADE = (FedCGS.name, Prototypes.name, MPFT.name)
 """Methods whose heads are made anew here: in far less than the seconds that training an adapter by SGD takes."""
+MOST_WORK, LEAST_SIZE = 10**8, 20_000
+"""Records × sums × parameters of a model that is made anew here: in about half a second each. A smaller model takes as
+long as one of `LEAST_SIZE` parameters."""
 SHADOWS = 64
 NARROWEST = 0.05
 """Least standard deviation of a margin, in units of the mean over candidates."""
@@ -71,9 +75,11 @@ def _moments(margins_: Floats) -> tuple[Floats, Floats]:
     return seen.mean(axis=0).filled(np.nan), np.maximum(spread.filled(np.nan), least)
 
 
-def head_scores(head: LinearHead, records: Records, grid: Grid) -> Floats:
-    """The scores (n, C) that a head gives to records on the grid."""
+def head_scores(head: Released, records: Records, grid: Grid) -> Floats:
+    """The scores (n, C) that a head or model gives to records on the grid."""
     inputs = records.integers.astype(np.float64)
+    if isinstance(head, TrainedModel):
+        return head.scores(inputs / grid.unit(inputs.shape[1]))
     inputs = inputs / grid.unit(inputs.shape[1]) if grid.is_normalised else inputs * grid.step + grid.centre
     inputs = inputs if head.before is None else head.before.apply(inputs)
     scores: Floats = inputs @ head.weight.T.astype(np.float64) + head.bias
@@ -105,12 +111,18 @@ class Recipe:
         """The recipe of the head in a view."""
         census = sum(not kind.is_about_records for kind in sums_of(view.plan))
         noises = _noises(view)[census : view.number] if view.noise is not None else ()
-        return cls(view.plan, view.number - census, noises, view.head.present)
+        present = view.head.present if isinstance(view.head, LinearHead) else None
+        return cls(view.plan, view.number - census, noises, present)
 
     @property
     def method(self) -> Method:
         """The plan's method, without a class gate."""
         return method_named(self.plan.method, self.plan.method_parameters).ungated
+
+    @property
+    def is_changed_by_record(self) -> bool:
+        """Whether a head with a record more or less follows from an exact sum that is changed by this record."""
+        return not self.noises and self.sums == 1 and self.plan.method in (FedCGS.name, Prototypes.name)
 
     @property
     def names(self) -> frozenset[str]:
@@ -125,32 +137,37 @@ class Recipe:
         """The first round."""
         return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
 
-    def head_of(self, records: Records, seed: int = 0) -> LinearHead:
-        """Make the head over these records, with noise of the given strength from `seed`.
+    def head_of(self, records: Records, seed: int = 0) -> Released:
+        """Make the head or model over these records, with noise of the given strength from `seed`.
 
         Raises BadInput as the method does, for too few records say.
         """
         plan, examples = self.plan, records.examples
-        round_ = self.first
+        round_, state = self.first, b""
         for turn in range(1, self.sums):
-            following = round_.finalize(self._sum(round_, examples, turn, seed)).next_round
+            opened, state = self._sum(round_, examples, state, turn, seed)
+            following = round_.finalize(opened).next_round
             if following is None:
                 raise BadInput(f"the method {plan.method} has no sum after {turn}")
             round_ = following
-        return self.make(self._sum(round_, examples, self.sums, seed), round_)
+        return self.make(self._sum(round_, examples, state, self.sums, seed)[0], round_)
 
-    def _sum(self, round_: Round, examples: Examples, turn: int, seed: int) -> Opened:
-        """What a round opens of the examples, with noise of the strength that is known."""
+    def _sum(self, round_: Round, examples: Examples, state: bytes, turn: int, seed: int) -> tuple[Opened, bytes]:
+        """What a round opens of the examples, with noise of the strength that is known, and the state that is kept."""
         plan, noise = self.plan, self.noises[turn - 1] if self.noises else None
-        blocks: dict[str, Any] = dict(round_.contribute(Local(examples, len(plan.classes), plan.grid)).blocks)
+        local = Local(examples, len(plan.classes), plan.grid, state=state, sigma=plan.training_sigma)
+        made = round_.contribute(local)
+        blocks: dict[str, Any] = dict(made.blocks)
         if noise is not None:
             extra = draw_noise(blocks, noise, [seed, turn])
             blocks = {name: block + extra[name] for name, block in blocks.items()}
-        return Opened(blocks, plan.grid, noise)
+        return Opened(blocks, plan.grid, noise), made.state
 
-    def make(self, opened: Opened, round_: Round) -> LinearHead:
-        """Make the head of a round's sum. Raises BadInput for a sum that gives none."""
+    def make(self, opened: Opened, round_: Round) -> Released:
+        """Make the head or model of a round's sum. Raises BadInput for a sum that gives none."""
         made = round_.finalize(opened).artifact
+        if isinstance(made, TrainedModel):
+            return made
         if not isinstance(made, LinearHead):
             raise BadInput(f"this sum of {self.plan.method} gives no head")
         return made if self.present is None else replace(made, bias=np.where(self.present, made.bias, ABSENT_BIAS))
@@ -164,6 +181,13 @@ def _noises(view: View) -> tuple[Noise, ...]:
         opened = calibration.opened(len(view.members) if by_clients else calibration.parties)
         found += [{name: each.of_record for name, each in opened.items()}] * times
     return tuple(found)
+
+
+def is_remade(view: View, records: int) -> bool:
+    """Whether a head or model like the released one, over so many records, is made anew here."""
+    if isinstance(view.head, TrainedModel):
+        return records * view.number * max(view.head.program.size, LEAST_SIZE) <= MOST_WORK
+    return view.plan.method in REMADE
 
 
 def make_shadows(
@@ -182,7 +206,7 @@ def make_shadows(
     pairs = []
     for number in range(shadows):
         order = generator.permutation(len(everything))
-        if recipe.noises or recipe.sums > 1 or recipe.plan.method == MPFT.name:
+        if not recipe.is_changed_by_record:
             rows = _pick_half(order, len(candidates), size)
             with suppress(BadInput):  # such records would have given no head: it was not over them
                 pairs.append(_retrain_margins(recipe, candidates, everything, rows, number))

@@ -8,7 +8,7 @@ class, so that easy classes are no sign (Watson, Guo, Cormode & Sablayrolles 202
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import (
     Floats,
     Moved,
+    beyond_class,
     count_rounds,
     gradients_of,
     inputs_of,
@@ -47,7 +48,7 @@ SEED = 20_190_520
 
 def score_by_losses(models: Sequence[TrainedModel], records: Records, public: Records, grid: Grid) -> Floats:
     """Score records (n,): how far their loss falls from the first model on, beyond that of their class; on average."""
-    return _beyond_class(lambda some: _falls_of(models, some, grid), records, public)
+    return beyond_class(lambda some: _falls_of(models, some, grid), records, public)
 
 
 def _falls_of(models: Sequence[TrainedModel], records: Records, grid: Grid) -> Floats:
@@ -64,7 +65,7 @@ def score_by_gradients(moves: Sequence[Moved], records: Records, public: Records
     """
     places = np.linspace(0, len(moves) - 1, min(MOST_ROUNDS, len(moves)))
     chosen = [moves[int(place)] for place in places]
-    return _beyond_class(lambda some: _falls_along(chosen, some, grid), records, public)
+    return beyond_class(lambda some: _falls_along(chosen, some, grid), records, public)
 
 
 def _falls_along(moves: Sequence[Moved], records: Records, grid: Grid) -> Floats:
@@ -74,14 +75,6 @@ def _falls_along(moves: Sequence[Moved], records: Records, grid: Grid) -> Floats
         way = each.move / max(float(np.linalg.norm(each.move)), 1e-300)
         total -= np.concatenate([rows @ way for rows in gradients_of(each.round, records, grid)])
     return total
-
-
-def _beyond_class(measure: Callable[[Records], Floats], records: Records, public: Records) -> Floats:
-    """What is measured of records (n,), less its mean over public ones of their class; over all where there is none."""
-    usual = measure(public)
-    means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
-    beyond: Floats = measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels])
-    return beyond
 
 
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:

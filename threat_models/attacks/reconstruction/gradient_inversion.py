@@ -15,27 +15,30 @@ classes):
     mlp:128          100   100    99    83    28     8     4     2     0     0 %
                      1.00  1.00  1.00  1.00  0.94  0.85  0.71  0.67  0.58  0.54
 
-Updates of an epoch in batches of 32 are much the same. No record of a stranger was ever recovered.
+Updates of an epoch in batches of 32 are much the same. No record of a stranger was ever recovered. An audit draws this
+line for the plan's own program, by public records; `python -m tests.benchmarks.leakage` makes the table.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.chain import ChainRound
 from secagg.models import Program
+from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, gradients_of, moves_in, rounds_in
-from threat_models.estimation.intervals import bootstrap, clopper_pearson
-from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Knowledge, Records
+from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
+from threat_models.findings import SHARE, Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
+from threat_models.session import Knowledge, Records, join_records
 from threat_models.views import View
 
 SUM = Figures("sum", "by a sum of updates")
@@ -47,6 +50,9 @@ _AS_STRANGERS = "no more than {baseline}, of strangers"
 RECOVERED = Metric("recovered.members", "records recovered", SHARE, _AS_STRANGERS, leads=True, each="update")
 STRANGERS = Metric("recovered.strangers", "strangers' records recovered", SHARE, "as many as of members", each="update")
 COSINE = Metric("nearest_cosine", "cosine of a record with the nearest recovered", "", _AS_STRANGERS, each="update")
+HARDLY = 0.05
+"""Where surely fewer records are recovered a sum of updates is said to show hardly any."""
+MOST_DRAWN = 512
 EXACT = 0.99
 """A record is recovered where something that was read off an update has this cosine with it, or more."""
 CONTROL_RECORDS = 40
@@ -186,7 +192,58 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     sentence = f"{sentence}." if sentence else "Of no update does the audit know who is behind it."
     ordered = (*worked, *(each for each in found if not each.succeeds))
     measures = tuple(measure for each in ordered for measure in each.measures())
-    return Finding(name, "", decide(bool(worked), withstood, controls), sentence, measures, controls=controls)
+    line = recovered_of(rounds_in(view)[0], _pool(knowledge), view.plan.grid)
+    sentence = f"{sentence} {describe_line(program, line)}".strip()
+    verdict = decide(bool(worked), withstood, controls)
+    return Finding(name, "", verdict, sentence, measures, _draw(line), controls=controls)
+
+
+def _pool(knowledge: Knowledge) -> Records:
+    """Records that nobody had, to try sums of."""
+    outside = knowledge.candidates.take(~knowledge.is_member)
+    return outside if knowledge.public is None else join_records(outside, knowledge.public)
+
+
+def recovered_of(round_: ChainRound, pool: Records, grid: Grid) -> dict[int, Interval]:
+    """The share of records that are read off sums of their gradients, exact and at a round's state, by how many."""
+    chosen = pool.take(np.random.default_rng(SEED).permutation(len(pool))[:MOST_DRAWN])
+    gradients = np.concatenate(list(gradients_of(round_, chosen, grid))) if len(chosen) else np.zeros((0, 0))
+    found, count = {}, 1
+    while count <= len(chosen):
+        rows = [np.arange(start, start + count) for start in range(0, len(chosen) - count + 1, count)]
+        hits = [_hits(round_.program, gradients[each].sum(axis=0), chosen.take(each)) for each in rows]
+        found[count] = clopper_pearson(sum(hits), count * len(rows))
+        count *= 2
+    return found
+
+
+def _hits(program: Program, move: Floats, records: Records) -> int:
+    """How many records are read off a move."""
+    read = read_records(program, move)
+    return 0 if read is None else int((nearest([read], records) >= EXACT).sum())
+
+
+def describe_line(program: Program, line: Mapping[int, Interval]) -> str:
+    """Say up to how many records in one sum most are recovered, and from how many on hardly any; "" of no records."""
+    if not line:
+        return ""
+    most = max((count for count, share in line.items() if share.low > 0.5), default=0)
+    fewest = min(
+        (count for count in line if all(line[each].high < HARDLY for each in line if each >= count)), default=0
+    )
+    said = f"most of {most} or fewer are recovered" if most else "most are recovered of none"
+    rest = f"hardly any (surely below {HARDLY:.0%}) of {fewest} or more"
+    if not fewest:
+        rest = f"how many of {max(line)}, the most tried, is not surely below {HARDLY:.0%}"
+    return f"In exact sums of other records' gradients of {program.name}, of one member or many, {said}, and {rest}."
+
+
+def _draw(line: Mapping[int, Interval]) -> tuple[Curve, ...]:
+    shares = list(line.values())
+    values, low, high = (tuple(getattr(each, name) for each in shares) for name in ("value", "low", "high"))
+    series = Series("public records, exact, at the public start", tuple(map(float, line)), values, low, high)
+    title = "Records recovered from a sum of gradients"
+    return (Curve(title, "records in the sum", "share recovered", (series,)),) if line else ()
 
 
 def _make_controls(view: View, knowledge: Knowledge) -> tuple[Control, Control]:

@@ -16,7 +16,8 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 from threat_models.adversary import adversary_named
 from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.parts import Equations, equations_in
-from threat_models.evidence import of_plans, read_sessions
+from threat_models.audit import examine
+from threat_models.evidence import known_of, of_plans, read_sessions
 from threat_models.findings import Finding, Verdict
 from threat_models.session import Knowledge, Session
 from threat_models.views import view_of
@@ -126,6 +127,15 @@ def test_real_transcripts_of_a_member_that_left_give_its_counts(tmp_path: Path) 
     assert equations.members[place] == world.setup.roster.name(4)
     counts = (equations.solver @ equations.sums["counts"].reshape(3, -1))[place]
     assert counts == pytest.approx(np.bincount(world.records[4].labels, minlength=3))
+
+
+def test_all_rounds_of_prototypes_miss_no_sum_of_classes(tmp_path: Path) -> None:
+    """With the transcripts of all rounds no attack asks for another round's: none of them sums features."""
+    _, session = recorded(tmp_path, {})
+    nothing = known_of(session, None, None)
+    found = examine(adversary_named("curious_server"), (session,), nothing, lambda *_: None)
+    assert found.findings
+    assert all("another of its rounds" not in finding.sentence for finding in found.findings)
 
 
 def recorded(folder: Path, leaves: dict[int, int]) -> tuple[SimulatedFederation, Session]:

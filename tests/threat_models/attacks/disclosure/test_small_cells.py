@@ -14,6 +14,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.statistics import Normalisation
 from tests.threat_models.attacks.audited import attacked, measured, rehearsed
+from tests.threat_models.attacks.rounds import rounds_of
 from tests.threat_models.attacks.sums import knowledge_of, plan_of, records_of, seen_by, session_of
 from tests.worlds.chance import repeatable
 from threat_models.adversary import adversary_named
@@ -368,3 +369,18 @@ def test_images_come_out_of_slots_of_few():
         finding = attacked(INVERSION, adversary, slotted(epsilon=epsilon))
         assert (finding.verdict is Verdict.SUCCEEDS) == succeeds
         assert all(control.holds for control in finding.controls)
+
+
+def test_a_class_of_one_member_is_found_in_sums_of_projections_too():
+    """What the only member with a class sends of it is in the sum bit for bit, whatever it was made of."""
+    skewed = rounds_of(parameters="rounds=2 width=64", clients=5, partition="dirichlet:0.1")
+    session, knowledge = skewed.sessions[0], skewed.knowledge
+    finding = attacked(SMALL_CELLS, "curious_server", skewed)
+    holders = sum(counts > 0 for counts in knowledge.held.values())
+    assert (holders == 1).any()
+    assert finding.verdict is Verdict.SUCCEEDS
+    assert measured(finding, "cells_of_one_client").value == (holders == 1).sum()
+    (alone,) = np.flatnonzero(holders == 1)[:1]
+    (owner,) = [name for name, counts in knowledge.held.items() if counts[alone]]
+    own = session.contributions[owner]["other class_sums"][alone]
+    assert np.array_equal(session.release["other class_sums"][alone], own)

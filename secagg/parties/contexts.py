@@ -1,0 +1,107 @@
+"""The facts of one sum, derived from plan and roster: who is in it, its ring, and what a plan must leave room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from methods import Method
+from methods.method import SumSpec, domains_of
+from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
+from secagg.errors import BadInput
+from secagg.plan import NoiseFrom, Plan
+from secagg.privacy import Calibration, Claim, PrivacyClaim, Unit
+from secagg.protection import SessionContext, protection_named
+from secagg.protection.messages import MAX_ATTACHED
+from secagg.roster import SERVER_INDEX, Roster
+
+
+def require_room(plan: Plan, clients: int) -> None:
+    """Raise BadInput for a plan that states more records than it takes."""
+    most = clients * plan.max_records
+    if plan.at_least > most:
+        raise BadInput(
+            f"the plan states at least {plan.at_least} records, but takes at most {plan.max_records} of each of "
+            f"{clients} clients, {most} in all",
+            remedy=f"state at most {most}, or raise max_records",
+        )
+
+
+def calibrations_of(claim: Claim | None, sums: Sequence[SumSpec]) -> Sequence[Calibration | None]:
+    """The noise that is added to every kind of sum, or to what goes into it; None where there is none."""
+    if isinstance(claim, PrivacyClaim):
+        return [each for each, _ in claim.releases.parts]
+    return [None] * len(sums)
+
+
+def require_gate(plan: Plan, method: Method, clients: int, fewest: int) -> None:
+    """Raise BadInput for a class gate that could miss more clients in a sum than it counts on."""
+    if method.class_threshold and fewest < clients - plan.dropouts:
+        raise BadInput(
+            f"a class gate counts on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
+            remedy=f"set minimum_cohort to {clients - plan.dropouts}",
+        )
+
+
+def require_hidden_domains(plan: Plan, method: Method) -> None:
+    """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
+    hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors
+    if domains_of(plan.method_parameters) and not hidden:
+        raise BadInput(
+            "without a class gate the sum of a class in a domain that one client has is its own prototype",
+            remedy="give a class gate, and each domain at least that many clients, or a finite epsilon",
+        )
+
+
+def require_shown(sizes: Sequence[int]) -> None:
+    """Raise BadInput for a sum of more bytes than members may be shown."""
+    if max(sizes, default=0) > MAX_ATTACHED:
+        problem = f"a sum of {max(sizes)} bytes is too long to be shown to the members"
+        raise BadInput(problem, remedy="use fewer features, or a smaller model")
+
+
+def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:
+    """The facts of a sum of these clients; ring and length are found later.
+
+    Raises BadInput when the roster lacks the parties that the protection needs.
+    """
+    protection = protection_named(plan.protection)
+    seconds = roster.with_role(protection.second_role)
+    return protection.context(
+        SessionContext(
+            plan=plan.digest,
+            session=plan.session,
+            roster=plan.roster,
+            identities=identities_of(roster, clients),
+            names={index: roster.name(index) for index in (SERVER_INDEX, *roster.clients, *seconds)},
+            ring=Ring(LARGEST_RING),
+            length=0,
+            colluders=plan.colluders,
+            dropouts=plan.dropouts,
+            minimum_cohort=plan.minimum_cohort,
+            server=roster.identity(SERVER_INDEX),
+            seconds={index: roster.identity(index) for index in seconds},
+            security=plan.security,
+        )
+    )
+
+
+def in_ring(
+    context: SessionContext, plan: Plan, kind: SumSpec, layout: Layout, calibration: Calibration | None
+) -> tuple[Capacity, SessionContext]:
+    """The capacity that a layout needs, and the context with its ring and length. Raises CapacityExceeded.
+
+    Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
+    """
+    noise = 0
+    if calibration is not None and (plan.noise == NoiseFrom.CLIENT or calibration.parties > 1):
+        noise = calibration.largest
+    records = 1 if kind.per is Unit.SILO else plan.max_records
+    capacity = Capacity(len(context.clients), records, layout.bound, noise)
+    placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
+    return capacity, placed
+
+
+def identities_of(roster: Roster, clients: Iterable[int]) -> Mapping[int, bytes]:
+    """The identity keys of some clients, by index."""
+    return {index: roster.identity(index) for index in clients}
