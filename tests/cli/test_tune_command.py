@@ -66,7 +66,7 @@ def test_what_cannot_be_searched_is_refused(
 ) -> None:
     """In one line with exit code 2, and nothing is written."""
     given = [*SEARCH, "--parameters", "clip=5", "--space", "rate=0.1:1", *words]
-    said = secagg("tune", "--dataset", data, "--out", tmp_path / "out", *given)
+    said = secagg("tune", "--quiet", "--dataset", data, "--out", tmp_path / "out", *given)
     assert said.code == 2
     assert complaint in said.complaint
     assert not (tmp_path / "out" / "settings.txt").exists()
