@@ -8,7 +8,6 @@ from scipy.special import ndtr
 
 from methods.method import domains_of, effort_of
 from secagg.encoding import Kind
-from secagg.errors import BadInput
 from secagg.parties.attachments import KEPT_OPENINGS
 from secagg.parties.fixed_cohorts import cohort_least
 from secagg.parties.returning import may_return, witnesses_of
@@ -20,8 +19,6 @@ from secagg.privacy.claim import OUTRIGHT, shown, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
 """What the entries of a block count."""
-DROWNED = 0.2
-"""Of the largest loss: a noise on a mean score that tells settings apart no more."""
 LIKELY = 0.95
 """A class that everybody has should pass a class gate with this probability."""
 
@@ -184,24 +181,6 @@ def _fixed_cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
         f"{least}, so that at most {clients // least} settings can be tried beside each other"
     )
     return [("fixed cohorts", said)]
-
-
-def refuse_drowned_scores(setup: SessionSetup) -> None:
-    """Raise BadInput where noise about members leaves nothing of the mean scores, naming how many members it takes."""
-    clients, spec = len(setup.context.clients), setup.spec
-    noise = setup.opened_noise(clients)
-    scores = [block for block in spec.blocks if block.kind is Kind.SCORE]
-    if noise is None or spec.per is not Unit.SILO or not scores:
-        return
-    lengths = {each.name: each.l2 for each in spec.sensitivity(Unit.SILO, Adjacency.ADD_REMOVE, 1).blocks}
-    losses = scores[0]
-    needed = math.ceil(noise[losses.name].of_record.sigma / lengths[losses.name] / DROWNED * losses.size)
-    if clients < needed:
-        raise BadInput(
-            f"under a promise about members noise drowns the scores of {clients}: with {needed} it would be "
-            f"{DROWNED:g} of the largest loss on each of {losses.size} mean scores",
-            remedy="take so many members, fewer settings or rounds, or a promise about records",
-        )
 
 
 def doubts_of(setup: SessionSetup) -> list[str]:

@@ -14,7 +14,7 @@ from methods.method import Fixed, SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
-from secagg.parties.explanation import refuse_drowned_scores
+from secagg.parties.drowned_scores import refuse_drowned_scores
 from secagg.parties.noise_plan import NoiseParties, charged, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.parties.training_noise import refuse_training_alone, training_noise
