@@ -122,11 +122,6 @@ class FedPop(UsualMethod):
         """Yes: members step along."""
         return True
 
-    @property
-    def fixed_cohorts(self) -> int:
-        """One for each configuration, and for each setting that is tried beside it."""
-        return self.population * self.local
-
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One kind of sum, `rounds` times. Raises BadInput for what does not fit records, messages or each other."""
         training = self._training(dimension, classes, levels)
@@ -159,13 +154,13 @@ class FedPop(UsualMethod):
         rows = tuple(replace(each, shape=(self.population, *each.shape)) for each in inner.blocks)
         most = 1 if inner.per is Unit.RECORD else self.score_cap * (ROOM if inner.training else 1)
         scores = (
-            Block(LOSS, (self.fixed_cohorts,), bound=most * LOSS_LEVELS, kind=Kind.SCORE),
-            Block(SCORED, (self.fixed_cohorts,), bound=most, kind=Kind.SCORE),
+            Block(LOSS, (self._search.cohorts,), bound=most * LOSS_LEVELS, kind=Kind.SCORE),
+            Block(SCORED, (self._search.cohorts,), bound=most, kind=Kind.SCORE),
         )
         training = inner.training and replace(
             inner.training,
             times=self.rounds,
-            further=_scores_of(1, self.fixed_cohorts),
+            further=_scores_of(1, self._search.cohorts),
             share=sum(SCORE_SHARE.values()),
         )
         return replace(
@@ -177,12 +172,13 @@ class FedPop(UsualMethod):
             is_additive=False,
             keeps_state=True,
             training=training,
+            groups=self._search.cohorts,
         )
 
     def _widened(self, known: BlockwiseSensitivity) -> BlockwiseSensitivity:
         rows = tuple(replace(each, size=self.population * each.size) for each in known.blocks)
         most = 1 if known.unit is Unit.RECORD else self.score_cap
-        return BlockwiseSensitivity(known.unit, known.adjacency, (*rows, *_scores_of(most, self.fixed_cohorts)))
+        return BlockwiseSensitivity(known.unit, known.adjacency, (*rows, *_scores_of(most, self._search.cohorts)))
 
 
 def _scores_of(most: int, cohorts: int) -> tuple[BlockSensitivity, ...]:

@@ -41,7 +41,7 @@ class FedProto(OwnProjection):
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
         """Projection and head are trained."""
-        return Pull(dimension, len(prototypes), self.width, prototypes, self.pull)
+        return Pull(dimension, prototypes.shape[1], self.width, prototypes[0], self.pull)
 
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats

@@ -108,6 +108,11 @@ class Gated(SimpleMethod):
             is_additive=False,
         )
         others = self.method.sums(dimension, classes, levels)
+        if any(kind.groups > 1 for kind in others):
+            raise BadInput(
+                "a class gate counts who holds a class among all members, and here groups of them are opened",
+                remedy="choose no class gate, or no groups",
+            )
         return (census, *(replace(each, budget=each.budget * (1 - CENSUS_SHARE)) for each in others))
 
     @property
@@ -129,11 +134,6 @@ class Gated(SimpleMethod):
     def tunable(self) -> tuple[str, ...]:
         """The gated method's."""
         return self.method.tunable
-
-    @property
-    def fixed_cohorts(self) -> int:
-        """The gated method's."""
-        return self.method.fixed_cohorts
 
     @property
     def programs(self) -> tuple[str, ...]:

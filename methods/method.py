@@ -60,9 +60,9 @@ class SumSpec:
     sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, or which member it
     is, so that the same records in one place would be another method's. `training` is what members do to their records
     with noise of their own; where no sensitivity is stated that is all that a contribution depends on, and a sum no
-    further release.
-    `effort` is what a contribution takes in training (of one round: `times` counts the rounds), for members' policies
-    to bound.
+    further release. `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod
+    groups, so that it hides a member among its group's alone. `effort` is what a contribution takes in training (of one
+    round: `times` counts the rounds), for members' policies to bound.
     """
 
     blocks: tuple[Block, ...]
@@ -75,6 +75,7 @@ class SumSpec:
     keeps_state: bool = False
     refusal: str = ""
     training: SampledTraining | None = None
+    groups: int = 1
     effort: Effort = NOTHING
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
@@ -123,6 +124,7 @@ class Fixed:
     """What a plan fixes before anyone looks at a record, by which a method may decide what is left to it.
 
     `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
+    Of so many `clients` so many may be `colluders`, and so many `dropouts`.
     """
 
     dimension: int
@@ -130,6 +132,9 @@ class Fixed:
     unit: Unit
     epsilon: float
     stays: bool
+    clients: int
+    colluders: int
+    dropouts: int
 
 
 def clipped(blocks: tuple[Block, ...], lengths: Mapping[str, float]) -> tuple[Sensitivity, ...]:
@@ -183,11 +188,6 @@ class Method(Protocol):
 
         Those that begin with "server" are the server's.
         """
-        ...
-
-    @property
-    def fixed_cohorts(self) -> int:
-        """Among how many fixed cohorts members are divided, in turn, whose sums are opened apart; 1: none are."""
         ...
 
     @property
@@ -253,11 +253,6 @@ class UsualMethod:
     def tunable(self) -> tuple[str, ...]:
         """None."""
         return ()
-
-    @property
-    def fixed_cohorts(self) -> int:
-        """1."""
-        return 1
 
     @property
     def programs(self) -> tuple[str, ...]:

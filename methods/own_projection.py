@@ -28,10 +28,11 @@ from methods.local_work import program_inputs
 from methods.method import Parameters, SampledTraining, SimpleMethod, SumSpec, clipped
 from methods.private_projection import Kept
 from methods.projected_sums import class_sums, released_sums
-from methods.round import Contribution, Local, Opened, Round, Step
+from methods.round import Contribution, Examples, Local, Opened, Round, Step
+from methods.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of, placed, prototypes_of, shorten
 from methods.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
 from secagg.crypto.labels import digest
-from secagg.encoding import Block, Integers, Kind
+from secagg.encoding import Integers
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import Artifact
 from secagg.models import (
@@ -52,9 +53,6 @@ from secagg.privacy import Adjacency, Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
-COUNTS, SUMS = "counts", "class_sums"
-SHARES = {COUNTS: 0.1, SUMS: 0.9}
-"""Of μ²: a count is one number a class, and only scales the prototype."""
 MOST = 1_000_000
 MOST_WIDTH = 1 << 13
 REFUSAL = (
@@ -77,7 +75,8 @@ class OwnProjection(SimpleMethod, ABC):
     Where `sampling` is above 0, what is sent is projected by tensors trained apart: in each round `steps` of DP-SGD at
     `noisy_rate`, each on records drawn with that probability, with gradients no longer than `gradient_clip`; their sum
     is divided by `batch`. Of a promise's μ² the sums get the share `sum_share`, the steps what that leaves of (ε, δ).
-    `dimension`, `number` and `prototypes` (C, width), in grid units, are the round's.
+    `dimension`, `number` and `prototypes` (S, C, width), in grid units, are the round's: those of all members, and then
+    of each group where there are `cohorts`.
     """
 
     name: ClassVar[str]
@@ -119,13 +118,18 @@ class OwnProjection(SimpleMethod, ABC):
 
     @abstractmethod
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
-        """Return what a member trains against prototypes (C, width); no matter which, its tensors are the same."""
+        """Return what a member trains against prototype sets (S, C, width), of which its tensors do not depend."""
 
     @abstractmethod
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
         """Return a member's models by name: of its trained tensors, the shared prototypes and its own (C, width)."""
+
+    @property
+    def cohorts(self) -> int:
+        """Into how many groups members are divided, each with prototypes of its own. Raises BadInput if undecided."""
+        return 1
 
     @property
     def parameters(self) -> Parameters:
@@ -160,17 +164,22 @@ class OwnProjection(SimpleMethod, ABC):
                 f"with cap {self.cap} a member of all {classes} classes would send nothing",
                 remedy=f"give {math.isqrt(classes - 1) + 1} or more",
             )
-        if 4 * classes * self.width > MAX_CENTRE_BYTES:
-            raise BadInput(f"{classes} prototypes of {self.width} numbers are too many to be told")
-        most = self.cap or 1
-        blocks = (
-            Block(COUNTS, (classes,), bound=most, kind=Kind.COUNTS),
-            Block(SUMS, (classes, self.width), bound=most * levels, kind=Kind.CLASS_SUMS),
-        )
-        size = self.local_program(dimension, np.zeros((classes, self.width))).size
+        groups = self.cohorts
+        if 4 * self._sets * classes * self.width > MAX_CENTRE_BYTES:
+            raise BadInput(f"{self._sets * classes} prototypes of {self.width} numbers are too many to be told")
+        blocks = blocks_of(classes, self.width, groups, self.cap or 1, levels)
+        size = self.local_program(dimension, self._no_prototypes(classes) / levels).size
         effort = Effort(epochs=self.epochs, parameters=size)
         spec = SumSpec(
-            blocks, (), SHARES, times=self.rounds, is_additive=False, keeps_state=True, refusal=REFUSAL, effort=effort
+            blocks=blocks,
+            sensitivities=(),
+            shares=SHARES,
+            times=self.rounds,
+            is_additive=False,
+            keeps_state=True,
+            refusal=REFUSAL,
+            groups=groups,
+            effort=effort,
         )
         if self.sampling:
             passes = self.epochs + math.ceil(self.sampling * self.steps)
@@ -178,7 +187,7 @@ class OwnProjection(SimpleMethod, ABC):
             training = SampledTraining(
                 self.sampling, self.steps, GRADIENT_LEVELS, size, times=self.rounds - 1, sums=self.sum_share
             )
-            of_record = CellSensitivity(Adjacency.ADD_REMOVE, (COUNTS, SUMS), classes, self.width, levels)
+            of_record = CellSensitivity(Adjacency.ADD_REMOVE, (COUNTS, SUMS), groups * classes, self.width, levels)
             return (replace(spec, sensitivities=(of_record,), training=training, refusal="", effort=effort),)
         if not self.cap:
             return (spec,)
@@ -206,7 +215,11 @@ class OwnProjection(SimpleMethod, ABC):
             counts, sums = released_sums(weight, local.examples, classes, levels)
         if self.cap:
             counts, sums = shorten(counts, sums, self.cap)
-        return Contribution({COUNTS: counts, SUMS: sums}, kept.to_bytes())
+        return Contribution(placed(counts, sums, local.member, self.cohorts), kept.to_bytes())
+
+    def cells(self, examples: Examples, classes: int) -> Integers:
+        """0; in none where there are groups: which a record is in follows from whose it is."""
+        return np.full(len(examples), 0 if self.cohorts == 1 else -1, dtype=np.int64)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
         """The model of the public start. Raises BadInput for anything else."""
@@ -215,10 +228,17 @@ class OwnProjection(SimpleMethod, ABC):
     def _told(self, classes: int) -> Integers:
         """The prototypes, zeros in the first round. Raises ProtocolViolation for those of more or fewer classes."""
         if self.prototypes is None:
-            return np.zeros((classes, self.width), dtype=np.int64)
-        if len(self.prototypes) != classes:
-            raise ProtocolViolation(SERVER_INDEX, f"broadcasts {len(self.prototypes)} prototypes for {classes} classes")
+            return self._no_prototypes(classes)
+        if (found := self.prototypes.shape[1]) != classes:
+            raise ProtocolViolation(SERVER_INDEX, f"broadcasts {found} prototypes for {classes} classes")
         return self.prototypes
+
+    @property
+    def _sets(self) -> int:
+        return 1 if self.cohorts == 1 else 1 + self.cohorts
+
+    def _no_prototypes(self, classes: int) -> Integers:
+        return np.zeros((self._sets, classes, self.width), dtype=np.int64)
 
     def _start(self, program: Projecting) -> Floats:
         return program.start(digest("public start", self.name.encode()))
@@ -238,7 +258,7 @@ class OwnProjection(SimpleMethod, ABC):
     def _known(self, program: Projecting, local: Local) -> tuple[NDArray[np.float32], Integers]:
         """Inputs and labels of the records whose class has a prototype: the others' loss is none."""
         inputs, labels = program_inputs(local, program), local.examples.labels
-        known: NDArray[np.bool_] = (self._told(local.classes) != 0).any(axis=1)[labels]
+        known: NDArray[np.bool_] = (self._told(local.classes)[0] != 0).any(axis=1)[labels]
         return (inputs, labels) if known.all() else (inputs[known], labels[known])
 
     def _trained(self, program: Projecting, flat: Floats, local: Local) -> Floats:
@@ -260,22 +280,22 @@ class OwnProjection(SimpleMethod, ABC):
 
         Raises BadInput where no class has a mean.
         """
-        means = class_means(opened)
+        found = prototypes_of(opened)
+        means, levels = found[0], opened.grid.levels
         if not means.any():
             raise BadInput("no class has a prototype", remedy="the sum takes records of one class at least")
         if self.number < self.rounds:
-            return Step(next_round=replace(self, number=self.number + 1, prototypes=means))
+            return Step(next_round=replace(self, number=self.number + 1, prototypes=found))
         program = MostSimilar(self.dimension, len(means), self.width)
-        weight = self._start(self.local_program(self.dimension, means / opened.grid.levels))
-        size = self.width * self.dimension
-        return Step(TrainedModel.of(program, np.concatenate([weight[:size], means.ravel() / opened.grid.levels])))
+        weight = self._weight(self._start(self.local_program(self.dimension, found / levels)), self.dimension)
+        return Step(TrainedModel.of(program, np.concatenate([weight.ravel(), means.ravel() / levels])))
 
     def personal(self, state: bytes, opened: Opened) -> Mapping[str, TrainedModel]:
         """The member's own models. Raises BadInput for another state than its contribution left."""
-        shared = class_means(opened) / opened.grid.levels
+        shared = prototypes_of(opened) / opened.grid.levels
         program = self.local_program(self.dimension, shared)
-        kept = Kept.of(state, program, len(shared), sends_others=self.sampling > 0)
-        return self.own_models(kept.tensors, shared, kept.prototypes)
+        kept = Kept.of(state, program, program.classes, sends_others=self.sampling > 0)
+        return self.own_models(kept.tensors, shared[0], kept.prototypes)
 
     def broadcast(self) -> bytes:
         """The prototypes; nothing where the plan opens the round."""
@@ -286,42 +306,13 @@ class OwnProjection(SimpleMethod, ABC):
         if self.number == self.rounds:
             raise ProtocolViolation(SERVER_INDEX, "announces a round that the plan does not have")
         entries = read_centres(broadcast, self.number + 1, grid.levels)
-        if len(entries) % self.width:
-            raise MalformedMessage("Centres", f"{len(entries)} numbers are no prototypes of {self.width}")
-        return replace(self, number=self.number + 1, prototypes=entries.reshape(-1, self.width))
+        if len(entries) % (self._sets * self.width):
+            problem = f"{len(entries)} numbers are no prototypes of {self.width}, {self._sets} of each class"
+            raise MalformedMessage("Centres", problem)
+        return replace(self, number=self.number + 1, prototypes=entries.reshape(self._sets, -1, self.width))
 
     def require_equal(self, told: Round) -> None:
         """The same integers: they follow from the sum by divisions that are the same everywhere."""
         same = isinstance(told, type(self)) and told.number == self.number
         if not (same and np.array_equal(told.prototypes, self.prototypes)):  # type: ignore[attr-defined, arg-type]
             raise ProtocolViolation(SERVER_INDEX, "the prototypes it broadcasts do not follow from the released sum")
-
-
-def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
-    """Return counts (C,) with ‖counts‖₂ ≤ cap, and sums (C, w) of so many records of the same means, truncated.
-
-    Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
-    negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
-    """
-    low, high = 0, int(counts.max(initial=0))
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = sum(min(count, middle) ** 2 for count in counts.tolist()) <= cap * cap
-        low, high = (middle, high) if fits else (low, middle - 1)
-    fewer = np.minimum(counts, low)
-    return fewer, sums * fewer[:, None] // np.maximum(counts, 1)[:, None]
-
-
-def class_means(opened: Opened) -> Integers:
-    """Return the classes' means (C, width) in grid units, truncated; 0 for a class without records.
-
-    What noise may break is mended: a count below 1 is 1, no entry is negative, none longer than R_z. Divisions of
-    float64 and integers alone, so that everybody has the same.
-    """
-    counts = np.maximum(opened.blocks[COUNTS] / opened.multiplier(COUNTS), 1.0)
-    sums, levels = opened.blocks[SUMS] / opened.multiplier(SUMS), opened.grid.levels
-    means = np.clip(np.trunc(sums / counts[:, None]), 0, levels).astype(np.int64)
-    for row, square in enumerate((means * means).sum(axis=1).tolist()):
-        if square > levels**2:
-            means[row] = means[row] * levels // (math.isqrt(square) + 1)
-    return means

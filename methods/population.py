@@ -127,8 +127,8 @@ class Population:
         )
 
     def arm_of(self, member: int) -> int:
-        """Which of the settings tried, counted through, a member with this index from 1 on has: its cohort's."""
-        return int(self.order[(member - 1) % len(self.order)])
+        """Which of the settings tried, counted through, a member has: its cohort's, that of its index modulo K·m."""
+        return int(self.order[member % len(self.order)])
 
     @property
     def best(self) -> int:

@@ -88,7 +88,7 @@ def _explain_not_run(
     """
     if adversary.name == CONTROL and unseen:
         return Finding(attack.name, "", Verdict.NOT_APPLICABLE, "")
-    if (not attack.needs or "class_sums" in attack.needs) and _is_elsewhere(seen[0]):
+    if (not attack.needs or {"class_sums", "counts"} & set(attack.needs)) and _is_elsewhere(seen[0]):
         why = "The plan's sum of classes is in the transcript of another of its rounds: give those of all rounds."
         return Finding(attack.name, "", Verdict.INCONCLUSIVE, why)
     lacking = [need for need in attack.needs if not views[0].has(need)]

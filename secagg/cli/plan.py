@@ -162,7 +162,8 @@ def new(
     _explain(speaker, setup, others)
     _remark(speaker, setup, choices)
     if refine == BY_RULE and setup.plan.method_parameters.get("refine") == 0:
-        speaker.say(f"--refine auto: no rounds, since {why_none(fixed_by(setup.plan, setup.plan.epsilon))}")
+        fixed = fixed_by(setup.plan, setup.plan.epsilon, len(setup.context.clients))
+        speaker.say(f"--refine auto: no rounds, since {why_none(fixed)}")
     speaker.say(f"wrote {out}; give it to every member")
     speaker.say(
         f"compare the plan SHA-256 {setup.plan.digest.hex()} (of its canonical bytes; not what sha256sum prints)"

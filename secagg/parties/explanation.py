@@ -9,7 +9,7 @@ from scipy.special import ndtr
 from methods.method import domains_of, effort_of
 from secagg.encoding import Kind
 from secagg.parties.attachments import KEPT_OPENINGS
-from secagg.parties.fixed_cohorts import cohort_least
+from secagg.parties.contexts import group_least
 from secagg.parties.returning import may_return, witnesses_of
 from secagg.parties.setup import SessionSetup
 from secagg.parties.training_noise import training_of
@@ -38,9 +38,9 @@ def explain(setup: SessionSetup) -> list[tuple[str, str]]:
         ("classes", f"{len(plan.classes)}: {', '.join(plan.classes[:12])}{', …' if len(plan.classes) > 12 else ''}"),
         ("features", f"{plan.backbone}{expansion}: {plan.dimension} numbers of {length}"),
         ("what is summed", _sums(setup)),
+        *_groups(setup),
         *_training(setup),
         *_gate(setup),
-        *_fixed_cohorts(setup),
         ("what leaves a client", f"{_uploads(setup)} bytes whatever its records, and keys and shares"),
         ("ring", setup.capacity.proof()),
         *setup.protection.details(setup.a_sum),
@@ -69,7 +69,20 @@ def _cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
         f"colluders in it; no promise rests on the draw, and none counts on being left out of it. Who is not drawn "
         f"returns with the signatures of {witnesses_of(setup)} of the cohort before, and needs no connection until then"
     )
-    return [("fixed cohorts", said)]
+    return [("cohorts", said)]
+
+
+def _groups(setup: SessionSetup) -> list[tuple[str, str]]:
+    """Whose sums are opened apart; nothing where it is all clients' alone."""
+    if setup.groups == 1:
+        return []
+    fewest = min(setup.group_sizes)
+    who = f"{setup.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
+    if fewest == 1:
+        who = "every client's own part is opened, by itself"
+    least, clients = group_least(setup.plan), len(setup.roster.clients)
+    most = f"; a group takes {least}, so that {clients} clients allow {clients // least}" if fewest > 1 else ""
+    return [("groups", f"{who}: client i of the roster is of group i modulo {setup.groups}{most}")]
 
 
 def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -168,19 +181,6 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
             f"Φ((m - {least})/{sigma:.3g}), {one} where one holds it and {all_} where all do"
         )
     return [("class gate", said)]
-
-
-def _fixed_cohorts(setup: SessionSetup) -> list[tuple[str, str]]:
-    """How members are divided, and into how many they could be; nothing where no sums are opened apart."""
-    cohorts, clients, least = setup.method.fixed_cohorts, len(setup.context.clients), cohort_least(setup.plan)
-    if cohorts == 1:
-        return []
-    said = (
-        f"{cohorts}, of {clients // cohorts} or more of the {clients} members, the same in every round: their sums are "
-        f"opened apart; where {setup.plan.dropouts} may vanish and {setup.plan.colluders} collude a cohort takes "
-        f"{least}, so that at most {clients // least} settings can be tried beside each other"
-    )
-    return [("fixed cohorts", said)]
 
 
 def doubts_of(setup: SessionSetup) -> list[str]:

@@ -95,7 +95,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
     if math.isfinite(choices.epsilon) and choices.delta is not None:
         refuse_delta(choices.delta)
     try:
-        plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon)
+        plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon, len(roster.clients))
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
         setup = SessionSetup.of(plan, roster)
@@ -142,7 +142,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         protection=choices.protection,
         colluders=colluders,
         dropouts=dropouts,
-        minimum_cohort=max(choices.minimum_cohort, clients - dropouts if _counts_on_all(choices) else 1),
+        minimum_cohort=max(choices.minimum_cohort, clients - dropouts if choices.class_gate else 1),
         epsilon=math.inf,
         delta=0.0,
         adjacency="",
@@ -155,12 +155,6 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         security=choices.security,
         **_pace(choices),
     )
-
-
-def _counts_on_all(choices: PlanChoices) -> bool:
-    """Whether no member but the tolerated dropouts may be missing in any sum: behind a gate, and in fixed cohorts."""
-    method = method_named(choices.method, dict(choices.parameters))
-    return choices.class_gate > 0 or method.fixed_cohorts > 1
 
 
 def _pace(choices: PlanChoices) -> dict[str, int]:
@@ -288,16 +282,23 @@ def _parameters(clients: int, colluders: int, dropouts: int, choices: PlanChoice
     return canonical_json(put_gate(method_named(choices.method, dict(choices.parameters)), threshold).parameters)
 
 
-def _settled(plan: Plan, epsilon: float) -> Plan:
-    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields."""
-    method = method_named(plan.method, plan.method_parameters).settle(fixed_by(plan, epsilon))
-    return replace(plan, parameters=canonical_json(method.parameters))
+def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
+    """The plan, whose promise is to be this one, with what its method leaves open decided by its other fields.
+
+    Where the sums are of groups of members, nobody but the tolerated dropouts may be missing from one.
+    """
+    method = method_named(plan.method, plan.method_parameters).settle(fixed_by(plan, epsilon, clients))
+    plan = replace(plan, parameters=canonical_json(method.parameters))
+    if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
+        return plan
+    return replace(plan, minimum_cohort=max(plan.minimum_cohort, clients - plan.dropouts))
 
 
-def fixed_by(plan: Plan, epsilon: float) -> Fixed:
-    """What a plan with this promise fixes before anyone looks at a record."""
+def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
+    """What a plan with this promise for so many clients fixes before anyone looks at a record."""
     stays = plan.result == "members" and not protection_named(plan.protection).speaks_once
-    return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays)
+    tolerated = clients, plan.colluders, plan.dropouts
+    return Fixed(plan.dimension, len(plan.classes), Unit(plan.unit), epsilon, stays, *tolerated)
 
 
 def _radius(data: PublicData, features: FeatureMap, choices: PlanChoices) -> float:

@@ -15,15 +15,16 @@ from secagg.errors import BadInput, ProtocolViolation
 from secagg.parties.contexts import (
     calibrations_of,
     context_of,
+    group_sizes,
     identities_of,
     in_ring,
     require_gate,
+    require_groups,
     require_hidden_domains,
     require_room,
     require_shown,
 )
 from secagg.parties.drawing import require_cohorts
-from secagg.parties.fixed_cohorts import require_fixed_cohorts
 from secagg.parties.noise_plan import NoiseParties, charged, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
@@ -98,7 +99,7 @@ class SessionSetup:
         fewest, claim = protection.fewest(context), None
         require_gate(plan, method, len(roster.clients), fewest)
         require_hidden_domains(plan, method)
-        require_fixed_cohorts(plan, method, len(roster.clients), fewest)
+        require_groups(plan, sums, roster, fewest)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)
         calibrations = calibrations_of(claim, sums)
@@ -384,12 +385,20 @@ class SessionSetup:
     def check(self, policy: Policy) -> None:
         """Raise PlanRefused when the plan breaks the policy."""
         effort = effort_of(charged(self.plan, self.sums, len(self.roster.clients)), self.method.programs)
-        fewest = self.fewest
-        if self.method.fixed_cohorts > 1:
-            fewest = len(self.roster.clients) // self.method.fixed_cohorts - self.plan.dropouts
+        fewest = min(self.fewest, min(self.group_sizes) - self.plan.dropouts) if self.groups > 1 else self.fewest
         policy.check(self.plan, self.cohort_size, fewest, max(self.uploads), self.record_sums, effort)
 
     @property
+    def groups(self) -> int:
+        """Into how many groups of clients, each with a sum of its own, a kind of sum is divided at most."""
+        return max(kind.groups for kind in self.sums)
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many clients each group has."""
+        return group_sizes(self.roster, self.groups)
+
+    @property
     def fewest(self) -> int:
-        """The smallest number of clients whose sum can be opened."""
+        """The smallest number of clients in a sum that can be opened; of those, a group has a part."""
         return self.protection.fewest(self.a_sum)

@@ -54,7 +54,7 @@ def test_what_is_found_can_be_used(secagg: Command, data: Path, tmp_path: Path, 
         (["--space", "clip=1:5"], "clip is no setting that may be tried"),
         (["--space", "nowhere.txt"], "'nowhere.txt' is no file of settings"),
         (["--method", "fedcgs"], "no settings of fedcgs can be tried"),
-        (["--search", "population=3"], "6 members allow 2 cohorts"),
+        (["--search", "population=3", "--protection", "masked"], "6 members allow 2 groups"),
         (
             ["--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "silo"],
             "noise drowns the scores",

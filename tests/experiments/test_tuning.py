@@ -162,10 +162,10 @@ def test_members_allow_so_many_settings(clients: int, cohorts: int, colluders: i
     given = {"clients": clients, "colluders": colluders, "dropouts": dropouts}
     setup = setup_of(EXACT.replace("population=2", f"population={cohorts}"), **given)
     assert setup.fewest >= clients - dropouts
-    said = dict(explain(setup))["fixed cohorts"]
-    assert f"{cohorts}, of {clients // cohorts} or more of the {clients} members, the same in every round" in said
-    assert f"at most {cohorts} settings" in said
-    with pytest.raises(BadInput, match=f"{clients} members allow {cohorts} cohorts"):
+    said = dict(explain(setup))["groups"]
+    assert f"{cohorts} groups of {clients // cohorts} clients or more, always the same" in said
+    assert f"{clients} clients allow {cohorts}" in said
+    with pytest.raises(BadInput, match=f"{clients} members allow {cohorts} groups"):
         setup_of(EXACT.replace("population=2", f"population={cohorts + 1}"), **given)
 
 
@@ -173,7 +173,7 @@ def test_members_refuse_cohorts_that_the_plan_does_not_guard() -> None:
     """A plan under which more members than its dropouts may be missing is refused by all who derive it."""
     setup = setup_of(EXACT, clients=10, dropouts=1)
     weaker: Plan = replace(setup.plan, minimum_cohort=1)
-    with pytest.raises(BadInput, match="cohorts count on 1 dropouts"):
+    with pytest.raises(BadInput, match="groups count on 1 dropouts"):
         SessionSetup.of(weaker, setup.roster)
 
 

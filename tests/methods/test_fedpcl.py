@@ -15,7 +15,7 @@ CLASSES, DIMENSION, WIDTH = 4, 5, 6
 GENERATOR = np.random.default_rng(8)
 X, LABELS = GENERATOR.normal(size=(9, DIMENSION)), np.arange(9) % CLASSES
 PROTOTYPES = np.abs(GENERATOR.normal(size=(CLASSES, WIDTH))) / 4
-CONTRAST = Contrast(DIMENSION, CLASSES, WIDTH, PROTOTYPES, 0.3)
+CONTRAST = Contrast(DIMENSION, CLASSES, WIDTH, PROTOTYPES[None], 0.3)
 PULL = Pull(DIMENSION, CLASSES, WIDTH, PROTOTYPES, 0.7)
 
 
@@ -62,7 +62,7 @@ def test_class_without_a_prototype_is_in_no_denominator():
     """The loss of the others is as if there were no such class."""
     prototypes = PROTOTYPES.copy()
     prototypes[3] = 0
-    program = Contrast(DIMENSION, CLASSES, WIDTH, prototypes, 0.3)
+    program = Contrast(DIMENSION, CLASSES, WIDTH, prototypes[None], 0.3)
     flat = GENERATOR.normal(size=program.size)
     others = LABELS != 3
     found = program.loss(
@@ -75,7 +75,7 @@ def test_class_without_a_prototype_is_in_no_denominator():
 
 def test_loss_is_bounded_below():
     """With the positive in the denominator no projection takes it below 0, as the paper's Eq. 8 as printed would."""
-    program = Contrast(DIMENSION, CLASSES, WIDTH, np.eye(CLASSES, WIDTH), 0.01)
+    program = Contrast(DIMENSION, CLASSES, WIDTH, np.eye(CLASSES, WIDTH)[None], 0.01)
     for seed in range(20):
         flat = torch.tensor(np.random.default_rng(seed).normal(size=program.size))
         assert float(program.loss(named_parameters(program, flat), torch.tensor(X), torch.tensor(LABELS))) >= 0

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
-from methods.own_projection import class_means, shorten
 from methods.private_projection import Kept
 from methods.round import Examples, Local, Opened
+from methods.shared_prototypes import prototypes_of, shorten
 from methods.slots import Centres
 from secagg.encoding import Layout
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -98,7 +98,7 @@ def test_method_does_what_it_declares(name, cap):
 def test_first_sum_is_that_of_the_public_start(name):
     """It counts the records and adds up z of the start, truncated toward zero; all members project alike."""
     made = contribution(first(name), slice(None))
-    weight = Kept.of(made.state, first(name).local_program(DIMENSION, np.zeros((CLASSES, WIDTH))), CLASSES)
+    weight = Kept.of(made.state, first(name).local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH))), CLASSES)
     raised = np.maximum(RECORDS @ weight.tensors["weight"].astype(np.float64).T, 0)
     expected = np.trunc(GRID.levels * raised / np.linalg.norm(raised, axis=1, keepdims=True))
     for label in range(CLASSES):
@@ -210,11 +210,11 @@ def test_prototypes_follow_from_the_sum_in_whole_numbers(name):
     """A class mean is the sum divided by the count, truncated; nobody's class has none; a count of noise is 1."""
     sums = np.array([[7, 0], [9, 5], [0, 0]])
     opened = Opened({"counts": np.array([2, 3, 0]), "class_sums": sums}, Grid(1.0, 100))
-    assert class_means(opened).tolist() == [[3, 0], [3, 1], [0, 0]]
+    assert prototypes_of(opened).tolist() == [[[3, 0], [3, 1], [0, 0]]]
     noise = {"counts": OpenedNoise(1.0, 10), "class_sums": OpenedNoise(1.0)}
     noisy = Opened({"counts": np.array([-3, 20, 5]), "class_sums": np.array([[-9, 80], [90, 500], [99, 99]])},
                    Grid(1.0, 100), noise)  # fmt: skip
-    found = class_means(noisy)
+    (found,) = prototypes_of(noisy)
     assert found[0].tolist() == [0, 80]
     assert (np.sqrt((found**2).sum(axis=1)) <= 100).all()
     assert found[2, 0] == found[2, 1] >= 69
@@ -226,7 +226,7 @@ def test_a_class_that_nobody_holds_is_never_predicted(name):
     kept = np.flatnonzero(LABELS != 2)
     played, states, artifact = play(first(name), [kept[::2], kept[1::2]])
     last, opened = played[-1]
-    assert not played[-1][0].prototypes[2].any()
+    assert not played[-1][0].prototypes[0, 2].any()
     inputs = np.random.default_rng(0).normal(size=(200, DIMENSION))
     assert 2 not in artifact.predict(inputs)
     own = last.personal(states[0], opened)
@@ -259,7 +259,7 @@ def test_training_that_gives_no_number_leaves_the_projection_as_it_was(name):
     """At an absurd rate a member goes on with what it had: nothing is raised, and no NaN is sent or kept."""
     wild = first(name, rate=1e30, momentum=0.99, epochs=3)
     played, states, _ = play(wild, THIRDS)
-    program = wild.local_program(DIMENSION, np.zeros((CLASSES, WIDTH)))
+    program = wild.local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
     assert all(np.isfinite(Kept.of(state, program, CLASSES).flat).all() for state in states)
     assert all(opened.blocks["counts"].sum() == 80 for _, opened in played)
 
@@ -276,7 +276,7 @@ def test_training_changes_what_is_sent(name):
 def test_state_of_another_member_or_plan_is_refused(name):
     """Private bytes that hold other tensors, or no numbers, are refused; so is damage."""
     _, states, _ = PLAYED[name]
-    program = first(name).local_program(DIMENSION, np.zeros((CLASSES, WIDTH)))
+    program = first(name).local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
     kept = Kept.of(states[0], program, CLASSES)
     broken = replace(kept, prototypes=kept.prototypes * np.nan).to_bytes()
     for content in (states[0][:-1], b"x", broken):
@@ -284,7 +284,7 @@ def test_state_of_another_member_or_plan_is_refused(name):
             Kept.of(content, program, CLASSES)
     with pytest.raises(BadInput, match="the private state holds"):
         Kept.of(states[0], program, CLASSES + 1)
-    other = first("fedproto" if name == "fedpcl" else "fedpcl").local_program(DIMENSION, np.zeros((CLASSES, WIDTH)))
+    other = first("fedproto" if name == "fedpcl" else "fedpcl").local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
     with pytest.raises(BadInput, match="the private state holds"):
         Kept.of(states[0], other, CLASSES)
 
@@ -322,12 +322,12 @@ def test_tampered_prototypes_are_refused(name):
     """A unit more in one entry, or prototypes of fewer classes, do not follow from the sum, and open no round."""
     (one, _), (two, _), (three, _) = PLAYED[name][0]
     changed = two.prototypes.copy()
-    changed[0, 0] ^= 1
-    for told in (replace(two, prototypes=changed), replace(two, prototypes=changed[:-1]), three, one):
+    changed[0, 0, 0] ^= 1
+    for told in (replace(two, prototypes=changed), replace(two, prototypes=changed[:, :-1]), three, one):
         with pytest.raises(ProtocolViolation):
             two.require_equal(told)
     with pytest.raises(ProtocolViolation, match="3 prototypes for 4 classes"):
-        contribution(replace(two, prototypes=two.prototypes[:-1]), slice(None))
+        contribution(replace(two, prototypes=two.prototypes[:, :-1]), slice(None))
     with pytest.raises(ProtocolViolation, match="does not have"):
         three.decode_broadcast(two.broadcast(), GRID)
 

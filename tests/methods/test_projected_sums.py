@@ -44,7 +44,7 @@ def begun(name: str, **parameters: Any) -> OwnProjection:
 
 def second(name: str, **parameters: Any) -> OwnProjection:
     """The second, at some prototypes."""
-    prototypes = np.abs(GENERATOR.integers(0, 1000, size=(CLASSES, WIDTH)))
+    prototypes = np.abs(GENERATOR.integers(0, 1000, size=(1, CLASSES, WIDTH)))
     return replace(begun(name, **parameters), number=2, prototypes=prototypes)
 
 
@@ -56,7 +56,7 @@ def contribution(round_: OwnProjection, state: bytes = b"", sigma: float = 3.0e6
 
 def kept_of(round_: OwnProjection, state: bytes) -> Kept:
     """What a member kept."""
-    program = round_.local_program(DIMENSION, np.zeros((CLASSES, WIDTH)))
+    program = round_.local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
     return Kept.of(state, program, CLASSES, sends_others=True)
 
 
@@ -101,7 +101,7 @@ def test_promise_is_about_one_record(name: str) -> None:
     moved = spec.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, 1000)
     assert moved.squared({"counts": 1.0, "class_sums": 1.0}) == 1 + 100**2
     assert spec.training is not None
-    program = begun(name).local_program(DIMENSION, np.zeros((CLASSES, WIDTH)))
+    program = begun(name).local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
     assert (spec.training.rate, spec.training.times, spec.training.size) == (0.5, 2, program.size)
 
 
@@ -137,7 +137,7 @@ def test_own_prototypes_enter_no_step(name: str) -> None:
     round_ = second(name)
     local = Local(EVERYONE, CLASSES, GRID, sigma=3.0e6)
     kept = kept_of(round_, contribution(begun(name)).state)
-    tainted = round_.local_program(DIMENSION, kept.prototypes)
+    tainted = round_.local_program(DIMENSION, kept.prototypes[None])
     assert kept.sends is not None
     with pytest.raises(TypeError, match="rule of taint"):
         round_._noisily_trained(tainted, kept.sends, local)  # type: ignore[arg-type]

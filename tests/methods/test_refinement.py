@@ -389,7 +389,7 @@ def test_step_lowers_the_loss(noise):
     assert loss(after) < loss(following)
 
 
-FIXED = Fixed(dimension=64, classes=10, unit=Unit.RECORD, epsilon=1.0, stays=True)
+FIXED = Fixed(64, 10, Unit.RECORD, epsilon=1.0, stays=True, clients=10, colluders=1, dropouts=0)
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,13 @@ def read_sessions(paths: Sequence[Path], trust: Trust = NOTHING_BROUGHT) -> tupl
 
 def _session(proved: Verified) -> Session:
     setup, role, path = proved.setup, proved.role, proved.path
+    names = setup.context.names
     if PURGED in proved.doubts or SUM_GONE in proved.doubts:
         raise BadInput(f"the vectors beside {path} were purged", remedy="audit a session before you purge it")
     frames = [record for record in proved.records if record.kind in ("received", "sent")]
     outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
-    names = setup.context.names
     opened = _opened(setup, path.parent, outcome)
     uploads = _uploads(path.parent, outcome.members, names) if role == "server" else {}
     return Session(
@@ -97,15 +97,19 @@ def _session(proved: Verified) -> Session:
         consortium=len(setup.roster.clients),
         role=role,
         transcript_sha256=proved.records[-1].head.hex(),
-        provenance=Provenance(
-            str(path),
-            proved.verdict,
-            proved.proves,
-            setup.roster.digest.hex(),
-            proved.vouched_by,
-            proved.signed_by,
-            bool(proved.doubts),
-        ),
+        provenance=_provenance(proved),
+    )
+
+
+def _provenance(proved: Verified) -> Provenance:
+    return Provenance(
+        str(proved.path),
+        proved.verdict,
+        proved.proves,
+        proved.setup.roster.digest.hex(),
+        proved.vouched_by,
+        proved.signed_by,
+        bool(proved.doubts),
     )
 
 

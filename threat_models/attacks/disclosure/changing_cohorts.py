@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.privacy import OpenedNoise
+from methods import sums_of
+from secagg.privacy import OpenedNoise, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.subtraction import SIGNAL, is_hidden, is_visible, measure_signals
 from threat_models.attacks.membership import metrics
@@ -101,11 +102,13 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
         return Finding(name, "", Verdict.NOT_APPLICABLE, "It sees no two rounds' sums of the same parts.")
     controls = _make_controls()
     progress(1, 2)
-    members, alone, fewest = len(equations.members), int(equations.singled_out.sum()), equations.fewest_together
+    members, alone = len(equations.members), int(equations.singled_out.sum())
+    groups = max(kind.groups for kind in sums_of(views[0].plan))  # fixed ones, whose sums lie side by side in one
+    fewest = min(equations.fewest_together, members // groups)
     found: tuple[Measure, ...] = (
         APART.exact(float(alone)),
         RANK.exact(float(equations.rank), baseline=float(members)),
-        TOGETHER.exact(float(fewest), baseline=float(equations.incidence.sum(axis=1).min())),
+        TOGETHER.exact(float(fewest), baseline=float(equations.incidence.sum(axis=1).min() // groups)),
     )
     told = f"{len(equations.incidence)} sums are {equations.rank} independent equations about {members} members' parts"
     if not equations.told_apart.any():
@@ -117,8 +120,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     judged = _judge_by_truth(equations, knowledge, classes) if is_known else _judge_by_sums(equations)
     progress(2, 2)
     verdict = decide(judged.succeeded, judged.withstood, controls)
-    measures = (*found, *judged.measures)
-    return Finding(name, "", verdict, f"{told}{judged.sentence}", measures, judged.curves, controls=controls)
+    measures, sentence = (*found, *judged.measures), f"{told}{judged.sentence}"
+    if views[0].noise is not None and views[0].plan.unit == Unit.RECORD:
+        sentence += " What is claimed hides one record, not a member with many."
+    return Finding(name, "", verdict, sentence, measures, judged.curves, controls=controls)
 
 
 def _true_parts(equations: Equations, knowledge: Knowledge, classes: int) -> dict[str, Rows]:

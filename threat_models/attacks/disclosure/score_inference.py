@@ -120,13 +120,13 @@ def _groups(views: Sequence[View], models: _Models) -> Iterator[tuple[tuple[str,
     cohorts = _round_of(first).search.cohorts
     places = range(len(first.clients)) if alone else range(cohorts)
     for group in places:
-        members = (first.clients[group],) if alone else first.clients[group::cohorts]
+        members = (first.clients[group],) if alone else first.clients[(group - 1) % cohorts :: cohorts]
         equations = []
         for place, view in enumerate(views):
             seen: Blocks = view.in_clear.get(members[0], {}) if alone else view.release
             if not seen:
                 continue
-            arm = _round_of(view).population.arm_of(group + 1)
+            arm = _round_of(view).population.arm_of(group + alone)
             sigma = _sigma(view, alone)
             lost, count = float(seen[LOSS][arm]), float(seen[SCORED][arm])
             config = arm // _round_of(view).search.variants

@@ -15,6 +15,7 @@ import numpy as np
 
 from methods.own_projection import OwnProjection
 from methods.round import Opened
+from secagg.errors import BadInput
 from secagg.models import TrainedModel
 from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
@@ -48,7 +49,10 @@ def model_after(view: View) -> TrainedModel | None:
     if not isinstance(round_, OwnProjection):
         return None
     opened = Opened(_own_names(view.release), view.plan.grid, _own_names(view.noise or {}) or None, len(view.members))
-    found = replace(round_, rounds=round_.number).finalize(opened).artifact  # as if it were the last round
+    try:
+        found = replace(round_, number=round_.rounds).finalize(opened).artifact  # as if it were the last round
+    except BadInput:  # no class has a prototype, as under much noise
+        return None
     return found if isinstance(found, TrainedModel) else None
 
 

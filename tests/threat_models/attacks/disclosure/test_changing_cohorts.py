@@ -99,6 +99,17 @@ def test_noise_of_a_promise_about_members_hides_them() -> None:
     assert unscored.verdict is not Verdict.SUCCEEDS
 
 
+def test_cohorts_that_a_plan_draws_are_equations() -> None:
+    """Rounds over members that were drawn are solved as they are; a promise about records says nothing of members."""
+    private = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "cohort": 6}
+    rehearsal = rounds_of("fedavg", "rounds=6 gradients=1 rate=1 clip=4", 12, **private)
+    finding = attacked(CHANGING_COHORTS, "curious_server", rehearsal)
+    assert all(control.holds for control in finding.controls)
+    assert measured(finding, "equations").value > 1
+    assert measured(finding, "cosine.own_part").has_interval
+    assert finding.sentence.endswith("not a member with many.")
+
+
 def test_one_sum_is_no_equation_between_rounds() -> None:
     """A plan of a single sum has nothing to solve, and neither has who sees every part."""
     alone = replace(rounds_of().sessions[0], earlier=())

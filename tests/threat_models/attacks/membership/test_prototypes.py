@@ -58,3 +58,22 @@ def test_the_last_model_is_the_one_that_was_released():
 def test_other_sums_open_no_prototypes_of_projections():
     """The attack has nothing to work on in class sums of features."""
     assert attacked(MEMBERSHIP_PROTOTYPES, "curious_server", rehearsed()).verdict is Verdict.NOT_APPLICABLE
+
+
+def test_sums_beside_training_with_noise_are_read_too():
+    """Where members train with noise for what they send, the sums are tried all the same, and keep the ceiling."""
+    rehearsal = trained(method="fedpcl", parameters="rounds=2 width=16 sampling=0.5", epsilon=8.0)
+    finding = attacked(MEMBERSHIP_PROTOTYPES, "curious_server", rehearsal)
+    assert all(control.holds for control in finding.controls)
+    assert finding.verdict is not Verdict.SUCCEEDS
+    assert all(each.low <= each.ceiling for each in finding.measures if each.ceiling is not None)
+
+
+def test_sums_that_open_no_prototype_tell_nothing():
+    """A sum in which noise left no class a mean gives no model, and the audit goes on."""
+    rehearsal = trained(method="fedpcl", parameters=ROUNDS)
+    session = rehearsal.sessions[0]
+    empty = replace(session, release={name: -abs(block) for name, block in session.release.items()}, earlier=())
+    finding = attacked(MEMBERSHIP_PROTOTYPES, "curious_server", rehearsal, empty)
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert not finding.measures
