@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from methods.ccvr import CCVR
 from methods.fedavg import FedAvg
+from methods.fedavg_one_shot import FedAvgOneShot
 from methods.fedcgs import FedCGS
 from methods.fedpcl import FedPCL
 from methods.fedpop import FedPop
@@ -19,7 +21,9 @@ from secagg.models import planned_program
 from secagg.plan import Plan
 
 METHODS: Mapping[str, Callable[..., Method]] = {
+    CCVR.name: CCVR,
     FedAvg.name: FedAvg,
+    FedAvgOneShot.name: FedAvgOneShot,
     FedCGS.name: FedCGS,
     FedPCL.name: FedPCL,
     FedPop.name: FedPop,

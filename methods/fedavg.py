@@ -77,8 +77,8 @@ class FedAvg(UsualMethod):
 
     @property
     def parameters(self) -> Parameters:
-        """All fields."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        """All fields that can be given."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
 
     @property
     def training(self) -> TrainingSettings:

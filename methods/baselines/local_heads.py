@@ -1,4 +1,4 @@
-"""Every client trains a linear head on its own records; three ways to use them."""
+"""Every client trains a linear head on its own records; two ways to use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, head_bytes, holders
+from methods.baselines.baseline import ClientData, Fitted, Linear, head_bytes, holders
 from methods.baselines.softmax_regression import by_sgd, softmax
 from secagg.head import LinearHead
 
@@ -45,28 +45,6 @@ class LocalOnly:
         """One head per client, each from its own records."""
         heads, seconds = local_heads(clients, classes, seed)
         return Fitted(tuple(map(Linear, heads)), 0, seconds)
-
-
-@dataclass(frozen=True)
-class FedAvgOneShot:
-    """W = Σ_k n_k·W_k/Σ_k n_k and b alike: FedAvg (McMahan et al. 2017) with one round, on frozen features."""
-
-    name: ClassVar[str] = "fedavg-one-shot"
-    leaves: ClassVar[str] = f"{OWN_HEAD}, and how many they are"
-    protections: ClassVar[str] = (
-        "the weighted average is a sum that could be masked, shared or encrypted, which is not had here; no finite "
-        "epsilon, as without clipping and noise in every step one record moves a trained head without a bound"
-    )
-
-    def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """The average of the clients' heads, weighted by their numbers of records. A client sends head and number."""
-        heads, seconds = local_heads(clients, classes, seed)
-        counts = [len(client) for client in holders(clients)]
-        average = LinearHead(
-            np.average([head.weight for head in heads], axis=0, weights=counts).astype(np.float32),
-            np.average([head.bias for head in heads], axis=0, weights=counts).astype(np.float32),
-        )
-        return Fitted((Linear(average),), head_bytes(*average.weight.shape) + NUMBER, seconds)
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) 
     if len({session.plan.protection for session in sessions}) > 1:
         raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
     knowledge = known_of(sessions[0], question.known, question.public, question.records)
-    files = {str(path): session.transcript_sha256 for path, session in zip(question.transcripts, shown, strict=True)}
+    files = {each.provenance.transcript: each.transcript_sha256 for each in shown if each.provenance is not None}
     inputs, one_run = _brought(question, knowledge), None
     if question.canaries is not None:
         canaries = canaries_of(sessions[0].plan, Path(question.canaries))

@@ -55,8 +55,12 @@ async def _serve(federation: FederationServer, credentials: Credentials, listen:
     endpoint, address = await serve(credentials, federation, listen)
     write_synced(federation.stages[0].folder / "address", address.encode())
     speaker.say(f"listening on {address}")
+    was_over = federation.is_over
     try:
-        return await federation.run()
+        last = await federation.run()
+        if was_over:  # an earlier life may have died as it said its last word: who has not heard that asks again
+            await asyncio.sleep(_FAREWELL_SECONDS)
+        return last
     except SessionAborted:
         await federation.farewell()
         await asyncio.sleep(_FAREWELL_SECONDS)  # who was told last has the answer, and who just comes is told too

@@ -18,6 +18,8 @@ from secagg.protection.messages import Return
 from secagg.wire import decode
 
 KNOCK_SECONDS = 0.5
+HEARD_SECONDS = 2.0
+"""Within which an aggregator that is there hears a knock: after a plan's last round none is."""
 KNOCKING = 100
 """Clients that may all knock so often; more of them wait longer, so that the server hears no more of them a second."""
 
@@ -58,6 +60,8 @@ async def way_back(
                 follow_return(first, shown, client, left.number)  # before anything is asked that it names
                 await read_opening_of(hearing, server, shown.opening, state)
                 opened = read_opening(state, shown.opening)
+                if shown.opening.number > first.rounds:
+                    await _knock(first, server, ())  # so that the server need not wait for it any longer
                 return follow_return(first, shown, client, left.number, opened)
         except (MalformedMessage, ProtocolViolation) as error:  # nobody signed the whole: whoever carried it may have
             problem = _say_once(str(first.roster.name_culprit(error)), problem, progress)
@@ -91,8 +95,9 @@ async def learn_draw(drawing: SessionSetup, server: Connection, progress: Callab
 
 async def _knock(first: SessionSetup, server: Connection, others: Iterable[Connection]) -> bytes:
     for other in others:
-        with contextlib.suppress(SecaggError):  # it may be late for one aggregator, which then holds up no other
-            await other.fetch(first.plan.digest, Return.__name__, 0.0)
+        with contextlib.suppress(SecaggError, TimeoutError):  # it may be late for one, or gone: that holds up no other
+            async with asyncio.timeout(HEARD_SECONDS):
+                await other.fetch(first.plan.digest, Return.__name__, 0.0)
     return await server.fetch(first.plan.digest, Return.__name__, 0.0)
 
 

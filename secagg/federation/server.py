@@ -46,6 +46,7 @@ class FederationServer:
         self._open_files = ExitStack()
         self._stages: dict[bytes, Stage] = {}
         self._rounds: Rounds[Outcome] = Rounds(setup)
+        self._reading: set[int] = set()
         self._have_result: set[int] = set()
         self._handed = asyncio.Event()
         try:
@@ -58,6 +59,12 @@ class FederationServer:
     def stages(self) -> tuple[Stage, ...]:
         """The sessions so far, in order."""
         return tuple(self._stages.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last round has its outcome."""
+        last = self.stages[-1]
+        return last.setup.is_last and last.session.outcome is not None
 
     @property
     def steps_seconds(self) -> Mapping[str, float]:
@@ -82,7 +89,7 @@ class FederationServer:
         return self.stages[-1]
 
     async def _hand_out(self) -> None:
-        """With cohorts: wait until clients that were not in the last round have been shown the result, if they come."""
+        """With cohorts: wait until clients that were not in the last round have read the result, as long as may be."""
         last = self.stages[-1].setup
         away = set(last.roster.clients) - set(last.context.clients) if last.seed else set()
         with contextlib.suppress(TimeoutError):
@@ -112,6 +119,7 @@ class FederationServer:
         last = self.stages[-1]
         end = end_after(last.setup, last.session.outcome) if last.session.outcome is not None else None
         if end is not None and plan == end.context and digest == end.broadcast.digest:
+            self._reading.add(member)
             return last.folder / HEAD_FILE
         return self._find(plan).read(member, digest)
 
@@ -145,7 +153,7 @@ class FederationServer:
         shown = latest.session.show_return(before.session, member)
         if shown is None and latest.session.outcome is not None:
             shown = show_end(latest.setup, latest.session.outcome, latest.session.acknowledgements, member)
-            if shown is not None:
+            if member in self._reading:  # and asks again: it has read the result
                 self._have_result.add(member)
                 self._handed.set()
         return None if shown is None else encode(shown)

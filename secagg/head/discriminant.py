@@ -45,18 +45,22 @@ def discriminant(
     sums = aggregate["class_sums"][present].astype(np.float64)
     counts = counts[present]
     moment = full_matrix(aggregate["second_moment"], sums.shape[1])
-    sigma = _within(moment, sums, counts) if covariance == "within" else _total(moment, sums, counts)
+    if covariance == "within":
+        sigma = within_scatter(moment, sums, counts) / (counts.sum() - len(counts))
+    else:
+        sigma = _total(moment, sums, counts)
     means = sums / counts[:, None]
     centre = sums.sum(axis=0) / counts.sum()
     weight = _solve(sigma, (means - centre).T, ridge).T
     bias = np.log(counts / counts.sum()) - 0.5 * np.einsum("jd,jd->j", means + centre, weight)
-    return _in_feature_units(weight, bias, present, grid)
+    return in_feature_units(weight, bias, present, grid)
 
 
-def _within(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) -> Matrix:
+def within_scatter(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) -> Matrix:
+    """Return B − Σ_j A_j A_jᵀ/N_j (d, d), for counts above 0."""
     scaled = sums / np.sqrt(counts)[:, None]
-    covariance: Matrix = (moment - scaled.T @ scaled) / (counts.sum() - len(counts))
-    return covariance
+    scatter: Matrix = moment - scaled.T @ scaled
+    return scatter
 
 
 def _total(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) -> Matrix:
@@ -77,8 +81,11 @@ def _solve(sigma: Matrix, right: Matrix, ridge: float) -> Matrix:
     return solution
 
 
-def _in_feature_units(weight: Matrix, bias: NDArray[np.float64], present: NDArray[np.bool_], grid: Grid) -> LinearHead:
-    """Undo the grid as the last step: q = (f − c)/step, or q = g·unit for normalised g, which the head then takes."""
+def in_feature_units(weight: Matrix, bias: NDArray[np.float64], present: NDArray[np.bool_], grid: Grid) -> LinearHead:
+    """Return the head for features of one for q, of weights and biases of the classes `present` (C,); others are out.
+
+    It undoes the grid as the last step: q = (f − c)/step, or q = g·unit for normalised g, which the head then takes.
+    """
     scaled = weight / (grid.radius / grid.unit(weight.shape[1]))
     full_weight = np.zeros((len(present), weight.shape[1]), dtype=np.float32)
     full_bias = np.full(len(present), ABSENT_BIAS, dtype=np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,11 +24,19 @@ Parsed = TypeVar("Parsed")
 
 
 def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: the artifact's tensors, what it says of itself, and a mapping of texts to texts."""
+    """Return a file's bytes: the artifact's tensors, what it says of itself, and a mapping of texts to texts.
+
+    The same bytes for the same artifact and texts: the library writes texts in another order each time.
+    """
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in artifact.tensors.items()}
-    return save(tensors, metadata={**metadata, **artifact.texts})
+    content = save(tensors)
+    begin = 8 + int.from_bytes(content[:8], "little")
+    texts = dict(sorted({**metadata, **artifact.texts}.items()))
+    header = json.dumps({"__metadata__": texts, **parse_json(content[8:begin])}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
+    return len(header).to_bytes(8, "little") + header + content[begin:]
 
 
 def save_safetensors(artifact: Artifact, path: Path, metadata: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.head.discriminant import within_scatter
 from secagg.head.linear import LinearHead
 from secagg.head.opened_moments import Matrix, Release, ReleaseNoise, read_release
 from secagg.head.spectrum import denoise, edge
@@ -37,16 +38,15 @@ def gaussian_classifier(release: Release) -> tuple[Matrix, NDArray[np.float64]]:
     """Return the weights (C, d) and biases (C,) for records of length 1."""
     counts, sums = release.counts, release.class_sums
     means, centre = sums / counts[:, None], sums.sum(axis=0) / release.total
-    values, vectors = denoise(_within(release), release.moment_sigma)
+    values, vectors = denoise(unbiased_scatter(release), release.moment_sigma)
     spectrum = (values + RIDGE * edge(len(values), release.moment_sigma)) / release.total
     weight = ((means - centre) @ vectors / spectrum) @ vectors.T
     bias = np.log(counts / release.total) - 0.5 * np.einsum("jd,jd->j", means + centre, weight)
     return weight, bias
 
 
-def _within(release: Release) -> Matrix:
+def unbiased_scatter(release: Release) -> Matrix:
     """Return the scatter within classes, n times their common covariance, unbiased by the noise of A."""
-    scaled = release.class_sums / np.sqrt(release.counts)[:, None]
-    within: Matrix = release.second_moment - scaled.T @ scaled
+    within = within_scatter(release.second_moment, release.class_sums, release.counts)
     within[np.diag_indices(len(within))] += release.sums_sigma**2 * (1 / release.counts).sum()
     return within

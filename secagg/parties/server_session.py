@@ -339,13 +339,19 @@ class ServerSession:
         while True:
             async with self._turn:
                 changed = self._changed
-                if protocol.is_complete or not self._waits_for(protocol.waiting_for):
+                is_over = protocol.is_complete or not self._waits_for(protocol.waiting_for)
+                if is_over and not self._owed_receipts:  # to those that a life before this one has not answered
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 return
             await self._change_within(changed, min(left, LOOK_SECONDS))
             if self._disk_failure is not None:
                 raise self._disk_failure
+
+    @property
+    def _owed_receipts(self) -> bool:
+        """Whether an acknowledgement is taken that nothing answers yet."""
+        return any(self._outbox.said(Receipt, member) is None for member in self._protocol.acknowledgements)
 
     def _waits_for(self, names: tuple[str, ...]) -> bool:
         return bool(set(names) - {self._setup.roster.name(member) for member in self._gone})

@@ -15,6 +15,8 @@ from secagg.transport.credentials import Credentials
 from secagg.transport.limits import RETRY_SECONDS
 
 _TIMEOUT = 5.0
+_CLOSES = 5
+"""So many connections in a row that close without a word are a refusal."""
 _log = logging.getLogger("secagg.link")
 
 
@@ -23,8 +25,8 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
 
     It waits up to `wait` seconds for the peer to be there.
 
-    A connection that closes without a word is tried once more, whatever `wait` is: a refusal looks like that, and
-    so does a server that is just being killed.
+    A connection that closes without a word is tried again for some seconds, whatever `wait` is: a refusal looks like
+    that, and so does a server that is just being killed, and again.
 
     Raises NotNow when nobody is there; BadInput: not an address, no TLS 1.3, a certificate that is expired, of another
     authority, of another member than the one called or for another key than the roster pins, or this member's
@@ -36,7 +38,7 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise BadInput(f"{address!r} is no server address", remedy="write HOST:PORT")
     deadline = time.monotonic() + wait
-    closed = said = False
+    closed, said = 0, False
     while True:
         try:
             certificate, is_accepted = _handshake(credentials, host.strip("[]"), int(port), name)
@@ -44,18 +46,18 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
                 raise BadInput(f"the certificate of {called} at {address} is for another key than the roster has")
             if is_accepted:
                 return ssl.DER_cert_to_PEM_cert(certificate).encode()
-            if closed:
+            closed += 1
+            if closed == _CLOSES:
                 raise BadInput(f"{called} refuses this member's certificate", remedy="have it issued anew")
-            closed = True
         except ssl.SSLCertVerificationError as error:
             raise BadInput(f"the certificate of {called} at {address} is refused: {error.verify_message}") from None
         except ssl.SSLError as error:
-            if closed or not isinstance(error, ssl.SSLEOFError):
+            closed += 1
+            if closed == _CLOSES or not isinstance(error, ssl.SSLEOFError):
                 reason = error.reason or "no reason given"
                 raise BadInput(f"no TLS 1.3 session with {address} ({reason})", remedy=_remedy(reason)) from None
-            closed = True
         except OSError as error:
-            closed = False
+            closed = 0
             if time.monotonic() >= deadline:
                 raise NotNow(f"cannot reach {called} at {address} ({why(error)}): is it running?") from None
             if not said:

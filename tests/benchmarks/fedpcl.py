@@ -1,6 +1,6 @@
 """The tables of FedPCL in methods/RESULTS.md: models of members' own against one for all, exactly and at record level.
 
-`python -m tests.benchmarks.fedpcl --data D --out F [--only digits,PACS]`
+`python -m tests.benchmarks.fedpcl --data D --out F [--only digits,"PACS by both"]`
 
 D holds `mnist_12k.npz`, `usps.npz`, `pacs_32px.npz` and the weights in `backbones`; F receives features, every run's
 accuracies (what has ended is not repeated) and `fedpcl.md`. Twenty minutes on two idle cores. Every number is the mean
@@ -63,23 +63,28 @@ class Form:
     method: str
     parameters: str = ""
     model: str = ""
+    protection: str = "masked"
 
 
+PCL, PROTO = "rounds=50", "rounds=50 pull=0.1"
 EXACT = (
     Form("local only", ALONE, "epochs=50 rate=0.1"),
     Form("FedAvg, a perceptron", "fedavg", "model=mlp:256 rounds=50 rate=0.1 clip=10"),
-    Form("FedProto, head", "fedproto", "rounds=50 pull=0.1", "head"),
-    Form("FedProto, shared prototypes", "fedproto", "rounds=50 pull=0.1", "global"),
-    Form("FedPCL, own prototypes", "fedpcl", "rounds=50", "own"),
-    Form("FedPCL, shared prototypes", "fedpcl", "rounds=50", "global"),
+    Form("FedProto, head", "fedproto", PROTO, "head"),
+    Form("FedProto, shared prototypes", "fedproto", PROTO, "global"),
+    Form("FedPCL, own prototypes", "fedpcl", PCL, "own"),
+    Form("FedPCL, shared prototypes", "fedpcl", PCL, "global"),
+    Form("the same, published exchange, own", "fedpcl", f"{PCL} exchange=published", "own", "none"),
+    Form("as released, own", "fedpcl", f"{PCL} exchange=published variant=as-released", "own", "none"),
     Form("FedCGS, one sum", "fedcgs", "refine=0"),
 )
+FEW = "rounds=2 epochs=50 width=64 sampling=0.3"
 NOISY = (
     Form("FedAvg, softmax, gradients of records", "fedavg", "gradients=1 rounds=20 rate=1 clip=1"),
-    Form("FedProto, head", "fedproto", "rounds=5 sampling=0.3 width=64", "head"),
-    Form("FedProto, shared prototypes", "fedproto", "rounds=5 sampling=0.3 width=64", "global"),
-    Form("FedPCL, own prototypes", "fedpcl", "rounds=5 sampling=0.3 width=64", "own"),
-    Form("FedPCL, shared prototypes", "fedpcl", "rounds=5 sampling=0.3 width=64", "global"),
+    Form("FedProto, head", "fedproto", f"{FEW} pull=0.1", "head"),
+    Form("FedProto, shared prototypes", "fedproto", f"{FEW} pull=0.1", "global"),
+    Form("FedPCL, own prototypes", "fedpcl", FEW, "own"),
+    Form("FedPCL, shared prototypes", "fedpcl", FEW, "global"),
     Form("FedCGS, one sum", "fedcgs", "refine=0"),
 )
 
@@ -93,6 +98,7 @@ class Job:
     seed: int
     method: str
     parameters: str
+    protection: str
     epsilon: float
     is_trial: bool
 
@@ -122,9 +128,8 @@ def run(job: Job, data: Path, out: Path) -> None:
 
 def federated(dataset: Dataset, job: Job) -> dict[str, float]:
     """The artifact, under the empty name, and members' own models."""
-    settings = SimulationSettings(
-        method=job.method, parameters=job.parameters, epsilon=job.epsilon, seed=job.seed, **SHARED
-    )
+    asked = {"method": job.method, "parameters": job.parameters, "protection": job.protection, "epsilon": job.epsilon}
+    settings = SimulationSettings(**asked, seed=job.seed, **SHARED)
     result = simulate_dataset(dataset, settings)
     assert result.head is not None
     measured = _measurable(dataset)
@@ -176,7 +181,7 @@ def _accuracy(evaluate: Any, held_out: Examples, weights: NDArray[np.float64]) -
 
 def jobs_of(features: str, forms: Sequence[Form], epsilon: float, *, is_trial: bool, seeds: int) -> list[Job]:
     """The runs that these rows take, each once."""
-    runs = dict.fromkeys((form.method, form.parameters) for form in forms)
+    runs = dict.fromkeys((form.method, form.parameters, form.protection) for form in forms)
     return [
         Job(features, shift, seed, *each, epsilon, is_trial)
         for shift in Shift

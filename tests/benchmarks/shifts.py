@@ -190,17 +190,15 @@ def pools(data: Path, out: Path) -> dict[str, Pool]:
     pictures, classes = pacs_images(data)
     names = tuple(map(str, range(10)))
     squeezed = _pool(digits, names, ("mnist",), _extracted(data, out, "digits", "squeezenet", digits, 28))
-    raw = np.concatenate([images.reshape(len(images), -1) / 255 for images, _, _ in digits.values()])
     layer3, wide = (
         _pool(pictures, classes, tuple(pictures), _extracted(data, out, "pacs", network, pictures, 32))
         for network in ("resnet18", "squeezenet")
     )
     return {
-        "digits, pixels": replace(squeezed, features=raw.astype(np.float32)),
-        "digits, SqueezeNet": squeezed,
-        "PACS, layer3": layer3,
-        "PACS, SqueezeNet": wide,
-        "PACS, both": layer3.beside(wide),
+        "digits by SqueezeNet": squeezed,
+        "PACS by both": layer3.beside(wide),
+        "PACS by layer3": layer3,
+        "PACS by SqueezeNet": wide,
     }
 
 

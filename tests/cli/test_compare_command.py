@@ -33,16 +33,16 @@ def test_takes_what_simulate_takes() -> None:
 
 def test_table(secagg: Command, data: Path, tmp_path: Path) -> None:
     """The table goes to stdout with its notes, the rest to stderr, and the files into the folder."""
-    said = secagg("compare", "--methods", "fedcgs[refine=1],fedavg-one-shot", "--dataset", data, "--out",
+    said = secagg("compare", "--methods", "fedcgs[refine=1],ensemble", "--dataset", data, "--out",
                   tmp_path / "out", "--partition", "dirichlet:0.5,1", "--seeds", 1, "--workers", 1)  # fmt: skip
     assert said.code == 0, said
     header, _, *rows = said.out.splitlines()[:4]
     assert header.split()[:3] == ["method", "dirichlet:0.5", "dirichlet:1"]
     assert rows[0].startswith("fedcgs[refine=1]")
     assert rows[0].endswith("masked")
-    assert rows[1].startswith("fedavg-one-shot")
+    assert rows[1].startswith("ensemble")
     assert rows[1].endswith("none¹")
-    assert "\n¹ Ran without protection: fedavg-one-shot cannot run masked" in said.out
+    assert "\n¹ Ran without protection: ensemble cannot run masked" in said.out
     assert (tmp_path / "out" / "table.tex").exists()
 
 

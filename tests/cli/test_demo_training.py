@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.cli.command import Command
@@ -32,3 +33,21 @@ def test_demo_takes_rounds_of_methods_that_have_some(secagg: Command, tmp_path: 
         said = secagg("demo", "--quiet", "--out", tmp_path / "demo", *given)
         assert said.code == 2
         assert "cannot take 'rounds=2'" in said.complaint
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protection", ["masked", "shared"])
+def test_demo_draws_cohorts(secagg: Command, tmp_path: Path, protection: str) -> None:
+    """Four of six processes for each of three rounds: all end with one model, audited, and the transcripts verify."""
+    out = tmp_path / "demo"
+    given = ["--method", "fedavg", "--rounds", "3", "--clients", "6", "--cohort", "4", "--protection", protection]
+    said = secagg("demo", "--quiet", "--out", out, "--epsilon", "8", *given)
+    assert said.code == 0, said.err
+    rows = dict(line.strip().split("  ", 1) for line in said.out.splitlines() if "  " in line.strip())
+    assert rows["clients in the sum"].strip().startswith("4 of 6, a cohort")
+    assert rows["its transcript"].strip().startswith("verifies; countersigned by 4 members")
+    models = {path.read_bytes() for path in out.glob("c*/state/*/head.safetensors")}
+    assert len(models) == 1
+    transcripts = sorted(out.glob("coordinator/state/*/transcript.log"))
+    assert len(transcripts) == 4
+    assert secagg("verify", "--plan", out / "plan.json", *transcripts).code == 0

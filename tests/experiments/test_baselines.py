@@ -180,7 +180,7 @@ def test_too_few_records_are_refused():
         trained(pooled(FEATURES, labels), **PRIVATE)
 
 
-UNPROTECTED = ("centralised", "local-only", "fedavg-one-shot", "ensemble", "fedpft", "ccvr")
+UNPROTECTED = ("centralised", "local-only", "ensemble", "fedpft")
 
 
 def compared(method, dataset=None, **settings):
@@ -314,7 +314,7 @@ def test_faulty_records_are_refused():
 
 def test_clients_without_records_are_told_of():
     """With more clients than records the run says how many hold none."""
-    run = compared("fedavg-one-shot", clients=100)
+    run = compared("fedpft", clients=100)
     assert run.notes[1] == "40 of 100 clients hold no record"
 
 

@@ -21,7 +21,7 @@ GRID: dict[str, list[Any]] = {"leave_out": ["domain=*"], "clients": [3], "normal
 CONTENDERS = (
     Contender("fedcgs", "refine=1"),
     Contender("prototypes"),
-    Contender("fedavg-one-shot"),
+    Contender("ensemble"),
     Contender("magic"),
 )
 
@@ -68,23 +68,23 @@ def test_digits(tmp_path: Path) -> None:
 def test_each_runs_under_what_it_can(compared: tuple[Path, Comparison, Any]) -> None:
     """Sums run masked; a baseline that cannot runs without protection, says so and why; what cannot run says why."""
     rows = compared[1].rows
-    assert [row.label for row in rows] == ["fedcgs[refine=1]", "prototypes", "fedavg-one-shot", "magic"]
+    assert [row.label for row in rows] == ["fedcgs[refine=1]", "prototypes", "ensemble", "magic"]
     assert [row.protections for row in rows] == [("masked",), ("masked",), ("none",), ()]
     assert [entry.unprotected for entry in rows[0].entries + rows[1].entries] == [()] * 10
     for entry in rows[2].entries:
         (why,) = entry.unprotected
-        assert why.startswith("fedavg-one-shot cannot run masked: ")
+        assert why.startswith("ensemble cannot run masked: ")
     assert all("magic" in entry.refusals[0] for entry in rows[3].entries)
     for run in compared[1].runs:
         ran = None if run.result is None else run.result["protection"]
-        expected = {"fedavg-one-shot": "none", "magic": None}.get(run.settings["method"], "masked")
+        expected = {"ensemble": "none", "magic": None}.get(run.settings["method"], "masked")
         assert (ran, run.unprotected is None) == (expected, expected == "masked")
 
 
 def test_baselines_do_without_what_sums_have(compared: tuple[Path, Comparison, Any]) -> None:
     """What only a secure sum has is not asked of a baseline, and the table says so."""
     asked = {run.settings["method"]: run.settings["colluders"] for run in compared[1].runs}
-    assert asked == {"fedcgs": 1, "prototypes": 1, "fedavg-one-shot": None, "magic": 1}
+    assert asked == {"fedcgs": 1, "prototypes": 1, "ensemble": None, "magic": 1}
     assert compared[1].table.notes[-1] == "Baselines make no secure sum and ran without colluders."
 
 

@@ -139,7 +139,7 @@ def test_collecting_makes_no_folder(tmp_path: Path) -> None:
 
 def test_comparison_in_shards(tmp_path: Path) -> None:
     """Shards of a comparison run without protection what cannot be protected; collected it is the plain one."""
-    contenders = [Contender("fedcgs"), Contender("ccvr"), Contender("prototypes")]
+    contenders = [Contender("fedcgs"), Contender("fedpft"), Contender("prototypes")]
     grid = {"clients": [3]}
     whole = compare(dataset(), contenders, grid, 2, tmp_path / "plain", 1)
     for number in (1, 2):

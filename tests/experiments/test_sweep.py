@@ -396,7 +396,7 @@ def test_digest_of_data() -> None:
 
 def test_refused_runs_are_not_counted_among_those_taken_over(tmp_path: Path) -> None:
     """Repeating a sweep takes over every run that can be made: those refused are none that would run again."""
-    grid = {"protection": ["masked", "none"], "method": ["ccvr"]}
+    grid = {"protection": ["masked", "none"], "method": ["fedpft"]}
     refused = [run for run in sweep(dataset(), grid, 1, tmp_path, 1).runs if run.result is None]
     assert len(refused) == 1
     assert sweep(dataset(), grid, 1, tmp_path, 1).notes[0] == "1 of 1 runs were taken over"

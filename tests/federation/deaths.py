@@ -29,7 +29,7 @@ from tests.worlds.rosters import SERVER
 
 WRITES, WIRE = "writes.txt", "wire.txt"
 FORKS = multiprocessing.get_context("forkserver")
-PATIENCE = 540.0
+PATIENCE = 900.0
 KEY, PART = re.compile(r"session-\d+"), re.compile(r"\.[0-9a-f]+\.part")
 
 

@@ -22,6 +22,7 @@ from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted, T
 from secagg.federation import FederationServer, returning, session_folder
 from secagg.head import LinearHead
 from secagg.parties import SessionSetup
+from secagg.parties.attachments import opening_file
 from secagg.parties.links import verify_together, verify_transcript
 from secagg.parties.private_state import recall_state
 from secagg.parties.returning import follow_return, may_return, show_return, witnesses_of
@@ -134,6 +135,7 @@ class Absence(FederationRun):
     is_back: asyncio.Event = field(default_factory=asyncio.Event)
     lives: int = 1
     knocks: int = 0
+    read: list[int] = field(default_factory=list)
 
     async def pause(self, member: int, plan: bytes, step: str) -> None:
         """Let the one leave, and the others wait for it."""
@@ -144,6 +146,8 @@ class Absence(FederationRun):
                 await self.is_back.wait()
             return
         self.knocks += step == Return.__name__
+        if step == "Read":
+            self.read.append(number)
         if number == 4:
             self.is_back.set()
             if step in FIRST:
@@ -209,6 +213,19 @@ def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(
     for member in OTHERS:
         own = verify_together(world.transcripts(member, ended.stages), NOTHING_BROUGHT)
         assert [each.verdict for each in own if isinstance(each, Verified)] == ["verifies"] * 5
+
+
+def test_who_returns_reads_the_state_once(tmp_path: Path) -> None:
+    """It reads what opened the round that it returns in, whole, and of every round that it is in the sum alone."""
+    run = Absence(world_of(tmp_path))
+    ended = asyncio.run(run.run())
+    assert members_of(run.world, ended) == RETURNED
+    assert run.read == [1, 4, 4, 5]  # the state before the fourth sum
+    opened_by = ended.stages[3].opening
+    assert opened_by is not None
+    kept = opening_file(run.world.state(AWAY), opened_by).read_bytes()
+    assert kept == ended.stages[3].round.broadcast()
+    assert opened_by.broadcast.names(kept)
 
 
 class InTheMiddle(Absence):

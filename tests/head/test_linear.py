@@ -15,10 +15,12 @@ from secagg.head import (
     LinearHead,
     head_digest,
     load_safetensors,
+    parse_safetensors,
     predict,
     save_safetensors,
     save_state_dict,
     to_linear,
+    to_safetensors,
 )
 from secagg.head.evaluation import clopper_pearson
 from secagg.head.linear import Recentring
@@ -202,3 +204,14 @@ def test_linear_layer_gives_the_same_scores(tmp_path):
     features = np.random.default_rng(0).normal(size=(50, 3))
     with torch.no_grad():
         assert (linear(torch.from_numpy(features).float()).argmax(1).numpy() == predict(HEAD, features)).all()
+
+
+def test_safetensors_of_one_head_are_one_file():
+    """The same head and texts give the same bytes, however often and in whichever order the texts are given."""
+    head = LinearHead(np.ones((2, 3), np.float32), np.zeros(2, np.float32))
+    texts = {f"text {number}": "é" * number for number in range(8)}
+    files = {to_safetensors(head, dict(order)) for order in (texts.items(), reversed(texts.items()))}
+    files |= {to_safetensors(head, texts) for _ in range(8)}
+    (content,) = files
+    assert (8 + int.from_bytes(content[:8], "little")) % 8 == 0
+    assert parse_safetensors(content)[1] == texts

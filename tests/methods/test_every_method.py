@@ -24,9 +24,15 @@ TUNED = "rounds=12 interval=4 fixed=clip=10 space=rate=log:0.01:1;epochs=1:5"
 TUNED_GRADIENTS = "rounds=10 fixed=gradients=1;clip=4 space=rate=log:0.3:3"
 CLIENTS = {"fedpop": 8}
 """Two cohorts, in each of which two honest ones are left; of the others four are enough."""
-ROUNDS = {"fedavg": "rounds=3 rate=0.5 clip=10", "fedpop": TUNED, **dict.fromkeys(OWN, "rounds=3")}
+ROUNDS = {
+    "fedavg": "rounds=3 rate=0.5 clip=10",
+    "fedavg-one-shot": "epochs=10 rate=0.5",
+    "fedpop": TUNED,
+    **dict.fromkeys(OWN, "rounds=3"),
+}
 NOISY_ROUNDS = {
     "fedavg": "rounds=10 rate=1 clip=4 gradients=1",
+    "fedavg-one-shot": "rate=1 clip=4 gradients=1",
     "fedpop": TUNED_GRADIENTS,
     **dict.fromkeys(OWN, "rounds=3 cap=50"),
 }

@@ -8,6 +8,7 @@ import pytest
 
 from secagg.errors import SessionAborted
 from secagg.parties.links import verify_transcript
+from secagg.parties.outcome import HEAD_FILE
 from secagg.protection.messages import Outcome
 from tests.worlds.hosts import Left
 from tests.worlds.session import Ending, SessionRun, SimulatedSession, make_session
@@ -140,9 +141,14 @@ async def test_nothing_secret_stays_when_the_session_is_over(tmp_path: Path, pro
     world = make_session(tmp_path, protection=protection, seconds=seconds)
     await SessionRun(world).run()
     for member in (1, 2, 3):
-        assert [path.name for path in world.home(member).iterdir()] == ["transcript.log"]
+        assert {path.name for path in world.home(member).iterdir()} == {"transcript.log", HEAD_FILE}
     for member in world.setup.context.seconds:
-        assert {path.name for path in world.home(member).iterdir()} <= {"transcript.log", "uploads", "closing"}
+        assert {path.name for path in world.home(member).iterdir()} <= {
+            "transcript.log",
+            "uploads",
+            "closing",
+            HEAD_FILE,
+        }
 
 
 @pytest.mark.parametrize(("protection", "seconds"), TOGETHER)

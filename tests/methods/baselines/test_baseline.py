@@ -13,7 +13,7 @@ DRAWS = np.random.default_rng(11)
 LABELS = np.arange(240) % 3
 DOMAINS = np.arange(240) % 2
 FEATURES = DRAWS.normal(size=(240, 6)) + 5 * np.eye(6)[LABELS]
-OWN = ("centralised", "local-only", "fedavg-one-shot", "ensemble", "fedpft", "ccvr")
+OWN = ("centralised", "local-only", "ensemble", "fedpft")
 
 
 def divided(rows):
@@ -74,10 +74,8 @@ def test_absent_class_is_never_predicted_wrongly_often(name):
     [
         ("centralised", 60 * 4 * 7),  # 60 records of 6 numbers and a label
         ("local-only", 0),
-        ("fedavg-one-shot", 4 * 3 * 7 + 4),
         ("ensemble", 4 * 3 * 7),
         ("fedpft", 3 * (2 * 10 * 13 + 8)),  # 3 classes of 10 components (2d + 1) in float16, a class and a count
-        ("ccvr", 3 * 4 * (1 + 6 + 36)),
     ],
 )
 def test_bytes_are_those_of_what_is_sent(name, sent):

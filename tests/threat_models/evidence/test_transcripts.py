@@ -9,7 +9,8 @@ import pytest
 
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.head import head_digest, save_safetensors
-from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE
+from secagg.parties.attachments import SUM_FILE
+from secagg.parties.outcome import HEAD_FILE
 from secagg.statistics import Normalisation
 from tests.parties.forging import position, rewrite
 from tests.threat_models.recorded import read_session
@@ -128,17 +129,14 @@ def test_files_beside_a_transcript_are_those_that_it_names(over, damage):
     """Another sum, another head or a broken file beside a server's transcript is refused by name."""
     home = over.home(SERVER)
     if damage == "aggregate":
-        with np.load(home / AGGREGATE_FILE) as stored:
-            blocks = {name: stored[name] for name in stored.files}
-        np.savez(home / AGGREGATE_FILE, **{**blocks, "counts": blocks["counts"] + 1})
+        total = bytearray((home / SUM_FILE).read_bytes())
+        total[0] ^= 1
+        (home / SUM_FILE).write_bytes(total)
     elif damage == "head":
         (home / HEAD_FILE).unlink()
-        session = read_session(over.transcript(SERVER))  # the outcome shows it
-        assert session.head is not None
-        return
     else:
-        (home / AGGREGATE_FILE).write_bytes(b"no archive")
-    with pytest.raises(BadInput, match=AGGREGATE_FILE):
+        (home / SUM_FILE).write_bytes(b"no sum")
+    with pytest.raises(BadInput, match="gone from beside" if damage == "head" else SUM_FILE):
         read_session(over.transcript(SERVER))
 
 

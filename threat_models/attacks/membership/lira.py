@@ -177,9 +177,10 @@ def _noises(view: View) -> tuple[Noise, ...]:
     """What is known of the noise on every sum of the plan, in the units of one record."""
     by_clients = view.plan.noise == NoiseFrom.CLIENT
     found: list[Noise] = []
-    for calibration, times in view.claim.releases.parts if view.claim is not None else ():
+    parts = view.claim.releases.parts if view.claim is not None else ()
+    for (calibration, _), kind in zip(parts, sums_of(view.plan), strict=False):
         opened = calibration.opened(len(view.members) if by_clients else calibration.parties)
-        found += [{name: each.of_record for name, each in opened.items()}] * times
+        found += [{name: each.of_record for name, each in opened.items()}] * kind.times
     return tuple(found)
 
 
