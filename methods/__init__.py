@@ -10,6 +10,7 @@ from methods.fedavg_one_shot import FedAvgOneShot
 from methods.fedcgs import FedCGS
 from methods.feddat import FedDAT
 from methods.fedpcl import FedPCL
+from methods.fedpop import FedPop
 from methods.fedproto import FedProto
 from methods.fedtc import FedTC
 from methods.fraug import FRAug
@@ -28,6 +29,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     FedCGS.name: FedCGS,
     FedDAT.name: FedDAT,
     FedPCL.name: FedPCL,
+    FedPop.name: FedPop,
     FedProto.name: FedProto,
     FedTC.name: FedTC,
     FRAug.name: FRAug,

@@ -8,6 +8,7 @@ gets the state whole, with what opens the round.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
 
@@ -87,6 +88,16 @@ class ChainRound(SimpleRound):
         """The program as it is when this round begins. Raises BadInput where float32 cannot hold it."""
         return TrainedModel.of(self.program, for_unit_length(self.program, self.state.groups[MODEL]))
 
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of the groups of a state that is told."""
+        return {MODEL: (self.program.size,)}
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """Names of the moments of a state that is told."""
+        return self.server.moments
+
     def contribute(self, local: Local) -> Contribution:
         """The work at the state."""
         return self.work.contribute(self.state.flat, local)
@@ -94,7 +105,7 @@ class ChainRound(SimpleRound):
     def finalize(self, opened: Opened) -> Step:
         """The next state, and the next round or the model. Raises BadInput where the step leaves float32's numbers."""
         state = self.server.apply(self.state, self.work.mean(opened))
-        _require_float32(state)
+        require_float32(state)
         following = replace(self, number=self.number + 1, state=state)
         return Step(next_round=following) if self.number < self.rounds else Step(following.model)
 
@@ -108,11 +119,11 @@ class ChainRound(SimpleRound):
         if told.number != self.number + 1 or told.number > self.rounds:
             raise ProtocolViolation(SERVER_INDEX, f"announces round {told.number} after round {self.number}")
         try:
-            state = State.from_bytes(told.state, {name: tensor.shape for name, tensor in self.state.groups.items()})
-            _require_float32(state)
+            state = State.from_bytes(told.state, self.shapes)
+            require_float32(state)
         except BadInput as error:
             raise MalformedMessage("ModelState", error.problem) from None
-        if (state.step, tuple(state.moments)) != (self.number, self.server.moments):
+        if (state.step, tuple(state.moments)) != (self.number, self.moments):
             told_of = f"{state.step} steps with the moments {', '.join(state.moments) or 'none'}"
             raise ProtocolViolation(SERVER_INDEX, f"announces a state after {told_of} after round {self.number}")
         return replace(self, number=told.number, state=state)
@@ -140,7 +151,8 @@ def require_room(size: int, server: ServerStep) -> None:
         raise BadInput(problem, remedy=f"choose a smaller model: a state has {MAX_STATE_BYTES} bytes at the most")
 
 
-def _require_float32(state: State) -> None:
+def require_float32(state: State) -> None:
+    """Raise BadInput where a model of the state has left the numbers that programs compute with."""
     if np.abs(state.flat).max() > LARGEST:
         raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
 

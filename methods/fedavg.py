@@ -107,6 +107,11 @@ class FedAvg(UsualMethod):
         return True
 
     @property
+    def tunable(self) -> tuple[str, ...]:
+        """How members train, and how far the server steps; the size of steps in what is private stays within a clip."""
+        return ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
+
+    @property
     def programs(self) -> tuple[str, ...]:
         """That of the model, where it is an exported one."""
         digest = digest_in(self.model)

@@ -131,6 +131,11 @@ class Gated(SimpleMethod):
         return self.method.shows_last_sum
 
     @property
+    def tunable(self) -> tuple[str, ...]:
+        """The gated method's."""
+        return self.method.tunable
+
+    @property
     def programs(self) -> tuple[str, ...]:
         """The gated method's."""
         return self.method.programs

@@ -34,6 +34,8 @@ class SampledTraining:
 
     A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
     `sums` is the share of the plan's μ² that the sums get, where they are further releases about the same records.
+    `further` are numbers of its own records that a member adds noise of its own to before each sum, beside its steps;
+    all of them together have `share` of the plan's μ².
     """
 
     rate: float
@@ -42,6 +44,8 @@ class SampledTraining:
     size: int
     times: int
     sums: float = 0.0
+    further: tuple[BlockSensitivity, ...] = ()
+    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,12 @@ class SumSpec:
     `shares` says how μ² is divided among the blocks (a rule of `secagg.privacy.SHARE_RULES`, or "equal"), `times` how
     many sums of the kind there are, and `budget` the share of the plan's μ² of all of them together. A sum without
     sensitivities cannot be noised, for the reason `refusal`. `is_additive`: the blocks of a union of records are the
-    sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, so that the same
-    records in one place would be another method's. `training` is what members do to their records with noise of their
-    own; where no sensitivity is stated that is all that a contribution depends on, and a sum no further release.
-    `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod groups, so that it
-    hides a member among its group's alone. `effort` is what a contribution takes in training (of one round: `times`
-    counts the rounds), for members' policies to bound.
+    sum of their blocks. `keeps_state`: what its rounds left to a member alone is in its blocks too, or which member it
+    is, so that the same records in one place would be another method's. `training` is what members do to their records
+    with noise of their own; where no sensitivity is stated that is all that a contribution depends on, and a sum no
+    further release. `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod
+    groups, so that it hides a member among its group's alone. `effort` is what a contribution takes in training (of one
+    round: `times` counts the rounds), for members' policies to bound.
     """
 
     blocks: tuple[Block, ...]
@@ -179,6 +183,14 @@ class Method(Protocol):
         ...
 
     @property
+    def tunable(self) -> tuple[str, ...]:
+        """Names of parameters that may differ between members and rounds: they change neither a sum nor any clip.
+
+        Those that begin with "server" are the server's.
+        """
+        ...
+
+    @property
     def programs(self) -> tuple[str, ...]:
         """SHA-256 (hex) of the files of code that members run to train; mostly none."""
         ...
@@ -236,6 +248,11 @@ class UsualMethod:
     def trains(self) -> bool:
         """No."""
         return False
+
+    @property
+    def tunable(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     @property
     def programs(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class Local:
     none (pooled records). `state` is what its contribution to the round before kept, empty in the first. A method that
     says `reads_inputs` also has the raw `inputs` (n, …) of the examples, row by row, and the frozen `feature_map` that
     made these of them; None for another. `sigma` is the noise of each step of its own training, in grid units of a
-    gradient (`SampledTraining`), 0 for none.
+    gradient (`SampledTraining`), 0 for none, and `further` that of what it computes of its records beside, by block.
     """
 
     examples: Examples
@@ -78,6 +78,7 @@ class Local:
     inputs: NDArray[Any] | None = field(default=None, repr=False)
     feature_map: FeatureMap | None = None
     sigma: float = 0.0
+    further: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,9 @@ class Contribution:
 class Opened:
     """An opened total, multipliers still in it, and all that is public about it.
 
-    `noise` is None for an exact sum. `clients` is how many contributed, `seed` (32 bytes) public randomness that the
-    plan and everything opened so far decide: whoever draws from it draws the same.
+    `noise` is None for an exact sum. `clients` is how many contributed, `members` are their indices where they have
+    any, `seed` (32 bytes) is public randomness that the plan and everything opened so far decide: whoever draws from it
+    draws the same.
     """
 
     blocks: Total = field(repr=False)
@@ -101,6 +103,7 @@ class Opened:
     noise: Noise | None = None
     clients: int = 1
     seed: bytes = bytes(32)
+    members: tuple[int, ...] = ()
 
     def multiplier(self, block: str) -> int:
         """How many times itself a block is; 1 in an exact sum."""

@@ -159,6 +159,11 @@ class Plan:
         """The noise of each block of the sums, in order."""
         return self.noises[self.has_training_noise :]
 
+    @property
+    def further_sigmas(self) -> Mapping[str, float]:
+        """The noise of what a member measures beside its training, by block, in its grid units; empty without any."""
+        return {each.block: each.sigma for each in self.noises[1:]} if self.noise == NoiseFrom.MEMBER else {}
+
     def table_schema(self) -> Schema | None:
         """The schema of table data, else None. Raises BadInput when it is malformed or has other classes."""
         schema = Schema.from_json(self.schema) if self.schema else None

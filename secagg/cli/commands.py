@@ -31,6 +31,10 @@ COMMANDS = {
         "compare:compare",
         "Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.",
     ),
+    "tune": (
+        "tune:tune",
+        "Find settings for a method that trains, while it trains: simulate FedPop over secure sums of scores.",
+    ),
     "predict": ("predict:predict", "Apply a head to labelled records and say how often it is right."),
     "adapt": ("adapt:adapt_head", "Train a received head on the member's own records; nothing leaves."),
     "verify": (

@@ -30,6 +30,16 @@ def _names_where(holds: Callable[[Protection], bool]) -> str:
     return ", ".join(name for name, each in PROTECTIONS.items() if holds(each))
 
 
+def words_of(text: str) -> str:
+    """What an option says: the words of the file that it names, or, with an "=" in it, its own. Raises BadInput."""
+    if "=" in text or not text.strip():
+        return text
+    try:
+        return " ".join(Path(text).read_text(encoding="utf-8").split())
+    except (OSError, UnicodeDecodeError):
+        raise BadInput(f"{text!r} is no file of settings", remedy="give NAME=VALUE …, or such a file") from None
+
+
 def _admit(file: Path | None) -> Path | None:
     """Let a program be parsed from this file where a plan names its digest. Raises BadInput."""
     if file is not None:
@@ -40,7 +50,12 @@ def _admit(file: Path | None) -> Path | None:
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
 MethodOption = Annotated[str, typer.Option(help="The method.")]
 ParametersOption = Annotated[
-    str, typer.Option(help='Of the method, "slots=16 keep=0.9" say; secagg methods lists them.', metavar="NAME=VALUE …")
+    str,
+    typer.Option(
+        help='Of the method, "slots=16 keep=0.9" say, or a file of them; secagg methods lists them.',
+        metavar="NAME=VALUE …",
+        callback=words_of,
+    ),
 ]
 ProtectionOption = Annotated[str, typer.Option(help=f"How vectors are hidden: {', '.join(PROTECTIONS)}.")]
 AggregatorsOption = Annotated[

@@ -17,6 +17,7 @@ from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
 from secagg.head import Artifact, Evaluation
+from secagg.models import TunedModel
 from secagg.parties import SessionSetup, SumResult
 from secagg.protection import UNPROTECTED
 
@@ -106,6 +107,7 @@ class SimulationResult:
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
             "personal": [asdict(each) for each in self.personal] or None,
+            "tuned": _tuned(self.head),
             "rounds": [each.to_json() for each in self.rounds],
             "promise": self.promise,
             "leaves": self.leaves,
@@ -149,7 +151,7 @@ WITHOUT_NOISE = (
     *("bad_records", "bad_held_out", "client_seconds", "server_seconds", "seconds", "notes"),
 )
 """What is counted or timed on records as they are, held-out ones included."""
-RELEASES = ("head_sha256", "aggregate_sha256", "classes_left_out")
+RELEASES = ("head_sha256", "aggregate_sha256", "classes_left_out", "tuned")
 """What the noise protects, unless it can be taken off."""
 SIZES = ("ring", "upload_bytes_per_client", "bytes_saved_by_grid")
 FEDERATED_KEYS = (
@@ -179,6 +181,11 @@ def _by_domain(found: tuple[DomainAccuracy, ...]) -> dict[str, Any]:
     }
     means = {"in_domain": fmean(inside) if inside else None, "out_of_domain": fmean(outside) if outside else None}
     return {"domains": domains, **means}
+
+
+def _tuned(head: Artifact | None) -> dict[str, Any] | None:
+    """The settings that were found, and their mean loss on the records that members held back; None without any."""
+    return {"settings": head.settings, "loss": head.score} if isinstance(head, TunedModel) else None
 
 
 def _not_federated(sent: int | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from secagg.models.adapted import HEAD, OWN, SHARED, Adapted, Dual, OverEncoder, SharedAdapter, WithHead
 from secagg.models.adapters import Adapter
-from secagg.models.artifact import TrainedModel, parse_artifact, read_model
+from secagg.models.artifact import TrainedModel, TunedModel, parse_artifact, read_model, read_tuned
 from secagg.models.augmentation import GENERATOR, TRANSFER, Augmentation, size_of
 from secagg.models.augmented import Augmented, Distance, OneRecord, Weights
 from secagg.models.augmented_training import AugmentedSettings, train_augmented, train_privately
@@ -14,7 +14,7 @@ from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
 from secagg.models.registry import PROGRAMS, program_named
 from secagg.models.taint import Untainted, public, require_untainted
-from secagg.models.training import TrainingSettings, record_gradients, train
+from secagg.models.training import TrainingSettings, record_gradients, record_losses, train
 
 __all__ = [
     "GENERATOR",
@@ -44,6 +44,7 @@ __all__ = [
     "SharedAdapter",
     "TrainedModel",
     "TrainingSettings",
+    "TunedModel",
     "Untainted",
     "Weights",
     "WithHead",
@@ -59,7 +60,9 @@ __all__ = [
     "project",
     "public",
     "read_model",
+    "read_tuned",
     "record_gradients",
+    "record_losses",
     "require_untainted",
     "similarities",
     "size_of",

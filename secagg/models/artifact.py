@@ -24,6 +24,9 @@ from secagg.threads import one_thread
 KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
 """Texts of a file: what it holds, which program, for how many numbers and classes."""
 MODEL = "model"
+SETTINGS, SCORE = "settings", "score"
+"""Texts of a file: the settings that tuning found, and the mean loss on validation records that they gave."""
+NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-[0-9]+)?")
 COUNT = re.compile(r"[1-9][0-9]{0,8}")
 ROWS = 256
 
@@ -161,3 +164,39 @@ def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
 def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel, dict[str, str]]:
     """The model or the head of a file, as its texts say, and these texts. Raises BadInput for neither."""
     return read_model(content) if parse_tensors(content)[1].get(KIND) == MODEL else parse_safetensors(content)
+
+
+@dataclass(frozen=True, eq=False)
+class TunedModel(TrainedModel):
+    """A trained program, the `settings` that were found for its training ("epochs=2 rate=0.05"), and their `score`."""
+
+    settings: str
+    score: float
+
+    @classmethod
+    def tuned(cls, program: Program, flat: NDArray[np.float64], settings: str, score: float) -> TunedModel:
+        """The model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        return cls(program, TrainedModel.of(program, flat).parameters, settings, score)
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """A model's, the settings, and the score as Python writes it."""
+        return {**super().texts, SETTINGS: self.settings, SCORE: repr(self.score)}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the model's digest, the settings and the score, a line each, of ASCII."""
+        return hashlib.sha256(f"{super().digest}\n{self.settings}\n{self.score!r}\n".encode()).hexdigest()
+
+    def is_close_to(self, other: Artifact) -> bool:
+        """Whether the other is close as a model, and has the same settings and score."""
+        same = isinstance(other, TunedModel) and (other.settings, other.score) == (self.settings, self.score)
+        return same and super().is_close_to(other)
+
+
+def read_tuned(content: bytes) -> tuple[TunedModel, dict[str, str]]:
+    """The model of a file that names its settings, and all its texts. Raises BadInput for any other."""
+    model, texts = read_model(content)
+    if SETTINGS not in texts or not NUMBER.fullmatch(texts.get(SCORE, "")):
+        raise BadInput("the model's file does not say which settings were found for it")
+    return TunedModel(model.program, model.parameters, texts[SETTINGS], float(texts[SCORE])), texts

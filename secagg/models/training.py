@@ -114,6 +114,26 @@ def record_gradients(
             yield chunk
 
 
+def record_losses(
+    program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the losses (n,) of records (n, d) at `parameters` (size,), each computed alone as in `record_gradients`.
+
+    Raises BadInput for other shapes or labels.
+    """
+    require_records(program, parameters, x, labels)
+    import torch
+
+    losses = np.empty(len(labels), dtype=np.float32)
+    with one_thread(), torch.inference_mode():
+        leaves = named_parameters(program, torch.tensor(parameters, dtype=torch.float32))
+        one, its_label = torch.empty((1, x.shape[1])), torch.empty(1, dtype=torch.int64)
+        for row in range(len(labels)):
+            one.numpy()[0], its_label.numpy()[0] = x[row], labels[row]
+            losses[row] = program.loss(leaves, one, its_label)
+    return losses
+
+
 def shuffled(count: int, randomness: RandomSource) -> NDArray[np.int64]:
     """Return a random order of 0 … count − 1: that of as many words of 8 bytes.
 

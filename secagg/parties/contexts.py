@@ -61,19 +61,28 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: 
     groups, clients = max(kind.groups for kind in sums), len(roster.clients)
     if groups == 1 or not protection_named(plan.protection).hides_vectors:
         return
-    least = plan.colluders + plan.dropouts + 2
+    least = group_least(plan)
+    if plan.cohort:
+        problem = "members would be drawn for each round, and the method sums the same groups of them in all"
+        raise BadInput(problem, remedy="let all members take part in every round")
     sizes = group_sizes(roster, groups)
     if min(sizes) < least:
         raise BadInput(
             f"the sum of a group of {min(sizes)} members would be opened, fewer than {least}: {plan.colluders} that "
             f"may collude, {plan.dropouts} that may vanish, and two more",
-            remedy="have fewer groups; members' own parts are published under protection none alone",
+            remedy=f"{clients} members allow {clients // least} groups: have so few, or more members; members' own "
+            "parts are published under protection none alone",
         )
     if fewest < clients - plan.dropouts:
         raise BadInput(
             f"groups count on {plan.dropouts} dropouts, but a sum of {fewest} clients could be opened",
             remedy=f"set minimum_cohort to {clients - plan.dropouts}",
         )
+
+
+def group_least(plan: Plan) -> int:
+    """The fewest members of a group: whoever colludes or vanishes, two honest ones are in its sum."""
+    return plan.colluders + plan.dropouts + 2
 
 
 def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:

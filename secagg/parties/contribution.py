@@ -95,7 +95,8 @@ class LocalRecords:
         """What the member with this index has in a session's round, `state` being left from the round before."""
         inputs = None if self.inputs is None else self.inputs[self.labels != BAD]
         classes, grid, sigma = len(setup.plan.classes), setup.plan.grid, setup.plan.training_sigma
-        return Local(self.examples, classes, grid, member, state, randomness, inputs, self.feature_map, sigma)
+        own = inputs, self.feature_map, sigma, setup.plan.further_sigmas
+        return Local(self.examples, classes, grid, member, state, randomness, *own)
 
 
 def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool_]]:

@@ -9,6 +9,7 @@ from scipy.special import ndtr
 from methods.method import domains_of, effort_of
 from secagg.encoding import Kind
 from secagg.parties.attachments import KEPT_OPENINGS
+from secagg.parties.contexts import group_least
 from secagg.parties.returning import may_return, witnesses_of
 from secagg.parties.setup import SessionSetup
 from secagg.parties.training_noise import training_of
@@ -79,7 +80,9 @@ def _groups(setup: SessionSetup) -> list[tuple[str, str]]:
     who = f"{setup.groups} groups of {fewest} clients or more, always the same, are each opened a sum of their own"
     if fewest == 1:
         who = "every client's own part is opened, by itself"
-    return [("groups", f"{who}: client i of the roster is of group i modulo {setup.groups}")]
+    least, clients = group_least(setup.plan), len(setup.roster.clients)
+    most = f"; a group takes {least}, so that {clients} clients allow {clients // least}" if fewest > 1 else ""
+    return [("groups", f"{who}: client i of the roster is of group i modulo {setup.groups}{most}")]
 
 
 def _rounds(setup: SessionSetup) -> list[tuple[str, str]]:
@@ -331,6 +334,9 @@ def _deviation(noise: PlannedNoise, setup: SessionSetup) -> str:
     Of members' training in lengths of the longest gradient that a record may have.
     """
     training = training_of(setup.sums)
+    further = {block.name: block.l2 for block in training.further} if training is not None else {}
+    if noise.block in further:
+        return f"σ {noise.sigma / further[noise.block]:.6g} of what one record adds, in each round"
     if training is not None and noise.block == TRAINING:
         return f"σ {noise.sigma / training.levels:.6g} longest gradients at each step"
     kind = next(block.kind for sums in setup.sums for block in sums.blocks if block.name == noise.block)

@@ -103,7 +103,7 @@ def personal_models(
 def _opened(setup: SessionSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> Opened:
     noise = setup.opened_noise(len(members))
     seed = seed or digest("public randomness", setup.context.plan, sum_digest(vector))
-    return Opened(setup.layout.split(vector), setup.plan.grid, noise, len(members), seed)
+    return Opened(setup.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
 
 
 def _doubts(setup: SessionSetup, blocks: Mapping[str, Integers]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from methods.method import Fixed, SumSpec
 from secagg.data import Schema
 from secagg.errors import BadInput, MalformedMessage
 from secagg.features import Expansion, FeatureMap, open_backbone, planned_name, round_up
+from secagg.parties.drowned_scores import refuse_drowned_scores
 from secagg.parties.noise_plan import NoiseParties, charged, noises_for, sensitivities
 from secagg.parties.setup import FINE_LEVELS, SessionSetup
 from secagg.parties.training_noise import refuse_training_alone, training_noise
@@ -97,7 +98,8 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         plan = _settled(_without_noise(data, roster, choices, randomness), choices.epsilon, len(roster.clients))
         if math.isfinite(choices.epsilon):
             plan = with_noise(plan, roster, choices)
-        claim = SessionSetup.of(plan, roster).sum_claim
+        setup = SessionSetup.of(plan, roster)
+        claim = setup.sum_claim
     except MalformedMessage as error:
         raise BadInput(f"there can be no such plan: {error.problem}") from None
     if claim is not None and not claim.holds_against_members and choices.colluders is None:
@@ -106,6 +108,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
             "would not hold against the members: each knows its own share",
             remedy="ask for that with --colluders 0, or let the result go to members",
         )
+    refuse_drowned_scores(setup)
     method = method_named(plan.method, plan.method_parameters)
     check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
     return plan
@@ -177,7 +180,7 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     if choices.noise is NoiseFrom.MEMBER:
         sums, levels = _sums(plan, roster, plan.levels, choices), plan.levels
         promise = choices.unit, choices.adjacency, choices.epsilon, choices.delta
-        noises: tuple[PlannedNoise, ...] = (training_noise(sums, *promise),)
+        noises = training_noise(sums, *promise)
     else:
         noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
         levels, noises = _least_noise(plan, roster, noisers, choices, choices.adjacency, choices.delta)

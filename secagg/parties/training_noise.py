@@ -12,12 +12,14 @@ composition (`Releases.whole`), not the rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from methods.method import SampledTraining, SumSpec
 from secagg.errors import BadInput
 from secagg.plan import TRAINING, Plan, PlannedNoise
 from secagg.privacy import Adjacency, GaussianCost, SampledSteps, TrainingClaim, TrainingCost, Unit, multiplier_for
+from secagg.privacy.gaussian import mu_of
 from secagg.privacy.shares import gap_of, sigma_for, variance_of
 
 
@@ -31,9 +33,12 @@ def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
     """Raises BadInput when the noise in the plan does not keep it, or the method's members do not train so."""
     training = _all_that_leaves(sums)
     _refuse_others(Unit(plan.unit), Adjacency(plan.adjacency))
-    if [each.block for each in plan.noises] != [TRAINING]:
-        raise BadInput(f"the plan has noise for {[each.block for each in plan.noises]}, not for members' training")
-    return TrainingClaim(_cost(training, plan.training_sigma), plan.epsilon, plan.delta)
+    if [each.block for each in plan.noises] != [TRAINING, *(block.name for block in training.further)]:
+        beside = "".join(f" and {block.name}" for block in training.further)
+        raise BadInput(f"the plan has noise for {[e.block for e in plan.noises]}, not for members' training{beside}")
+    alone, releases = _cost(training, plan.training_sigma), _cost_beside(training, plan.noises[1:])
+    cost = replace(alone, squared_mu=releases[0], gap=alone.gap + releases[1])
+    return TrainingClaim(cost, plan.epsilon, plan.delta)
 
 
 def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
@@ -54,11 +59,23 @@ def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
 
 def training_noise(
     sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, epsilon: float, delta: float
-) -> PlannedNoise:
-    """The least noise of each step with which all steps keep (ε, δ). Raises BadInput as `training_claim` does."""
+) -> tuple[PlannedNoise, ...]:
+    """The least noise of each step with which all steps keep (ε, δ), and that of what members measure beside them.
+
+    This has its share of μ², divided as the sums divide it. Raises BadInput as `training_claim` does.
+    """
     training = _all_that_leaves(sums)
     _refuse_others(unit, adjacency)
-    return _least_noise(training, epsilon, delta)
+    shares, squared_mu = _shares_beside(training, sums[0]), training.share * mu_of(epsilon, delta) ** 2
+    variances = (
+        training.times * block.l2**2 / (share * squared_mu)
+        for block, share in zip(training.further, shares, strict=True)
+    )
+    further = tuple(
+        PlannedNoise(block.name, 1, sigma_for(variance, 1) * (1 + 2.0**-40), 0.0)
+        for block, variance in zip(training.further, variances, strict=True)
+    )
+    return (_least_noise(training, epsilon, delta, *_cost_beside(training, further)), *further)
 
 
 def noise_beside(
@@ -93,6 +110,25 @@ def _cost(training: SampledTraining, sigma: float) -> TrainingCost:
     multiplier = math.sqrt(variance_of(sigma, 1)) * (1 - 2.0**-50) / training.levels
     gap = steps * gap_of([(sigma, training.size)], 1)
     return TrainingCost(SampledSteps(training.rate, multiplier, steps), gap=gap)
+
+
+def _cost_beside(training: SampledTraining, noises: Sequence[PlannedNoise]) -> tuple[float, float]:
+    """μ² and T of all that members measure beside their steps, by noise of their own; both 0 for nothing.
+
+    Each is a Gaussian release of one number, of which a record moves all together by their lengths.
+    """
+    parts = zip(training.further, noises, strict=True)
+    squared_mu = training.times * math.fsum(block.l2**2 / variance_of(noise.sigma, 1) for block, noise in parts)
+    gap = training.times * gap_of([(noise.sigma, 1) for noise in noises], 1)
+    return squared_mu * (1 + 2.0**-40), gap
+
+
+def _shares_beside(training: SampledTraining, kind: SumSpec) -> list[float]:
+    """Of what is measured beside training, in proportion to what the sum gives these blocks."""
+    if not isinstance(kind.shares, Mapping):
+        return [1 / len(training.further) for _ in training.further]
+    whole = math.fsum(kind.shares[block.name] for block in training.further)
+    return [kind.shares[block.name] / whole for block in training.further]
 
 
 def _all_that_leaves(sums: Sequence[SumSpec]) -> SampledTraining:

@@ -22,15 +22,21 @@ OF_FEATURES = [name for name in METHODS if not method_named(name).reads_inputs]
 """Methods that train inside an encoder take other records: `test_feddat.py`."""
 OWN = ("fedpcl", "fedproto", "fraug")
 """Four members' noise drowns what they share; but for `fraug`, members' own models are what counts."""
+TUNED = "rounds=12 interval=4 fixed=clip=10 space=rate=log:0.01:1;epochs=1:5"
+TUNED_GRADIENTS = "rounds=10 fixed=gradients=1;clip=4 space=rate=log:0.3:3"
+CLIENTS = {"fedpop": 8}
+"""Two cohorts, in each of which two honest ones are left; of the others four are enough."""
 ROUNDS = {
     "fedavg": "rounds=3 rate=0.5 clip=10",
     "fedavg-one-shot": "epochs=10 rate=0.5",
+    "fedpop": TUNED,
     **dict.fromkeys(OWN, "rounds=3"),
     "fraug": "rounds=4 steps=20 rate=0.1 model=mlp:32 hidden=16",
 }
 NOISY_ROUNDS = {
     "fedavg": "rounds=10 rate=1 clip=4 gradients=1",
     "fedavg-one-shot": "rate=1 clip=4 gradients=1",
+    "fedpop": TUNED_GRADIENTS,
     **dict.fromkeys(OWN, "rounds=3 cap=50"),
     "fraug": "rounds=3 steps=3 model=mlp:32 hidden=16 clip=0.3",
 }
@@ -38,7 +44,7 @@ NOISY_ROUNDS = {
 
 
 def settings_of(name: str, **given: Any) -> SimulationSettings:
-    """Four clients; short trainings; domains only behind a gate, as a plan must have it."""
+    """Few clients; short trainings; domains only behind a gate, as a plan must have it."""
     method = method_named(name)
     parameters = method.parameters
     if name in ROUNDS:
@@ -48,7 +54,8 @@ def settings_of(name: str, **given: Any) -> SimulationSettings:
     if "slots" in parameters and "epsilon" in given:
         short += " slots=1"  # under noise the fewest slots lose least
     gate = 2 if DOMAINS in parameters and "epsilon" not in given else 0
-    return SimulationSettings(method=name, parameters=short, clients=4, class_gate=gate, **given)
+    clients = CLIENTS.get(name, 4)
+    return SimulationSettings(method=name, parameters=short, clients=clients, class_gate=gate, **given)
 
 
 def check_bits(name: str, data: Dataset, least: float, **given: Any) -> None:

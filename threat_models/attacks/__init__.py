@@ -10,6 +10,7 @@ from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.disclosure.label_counts import LABEL_COUNTS
 from threat_models.attacks.disclosure.linkage import LINKAGE
 from threat_models.attacks.disclosure.property_inference import PROPERTY_INFERENCE
+from threat_models.attacks.disclosure.score_inference import SCORE_INFERENCE
 from threat_models.attacks.disclosure.small_cells import SMALL_CELLS
 from threat_models.attacks.disclosure.subtraction import COLLUSION_SUBTRACTION, DIFFERENCING
 from threat_models.attacks.membership.adapters import ADAPTERS
@@ -44,6 +45,7 @@ ATTACKS: dict[str, Attack] = {
         DIFFERENCING,
         COLLUSION_SUBTRACTION,
         CHANGING_COHORTS,
+        SCORE_INFERENCE,
         LINKAGE,
         SIZES_AND_TIMING,
         MASKED_UPLOADS,

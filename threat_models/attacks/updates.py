@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from methods import sums_of
 from methods.chain import MODEL, ChainRound
 from methods.local_work import Scaled
-from methods.round import Local, Opened
+from methods.population_round import PopulationRound
+from methods.round import Local, Opened, Round
 from secagg.models import Adapted, TrainedModel, record_gradients
 from secagg.plan import Plan
 from secagg.statistics import Grid
@@ -45,7 +47,12 @@ def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[ChainRound, ...
     Those of a model of features, or, in their place, those of an adapter in an encoder.
     """
     shown = (each.round for each in (*view.earlier, view))
-    return tuple(each for each in shown if isinstance(each, ChainRound) and _is_adapter(each) == of_adapters)
+    return tuple(each for each in shown if is_one_chain(each) and _is_adapter(each) == of_adapters)
+
+
+def is_one_chain(round_: Round | None) -> TypeGuard[ChainRound]:
+    """Whether a round moves one model: the sums of a population's are of one each, which these attacks do not part."""
+    return isinstance(round_, ChainRound) and not isinstance(round_, PopulationRound)
 
 
 def _is_adapter(round_: ChainRound) -> bool:
@@ -58,7 +65,7 @@ def moves_in(view: View, *, of_adapters: bool = False) -> tuple[Moved, ...]:
     if len(rounds_in(view, of_adapters=of_adapters)) < 1:
         return ()
     for each in shown:
-        if isinstance(each.round, ChainRound):
+        if is_one_chain(each.round):
             found += [_moved(target, each.round, each) for target in sums_in(each)]
     return (*found, *(moved for pair in pairwise(shown) for moved in _differ(*pair)))
 
@@ -72,7 +79,7 @@ def _differ(one: View, other: View) -> Iterator[Moved]:
     """
     apart = set(one.members) ^ set(other.members)
     more, fewer = (one, other) if len(one.members) > len(other.members) else (other, one)
-    if len(apart) != 1 or not isinstance(more.round, ChainRound):
+    if len(apart) != 1 or not is_one_chain(more.round):
         return
     for owned, left in zip(sums_in(more)[-1:], sums_in(fewer)[-1:], strict=False):
         if owned.owners - left.owners == apart:

@@ -1,0 +1,168 @@
+"""Which settings of a training method are tried, and between which bounds: public, and the same everywhere.
+
+A setting has a *place*: in an interval a number from 0 to 1, among values the number of one of them, from 0. Places are
+what evolution moves and what a state holds; the settings that belong to them are computed with decimals, whose ln and
+exp are rounded correctly on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal, InvalidOperation
+from typing import Protocol
+
+from methods.method import Parameters
+from secagg.errors import BadInput
+
+DIGITS = 6
+"""Of a setting in an interval, so that it can be written down."""
+MOST_VALUES = 1000
+LOG = "log"
+REMEDY = "write NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A|B|C"
+_ARITHMETIC = Context(prec=30)
+_ROUND = Context(prec=DIGITS)
+
+
+class Setting(Protocol):
+    """One setting that is tried."""
+
+    @property
+    def name(self) -> str:
+        """Of the parameter of the method."""
+        ...
+
+    @property
+    def last(self) -> int:
+        """The last place."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether places are whole numbers."""
+        ...
+
+    def value(self, place: float) -> str | float:
+        """Return the setting at a place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Every number from `low` to `high`, evenly in its logarithm where `is_log`."""
+
+    name: str
+    low: Decimal
+    high: Decimal
+    is_log: bool
+    last = 1
+    is_whole = False
+
+    def __post_init__(self) -> None:
+        if not (self.low.is_finite() and self.high.is_finite() and self.low < self.high):
+            raise BadInput(f"{self.name} cannot lie between {self.low} and {self.high}", remedy=REMEDY)
+        if self.is_log and self.low <= 0:
+            raise BadInput(f"{self.name} has no logarithm at {self.low}", remedy="give bounds above 0")
+
+    def value(self, place: float) -> float:
+        """Between the bounds, with `DIGITS` digits; the bounds themselves at 0 and 1."""
+        if place in (0.0, 1.0):
+            return float(self.high if place else self.low)
+        within = Decimal(place)
+        low, high = (each.ln(_ARITHMETIC) if self.is_log else each for each in (self.low, self.high))
+        found = _ARITHMETIC.fma(within, _ARITHMETIC.subtract(high, low), low)
+        found = _ROUND.plus(found.exp(_ARITHMETIC) if self.is_log else found)
+        return float(min(max(found, self.low), self.high))
+
+
+@dataclass(frozen=True)
+class Values:
+    """One of some values, in an order in which neighbours are alike."""
+
+    name: str
+    values: tuple[str | float, ...]
+    is_whole = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.values) <= MOST_VALUES or len(set(self.values)) != len(self.values):
+            raise BadInput(f"{self.name} has {len(self.values)} values", remedy=f"give 1 to {MOST_VALUES}, each once")
+
+    @property
+    def last(self) -> int:
+        """The number of the last one."""
+        return len(self.values) - 1
+
+    def value(self, place: float) -> str | float:
+        """The one at this place."""
+        return self.values[int(place)]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The settings that are tried, in the order of their names."""
+
+    settings: tuple[Setting, ...]
+
+    @classmethod
+    def read(cls, text: str, known: Parameters, tunable: tuple[str, ...]) -> Space:
+        """Read "rate=log:0.001:1;epochs=1:5;batch=8|16|32" for a method with these defaults; spaces separate as well.
+
+        A setting whose default is a whole number takes whole numbers. Raises BadInput for one that is not `tunable`.
+        """
+        found: dict[str, Setting] = {}
+        for word in text.replace(";", " ").split():
+            name, equals, values = word.partition("=")
+            if not equals or name in found:
+                raise BadInput(f"no settings are read from {word!r}", remedy=f"{REMEDY}, each once")
+            if name not in tunable:
+                problem = f"{name} is no setting that may be tried"
+                raise BadInput(problem, remedy=f"choose among {', '.join(tunable) or 'none: this method has none'}")
+            found[name] = _read(name, values, known[name])
+        if not found:
+            raise BadInput("there are no settings to try", remedy=REMEDY)
+        return cls(tuple(found[name] for name in sorted(found)))
+
+    def at(self, places: tuple[float, ...]) -> Parameters:
+        """The settings at these places."""
+        return {each.name: each.value(place) for each, place in zip(self.settings, places, strict=True)}
+
+    def holds(self, places: tuple[float, ...]) -> bool:
+        """Whether they are places of these settings."""
+        return len(places) == len(self.settings) and all(
+            0 <= place <= each.last and (place == int(place) or not each.is_whole)
+            for each, place in zip(self.settings, places, strict=True)
+        )
+
+    @property
+    def corners(self) -> tuple[Parameters, ...]:
+        """All settings at their first place, and each by itself at its last one."""
+        first = {each.name: each.value(0.0) for each in self.settings}
+        return (first, *({**first, each.name: each.value(float(each.last))} for each in self.settings))
+
+    def bounds(self) -> Mapping[str, tuple[str | float, ...]]:
+        """All values of what has some, and both ends of what has an interval, by name."""
+        return {
+            each.name: each.values if isinstance(each, Values) else (each.value(0.0), each.value(1.0))
+            for each in self.settings
+        }
+
+
+def _read(name: str, text: str, default: str | float) -> Setting:
+    try:
+        if "|" in text or ":" not in text:
+            return Values(name, tuple(type(default)(each) for each in text.split("|")))
+        *kind, low, high = text.split(":")
+        if kind not in ([], [LOG]) or isinstance(default, str):
+            raise BadInput(f"{name} cannot be {text!r}", remedy=REMEDY)
+        if isinstance(default, int):
+            if kind or not 0 <= int(high) - int(low) < MOST_VALUES:
+                raise BadInput(f"{name} cannot be {text!r}", remedy="give whole numbers as LOW:HIGH, or as A|B|C")
+            return Values(name, tuple(range(int(low), int(high) + 1)))
+        return Interval(name, Decimal(low), Decimal(high), bool(kind))
+    except (ValueError, InvalidOperation):
+        raise BadInput(f"{name} cannot be {text!r}", remedy=REMEDY) from None
+
+
+def said(parameters: Parameters) -> str:
+    """Settings as words: "epochs=2 rate=0.05"."""
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
