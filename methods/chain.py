@@ -90,8 +90,8 @@ class ChainRound(SimpleRound):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the groups of a state that is told."""
-        return {MODEL: (self.program.size,)}
+        """Of the groups of a state that is told: they stay those of this round's."""
+        return {name: tensor.shape for name, tensor in self.state.groups.items()}
 
     @property
     def moments(self) -> tuple[str, ...]:
