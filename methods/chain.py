@@ -90,7 +90,7 @@ class ChainRound(SimpleRound):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the groups of a state that is told."""
+        """Of the groups of a state that is told: they stay those of this round's."""
         return {name: tensor.shape for name, tensor in self.state.groups.items()}
 
     @property
