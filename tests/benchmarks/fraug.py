@@ -311,8 +311,9 @@ def _runs_of_members(data: Path, out: Path, workers: int | None) -> str:
     runs = iter(runs_of(dataset, flat, out / "members", Execution.of(out / "members", workers, say)).runs)
     rows = tuple((form, *(f"{mean(accuracies(next(runs))):.2f}" for _ in range(2))) for form in forms)
     caption = (
-        f"{MEMBERS} members with some 50 digits of {SMALL_SIDE}×{SMALL_SIDE} pixels each, a quarter of them a domain; "
-        f"{PRIVATE_ROUNDS} rounds ({SMALL}): accuracy in per cent, the mean of all members' own models, seed 0; one party adds the noise."
+        f"{MEMBERS} members with some 60 digits of {SMALL_SIDE}×{SMALL_SIDE} pixels each, a quarter of them a domain; "
+        f"{PRIVATE_ROUNDS} rounds ({SMALL}): accuracy in per cent, the mean of all members' own models, seed 0; one "
+        "party adds the noise."
     )
     return Table(caption, ("", f"ε = {EPSILON:g} a member", "no noise"), rows).markdown()
 
