@@ -58,7 +58,7 @@ def client(
     """
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    credentials = credentials_for("client", tls)
+    credentials = credentials_for("client", tls, speaker)
     agreed, chosen = read_plan(plan), read_policy(policy)
     admit_listed(model, agreed, chosen)
     setup = SessionSetup.of(agreed, credentials.roster)

@@ -61,6 +61,7 @@ from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster, read_roster
 from secagg.statistics import Normalisation
+from secagg.transport.register import read_current_roster
 
 if TYPE_CHECKING:
     from secagg.experiments.choosing import Choice
@@ -153,7 +154,7 @@ def new(
     refuse_unwritable(out)
     choices = _choices_of({**given, "refine": _rounds(method, refine)})
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    members, data = read_roster(roster), _public_data(schema, like, classes, shape)
+    members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
     warn_of_programs(speaker, [backbone], [parameters])
     setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
     _ask_for_rounds(setup, refine, parameters)

@@ -15,10 +15,9 @@ from secagg.cli.options import ModelOption, PlanOption
 from secagg.cli.party import StateOption, TlsOption, credentials_for, rows_of
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationServer, Stage
-from secagg.files import keep_to_owner
+from secagg.files import keep_to_owner, write_synced
 from secagg.parties import SessionSetup
 from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
-from secagg.parties.sealed_state import write_synced
 from secagg.plan import NoiseFrom, read_plan
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, serve
@@ -38,7 +37,7 @@ def server(
     """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    credentials = credentials_for("server", tls)
+    credentials = credentials_for("server", tls, speaker)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
     if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
         raise BadInput("with this protection the server would open the exact sum", remedy="let the clients add noise")

@@ -13,6 +13,7 @@ from secagg.errors import BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of
 from secagg.federation.returning import learn_draw, way_back
 from secagg.federation.storage import session_folder
+from secagg.files import write_synced
 from secagg.ledger import Ledger
 from secagg.parties import (
     Connection,
@@ -31,7 +32,6 @@ from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.private_state import erase_state, keep_state, recall_state
 from secagg.parties.returning import outcome_at_end
 from secagg.parties.rounds import opening_after
-from secagg.parties.sealed_state import write_synced
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome

@@ -59,11 +59,12 @@ def new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Unencrypted PKCS#8 PEM, for a file that only its owner may read."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def key_pem(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) -> bytes:
+    """PKCS #8 PEM, for a file that only its owner may read; encrypted where there is a passphrase (RFC 8018, PBES2)."""
+    lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase is not None:
+        lock = serialization.BestAvailableEncryption(passphrase)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
