@@ -16,8 +16,11 @@ from secagg.errors import BadInput
 from secagg.roster import SERVER_INDEX, read_roster
 from secagg.transport.credentials import end_of
 from secagg.transport.enrolment import change_keys, create_authority, create_request, issue, remove
+from secagg.transport.kit import make_kits
 
-app = typer.Typer(help="Consortium CA, certificate requests, member certificates, roster.", no_args_is_help=True)
+app = typer.Typer(
+    help="Consortium CA, certificate requests and changes of keys, member certificates, roster.", no_args_is_help=True
+)
 
 CaOption = Annotated[Path, typer.Option("--ca", help="The authority's folder.")]
 
@@ -113,6 +116,37 @@ def remove_member(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     _show(speaker, ca / "issued" / roster.name(SERVER_INDEX) / "roster.json")
     speaker.say(f"removed {name}; give all others the new roster (secagg pki kit), and make new plans")
+
+
+@app.command("kit")
+def kit(
+    ca: CaOption,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the kits, NAME.kit for each member.")],
+    plan: Annotated[Path | None, typer.Option("--plan", help="The plan that they are to run.")] = None,
+    limits: Annotated[
+        Path | None, typer.Option("--limits", help="The consortium's limits for policies (plan limits).")
+    ] = None,
+    address: Annotated[
+        list[str] | None, typer.Option("--address", help="NAME=HOST:PORT of the server, of each aggregator.")
+    ] = None,
+    passphrase_file: PassphraseOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write one file for each member: certificates, register, plan, limits, addresses; no secret. Signed.
+
+    Members join by it: secagg join. Only a kit of one's own fits one's own keys.
+    """
+    pairs = [text.partition("=")[::2] for text in address or []]
+    if len(dict(pairs)) != len(pairs):
+        raise BadInput("a name has two addresses")
+    kits = make_kits(ca, passphrase_of(ca, passphrase_file), plan, limits, dict(pairs))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in kits.items():
+            (out / f"{name}.kit").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write the kits into {out} ({error.strerror})") from None
+    Speaker(quiet=quiet).say(f"wrote {len(kits)} kits into {out}: send each member its own; next: secagg join")
 
 
 @app.command("expiry")

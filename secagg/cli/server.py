@@ -13,10 +13,12 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import ModelOption, PlanOption
 from secagg.cli.party import StateOption, TlsOption, credentials_for, rows_of
+from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationServer, Stage
 from secagg.files import keep_to_owner, write_synced
 from secagg.parties import SessionSetup
+from secagg.parties.approval import gather_approvals
 from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
 from secagg.plan import NoiseFrom, read_plan
 from secagg.transcript import FILE_NAME
@@ -31,6 +33,10 @@ def server(
     tls: TlsOption,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on; port 0 takes a free one.")],
     _: ModelOption = None,
+    approvals: Annotated[
+        Path | None,
+        typer.Option(help="Folder of members' approvals (plan sign): say who has countersigned."),
+    ] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -39,13 +45,18 @@ def server(
     speaker = Speaker(quiet=quiet, json_to=json_to)
     credentials = credentials_for("server", tls, speaker)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
+    approved = gather_approvals(setup.plan, credentials.roster, approvals) if approvals is not None else None
+    if approved is not None:
+        speaker.say(f"the plan is {approved.sentence()}")
+        for name, why in approved.refused.items():
+            speaker.say(f"warning: {name} does not count: {why}")
     if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
         raise BadInput("with this protection the server would open the exact sum", remedy="let the clients add noise")
     federation = FederationServer(setup, credentials.identity, state, lambda text: speaker.say(f"warning: {text}"))
     with closing(federation):
         last = asyncio.run(_serve(federation, credentials, listen, speaker))
     _export_torch(last.folder)
-    content = _server_content(last, federation)
+    content = _server_content(last, federation) | ({"approvals": content_of(approved)} if approved else {})
     write_synced(last.folder / "result.json", json.dumps(content, indent=2).encode())
     speaker.result(content, two_columns("The sum is opened", rows_of(content)))
 

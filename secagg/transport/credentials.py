@@ -8,14 +8,14 @@ from pathlib import Path
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.reading import DOCUMENT_BYTES, read_limited
 from secagg.roster import Roster, read_roster
-from secagg.transport.certificates import certificate_names, read_certificate, spki_sha256
+from secagg.transport.certificates import certificate_names, read_certificate, require_issued, spki_sha256
 from secagg.transport.register import REGISTER_FILE, read_register
 
 WARNING_DAYS = 30
@@ -59,14 +59,15 @@ def read_credentials(folder: Path) -> Credentials:
     not the one that follows from the register beside it.
     """
     roster = read_roster(folder / "roster.json")
-    ca_pem, cert_pem, key_pem = _read(folder / "ca.pem"), _read(folder / "cert.pem"), _read_secret(folder / "key.pem")
+    ca_pem, cert_pem, key_pem = _read(folder / "ca.pem"), _read(folder / "cert.pem"), read_secret(folder / "key.pem")
     try:
         authority = x509.load_pem_x509_certificate(ca_pem)
         certificate = x509.load_pem_x509_certificate(cert_pem)
         key = serialization.load_pem_private_key(key_pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise BadInput(f"a certificate or key in {folder} is damaged", remedy="enrol again with pki request") from None
-    _check_certificate(folder, authority, certificate)
+    require_issued(authority, authority, f"ca.pem in {folder}")
+    require_issued(authority, certificate, f"cert.pem in {folder}")
     if key.public_key() != certificate.public_key():
         raise BadInput(f"key.pem and cert.pem in {folder} do not belong together", remedy="copy your own cert.pem")
     identity = read_identity(folder / "identity.key")
@@ -116,22 +117,6 @@ def end_of(file: Path) -> End:
     return End(file, ends.date(), left // datetime.timedelta(days=1))
 
 
-def _check_certificate(folder: Path, authority: x509.Certificate, certificate: x509.Certificate) -> None:
-    try:
-        certificate.verify_directly_issued_by(authority)
-        dates = [(each.not_valid_before_utc, each.not_valid_after_utc) for each in (authority, certificate)]
-    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
-        raise BadInput(
-            f"cert.pem in {folder} was not issued by ca.pem", remedy="copy both from the same pki issue"
-        ) from None
-    now = datetime.datetime.now(datetime.UTC)
-    for what, (begins, ends) in zip(("ca.pem", "cert.pem"), dates, strict=True):
-        if now > ends:
-            raise BadInput(f"{what} in {folder} expired on {ends:%Y-%m-%d}", remedy="have it issued anew")
-        if now < begins:
-            raise BadInput(f"{what} in {folder} is valid only from {begins:%Y-%m-%d}")
-
-
 def _read(path: Path) -> bytes:
     try:
         return read_limited(path, DOCUMENT_BYTES)
@@ -142,7 +127,8 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _read_secret(path: Path) -> bytes:
+def read_secret(path: Path) -> bytes:
+    """A file that only its owner may read. Raises BadInput."""
     content = _read(path)
     if path.stat().st_mode & 0o077:
         raise BadInput(f"{path} can be read by others", remedy=f"chmod 600 {path}")
@@ -152,6 +138,6 @@ def _read_secret(path: Path) -> bytes:
 def read_identity(path: Path) -> SigningKey:
     """A member's identity key. Raises BadInput for a file that is none, or that others can read."""
     try:
-        return SigningKey.from_bytes(bytes.fromhex(_read_secret(path).decode().strip()))
+        return SigningKey.from_bytes(bytes.fromhex(read_secret(path).decode().strip()))
     except ValueError:
         raise BadInput(f"{path} is no identity key", remedy="enrol again with pki request") from None

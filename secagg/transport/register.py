@@ -146,6 +146,23 @@ class Register:
                 remedy="ask the authority, and other members, which digest their roster has",
             )
 
+    def changes_since(self, earlier: Register | None) -> tuple[str, ...]:
+        """What the entries beyond an `earlier` register's say, in words; none where there is none."""
+        if earlier is None:
+            return ()
+        return tuple(self._said(entry) for entry in self._entries[len(earlier.entries) :])
+
+    def _said(self, entry: Entry) -> str:
+        if isinstance(entry, Removal):
+            return f"{entry.name} was removed{entry.reason and f': {entry.reason}'}"
+        name = entry.member.name
+        if not entry.follows:
+            return f"{name} is a new {entry.member.role}, with the identity {entry.member.identity.hex()}"
+        before = next(each for each in self._entries if isinstance(each, Request) and each.digest == entry.follows)
+        if before.member.identity == entry.member.identity:
+            return f"{name} has a new TLS key, signed by its identity"
+        return f"{name} has a new identity, {entry.member.identity.hex()}, signed by the one before"
+
     def require_current(self, roster: Roster, where: Path) -> None:
         """Raise BadInput unless a roster is the one that follows: one of before lists who is none any more."""
         if roster != self.roster():
