@@ -25,7 +25,7 @@ def kits(secagg: Command, federation: Path) -> Path:
 
 
 def test_commands_of_the_kit_are_ready_to_run(secagg: Command, kits: Path) -> None:
-    """Joining prints the commands that come next; a dry run by them is under the consortium's limits, not the plan's."""
+    """Joining prints the commands that come next; a dry run by them is under the consortium's limits."""
     home = kits / "home" / "alice"
     said = secagg("join", kits / "kits" / "alice.kit", "--home", home)
     assert said.code == 0
