@@ -11,11 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.cli.budget import budget_content, budget_rows, budget_sentence
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import AggregatorsOption, BackboneFileOption, ModelFileOption, PlanOption, StayOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
 from secagg.data.sources import kinds_of_files
-from secagg.errors import BadInput
+from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationClient, open_ledger, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import LocalRecords, SessionSetup, read_records
@@ -26,7 +27,7 @@ from secagg.parties.private_state import recall_state
 from secagg.parties.rounds import following_setup
 from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import read_plan
-from secagg.policy import Policy, read_policy
+from secagg.policy import read_policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
@@ -77,15 +78,21 @@ def client(
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
     if dry_run:
-        _explain_dry_run(speaker, setup, chosen, records, credentials.name)
+        _explain_dry_run(speaker, federation, records, credentials.name)
         return
-    sessions = asyncio.run(_take_part(federation, link, credentials, addresses))
+    try:
+        sessions = asyncio.run(_take_part(federation, link, credentials, addresses))
+    except SessionAborted:
+        speaker.say(budget_sentence(ledger.account(None, chosen.data_name, chosen.budget), chosen.data_name))
+        raise
     due = following_setup(*sessions[-1]) if sessions else setup
+    account = federation.account()
+    rows, budget = budget_rows(account, chosen.data_name), {"budget": budget_content(account, chosen.data_name)}
     if due is not None:
-        speaker.result(_uploaded_content(due, state), _what_next(due))
+        speaker.result(_uploaded_content(due, state) | budget, two_columns(_what_next(due), rows))
         return
     content = _client_content(sessions, state)
-    speaker.result(content, two_columns("The session is over", rows_of(content)))
+    speaker.result(content | budget, two_columns("The session is over", [*rows_of(content), *rows]))
 
 
 def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
@@ -124,14 +131,21 @@ async def _take_part(
         return await federation.run(link, others)
 
 
-def _explain_dry_run(speaker: Speaker, setup: SessionSetup, policy: Policy, records: LocalRecords, name: str) -> None:
+def _explain_dry_run(speaker: Speaker, federation: FederationClient, records: LocalRecords, name: str) -> None:
+    setup, policy, account = federation.setup, federation.policy, federation.account()
     rows = [
         ("member", name),
         ("data set (ledger)", policy.data_name),
         ("records read", f"{len(records)}, of which {records.bad} count for nothing"),
         *explain(setup),
+        *budget_rows(account, policy.data_name),
     ]
-    content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
+    content = {
+        "dry_run": True,
+        "plan_sha256": setup.plan.digest.hex(),
+        "upload_bytes": setup.context.upload_bytes,
+        "budget": budget_content(account, policy.data_name),
+    }
     speaker.result(content, two_columns("Dry run: nothing was sent", rows))
 
 

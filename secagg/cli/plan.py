@@ -11,6 +11,7 @@ import typer
 
 from methods import method_named, parameters_of
 from methods.refinement import AUTO, why_none
+from secagg.cli.budget import budget_content, budget_rows
 from secagg.cli.console import (
     JsonOption,
     QuietOption,
@@ -51,16 +52,18 @@ from secagg.cli.options import (
 from secagg.cli.plan_approval import approvals, sign
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
+from secagg.federation import release_of, releases_in
 from secagg.parties import SessionSetup, read_records
 from secagg.parties.consent import admit_listed, policy_accepting, policy_within
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
-from secagg.policy import limits_text, read_limits, read_policy
+from secagg.policy import Policy, limits_text, read_limits, read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster, read_roster
+from secagg.spending import Account, account_of, refuse_overspending
 from secagg.statistics import Normalisation
 from secagg.transport.register import read_current_roster
 
@@ -251,23 +254,39 @@ def check(
     plan: PlanOption,
     roster: RosterOption,
     policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Also ask the ledger in this folder whether it fits."),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
     backbone: BackboneFileOption = None,
     model: ModelFileOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Check a plan against a policy, and against data; a refusal names every violated line."""
+    """Check a plan against a policy, a ledger and data; a refusal names every violated line."""
     chosen, own = read_plan(plan), read_policy(policy)
     admit_listed(model, chosen, own)
     setup = SessionSetup.of(chosen, read_roster(roster))
     setup.check(own)
-    lines = ["the policy accepts the plan; the ledger was not asked: client --dry-run asks it"]
+    content: dict[str, Any] = {"plan": chosen.digest.hex(), "accepted": True}
+    lines = ["the policy accepts the plan; the ledger was not asked: give --state"]
+    if state is not None:
+        account = _ask_ledger(state, setup, own)
+        lines = ["policy and ledger accept the plan", two_columns("Budget", budget_rows(account, own.data_name))]
+        content["budget"] = budget_content(account, own.data_name)
     if data is not None:
         records = read_records(setup, data, backbone)
         bad = f", {records.bad} of which count for nothing" if records.bad else ""
         lines.append(f"{data}: {len(records)} records fit the plan{bad}")
-    Speaker(quiet=quiet, json_to=json_to).result({"plan": chosen.digest.hex(), "accepted": True}, *lines)
+    Speaker(quiet=quiet, json_to=json_to).result(content, *lines)
+
+
+def _ask_ledger(state: Path, setup: SessionSetup, policy: Policy) -> Account:
+    """What the plan leaves of the budget. Raises PlanRefused where it does not fit."""
+    releases, release = releases_in(state), release_of(setup, policy.data_name)
+    refuse_overspending(releases, release, policy.budget)
+    return account_of(releases, release, policy.data_name, policy.budget)
 
 
 @app.command("policy")
