@@ -31,6 +31,7 @@ from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX
+from secagg.scoring import card_of, write_card
 from secagg.transcript import FILE_NAME, read_transcript
 from secagg.transport import Credentials, Link, greet
 
@@ -161,6 +162,8 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])
+    if outcome.head:
+        write_card(folders[-1], card_of(setup, outcome.head_sha256.hex(), outcome.members))
     vectors = sum(each.context.upload_bytes for each, _ in sessions if not (each.is_draw or each.is_end))
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
     names = [setup.roster.name(member) for member in outcome.members]

@@ -20,6 +20,7 @@ from secagg.parties import SessionSetup
 from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
 from secagg.parties.sealed_state import write_synced
 from secagg.plan import NoiseFrom, read_plan
+from secagg.scoring import card_of, write_card
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, serve
 
@@ -46,6 +47,7 @@ def server(
     with closing(federation):
         last = asyncio.run(_serve(federation, credentials, listen, speaker))
     _export_torch(last.folder)
+    _write_card(last)
     content = _server_content(last, federation)
     write_synced(last.folder / "result.json", json.dumps(content, indent=2).encode())
     speaker.result(content, two_columns("The sum is opened", rows_of(content)))
@@ -75,6 +77,12 @@ def _export_torch(folder: Path) -> None:
 
     artifact, _ = load_as(folder / HEAD_FILE, parse_artifact)
     save_state_dict(artifact, folder / TORCH_FILE)
+
+
+def _write_card(last: Stage) -> None:
+    outcome = last.session.outcome
+    if outcome is not None:
+        write_card(last.folder, card_of(last.setup, outcome.head_sha256.hex(), outcome.members))
 
 
 def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:

@@ -127,6 +127,7 @@ def _federate(
         evaluation=evaluation,
         reference=reference,
         by_domain=features.by_domain(head.evaluate, setup.plan.grid) if head.predicts else (),
+        metrics=features.score(head, setup.plan.grid) if head.predicts else None,
         promise=_promise(setup, settings, list(members.values())),
         bad_records=sum(each.bad for each in members.values()),
         federated=Federated(last, result, log.points[-1].upload_bytes),

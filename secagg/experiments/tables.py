@@ -181,6 +181,16 @@ def _tested(share: float, dataset: str) -> str:
     return validated if share else f"the held-out records of {dataset}"
 
 
+def _measures(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+    """Each measure of all records but accuracy, which has its own columns, with the ends of its interval.
+
+    Those of each class are in the JSON.
+    """
+    found = {name: each for name, each in (metrics or {}).items() if isinstance(each, dict) and name != "accuracy"}
+    ends = (("", "value"), ("_low", "low"), ("_high", "high"))
+    return {f"{name}{suffix}": each[end] for name, each in found.items() for suffix, end in ends}
+
+
 def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:
     """The one value that all results have, or None."""
     values = {result[name] for result in results if result[name] is not None}
@@ -196,6 +206,7 @@ def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
     flat = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
     if result:
         flat["accuracy_low"], flat["accuracy_high"] = result["accuracy_interval"]
+        flat |= _measures(result["metrics"])
         for name, found in (result["by_domain"] or {"domains": {}})["domains"].items():
             flat[f"accuracy_on_{name}"] = found["accuracy"]
         flat |= {f"seconds_{name}": value for name, value in result["seconds"].items()}

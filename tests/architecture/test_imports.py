@@ -39,6 +39,7 @@ ORDER = (
     "secagg.models",
     "methods",
     "secagg.parties",
+    "secagg.scoring",
     "secagg.federation",
     "secagg.experiments",
     "secagg",  # the public list
