@@ -21,7 +21,7 @@ from secagg.cli.options import BackboneFileOption, ModelOption
 from secagg.errors import BadInput
 from secagg.extras import extra
 from secagg.head import Evaluation
-from secagg.scoring import Calibration, Measure, Metrics, Predictions, Predictor
+from secagg.scoring import Calibration, Metrics, Predictions, Predictor
 
 SHOWN = 10
 """Predictions, and classes, that a terminal shows; files hold all."""
@@ -134,14 +134,9 @@ def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration
     if scored is None:
         return [two_columns("Prediction", rows), _first_predictions(found)]
     known = {name: each for name, each in scored.overall.items() if each is not None}
-    rows += [(scored.called(name), shown(each)) for name, each in known.items()]
+    rows += [(scored.called(name), each.told()) for name, each in known.items()]
     rows.append(("in brackets", "95 % intervals; --json says of which kind"))
     return [two_columns("Prediction", rows), *([_by_class(scored)] if len(scored.classes) <= SHOWN else [])]
-
-
-def shown(measure: Measure) -> str:
-    """A measure in per cent with its interval."""
-    return f"{100 * measure.value:.2f} % ({100 * measure.low:.2f} to {100 * measure.high:.2f})"
 
 
 def _by_class(scored: Metrics) -> str:

@@ -14,10 +14,12 @@ from methods.method import domains_of
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
+from secagg.experiments.frames import frame_of, html_of
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.tables import flat
 from secagg.head import Artifact, Evaluation, save_safetensors
 from secagg.models import TunedModel
 from secagg.parties import SessionSetup, SumResult
@@ -86,6 +88,35 @@ class SimulationResult:
         ran = f"{self.settings.method} on {self.dataset}, {self.clients} clients, epsilon {self.settings.epsilon:g}"
         test = f", accuracy {100 * self.evaluation.accuracy:.2f} %" if self.evaluation else ""
         return f"<{type(self).__name__}: {ran}{test}>"
+
+    def summary(self) -> str:
+        """What ran and what came of it, a line each."""
+        rows = self._told()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` of one row: everything in `to_json` that is no list, measures and seconds by name."""
+        return frame_of([flat(self.to_json())])
+
+    def _repr_html_(self) -> str:
+        return html_of((), self._told(), "A simulated federation")
+
+    def _told(self) -> list[tuple[str, str]]:
+        s = self.settings
+        scored = self.metrics
+        known = [(scored.called(name), each) for name, each in scored.overall.items() if each] if scored else []
+        members = len(self.federated.result.members) if self.federated else self.clients
+        return [
+            ("method", f"{s.method} on {self.dataset}"),
+            ("clients in the sum", f"{members} of {self.clients}"),
+            ("protection", s.protection if self.federated else UNPROTECTED),
+            ("epsilon", f"{s.epsilon:g}"),
+            ("promise", self.promise or "none about any one record"),
+            *((name, each.told()) for name, each in known),
+            ("head SHA-256", self.head.digest if self.head is not None else "none"),
+            *(("note", note) for note in self.notes),
+        ]
 
     def save(self, folder: Path | str) -> Path:
         """Write `head.safetensors`, which `secagg predict` takes, and its model card into a folder; return it.

@@ -43,6 +43,10 @@ class Measure:
     low: float
     high: float
 
+    def told(self) -> str:
+        """The measure in per cent, its interval in brackets."""
+        return f"{100 * self.value:.2f} % ({100 * self.low:.2f} to {100 * self.high:.2f})"
+
     def to_json(self) -> dict[str, float]:
         """The three numbers by name."""
         return {"value": self.value, "low": self.low, "high": self.high}
