@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-import secagg
 from secagg.cli.commands import Commands
 from secagg.cli.streams import streams_without_readers
 from secagg.errors import ExitCode, SecaggError
@@ -41,7 +40,7 @@ def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(f"secagg {secagg.__version__}, Python {platform.python_version()}, torch {version('torch')}")
+        print(f"secagg {version('secagg')}, Python {platform.python_version()}, torch {version('torch')}")
         raise typer.Exit
 
 
