@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.party import warn_of_ends
 from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_of
 from secagg.errors import BadInput
 from secagg.roster import SERVER_INDEX, read_roster
@@ -163,7 +162,8 @@ def expiry(
     certificates = [folder / "ca.pem", *([folder / "cert.pem"] if tls else sorted(folder.glob("issued/*/cert.pem")))]
     ends = sorted(map(end_of, certificates), key=lambda end: (end.days, str(end.file)))
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    warn_of_ends(speaker, ends)
+    for end in filter(lambda each: each.is_near, ends):
+        speaker.say(end.warning())
     rows = [(str(end.file), f"{end.on}, {max(end.days, 0)} days left") for end in ends]
     content = [{"file": str(end.file), "ends": end.on.isoformat(), "days_left": end.days} for end in ends]
     speaker.result({"certificates": content}, two_columns("Certificates", rows))

@@ -9,7 +9,7 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable, two_columns
 from secagg.cli.options import ModelFileOption, PlanOption
-from secagg.cli.party import TlsOption, warn_of_ends
+from secagg.cli.party import TlsOption
 from secagg.parties import SessionSetup
 from secagg.parties.approval import SUFFIX, Approvals, approve, gather_approvals
 from secagg.parties.consent import admit_listed
@@ -29,7 +29,8 @@ def sign(
 ) -> None:
     """Countersign a plan that you have read (plan show), for the coordinator to see; nothing else follows from it."""
     credentials, agreed, speaker = read_credentials(tls), read_plan(plan), Speaker(quiet=quiet)
-    warn_of_ends(speaker, credentials.ends())
+    for end in filter(lambda each: each.is_near, credentials.ends()):
+        speaker.say(end.warning())
     own = read_policy(policy) if policy is not None else None
     if own is not None:
         admit_listed(model, agreed, own)

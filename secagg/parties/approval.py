@@ -37,10 +37,11 @@ class Approvals:
     missing: tuple[str, ...]
     refused: Mapping[str, str]
 
-    def sentence(self) -> str:
-        """What people read of it."""
-        given = f"approved by {', '.join(self.given)}" if self.given else "approved by nobody"
-        return f"{given}; not by {', '.join(self.missing)}" if self.missing else f"{given}: by all"
+    def lines(self) -> list[str]:
+        """What a log says of it."""
+        given = f"the plan is approved by {', '.join(self.given) or 'nobody'}"
+        said = f"{given}; not by {', '.join(self.missing)}" if self.missing else f"{given}: by all"
+        return [said, *(f"warning: {name} does not count: {why}" for name, why in self.refused.items())]
 
 
 def gather_approvals(plan: Plan, roster: Roster, folder: Path) -> Approvals:

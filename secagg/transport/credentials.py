@@ -100,11 +100,11 @@ class End:
         """Whether people are to be warned."""
         return self.days < WARNING_DAYS
 
-    def sentence(self) -> str:
-        """What is said of it."""
-        if self.days < 0:
-            return f"{self.file} expired on {self.on}"
-        return f"{self.file} ends on {self.on}, in {self.days} day{'s' * (self.days != 1)}"
+    def warning(self) -> str:
+        """What is said of a near end, and what is to be done."""
+        ends = f"ends on {self.on}, in {self.days} day{'s' * (self.days != 1)}"
+        remedy = "found the consortium anew" if self.file.name == "ca.pem" else "secagg pki renew, then have it issued"
+        return f"WARNING: {self.file} {ends if self.days >= 0 else f'expired on {self.on}'}: {remedy}"
 
 
 def end_of(file: Path) -> End:

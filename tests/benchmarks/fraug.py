@@ -216,7 +216,8 @@ def make_accuracy(name: str, data: Path, out: Path, workers: int | None, seeds: 
         dataset = draw(name, data, out, seed)
         domains = sorted(set(dataset.train.columns["domain"]))
         flat = [settings_of(name, form, seed) for form in FORMS]
-        runs = runs_of(dataset, flat, out / name, Execution.of(out / name, workers, say)).runs
+        folder = out / f"{name}-{seed}"
+        runs = runs_of(dataset, flat, folder, Execution.of(folder, workers, say)).runs
         for form, run in zip(FORMS, runs, strict=True):
             found[form].append(accuracies(run))
         for form, values in without_sums(dataset, seed).items():

@@ -26,9 +26,9 @@ def test_who_has_countersigned_is_known(tmp_path: Path) -> None:
         write(tmp_path, ROSTER.name(member), approve(PLAN, ROSTER.name(member), identity(member)))
     found = gather_approvals(PLAN, ROSTER, tmp_path)
     assert (found.given, found.missing, found.refused) == (("client-1", "client-3"), ("client-2",), {})
-    assert found.sentence() == "approved by client-1, client-3; not by client-2"
+    assert found.lines() == ["the plan is approved by client-1, client-3; not by client-2"]
     write(tmp_path, "second", approve(PLAN, "client-2", identity(2)))
-    assert gather_approvals(PLAN, ROSTER, tmp_path).sentence().endswith("client-3: by all")
+    assert gather_approvals(PLAN, ROSTER, tmp_path).lines()[0].endswith("client-3: by all")
 
 
 @pytest.mark.parametrize(
