@@ -77,7 +77,8 @@ def client(
         speaker.result(_uploaded_content(due, state), _what_next(due))
         return
     content = _client_content(sessions, state)
-    speaker.result(content, two_columns("The session is over", rows_of(content)))
+    own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
+    speaker.result(content, two_columns("The session is over", rows_of(content) + own))
 
 
 def _named(given: list[str]) -> dict[str, str]:

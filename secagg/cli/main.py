@@ -77,7 +77,11 @@ def _run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _say_misuse(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
-        return _complain("interrupted; run the same command again to go on", ExitCode.INTERRUPTED, debug)
+        return _complain(
+            "interrupted; run the same command again: it goes on from what it keeps (simulate: with --keep DIR)",
+            ExitCode.INTERRUPTED,
+            debug,
+        )
     except MemoryError:
         return _complain("this machine has too little memory for that; give less data", ExitCode.BAD_INPUT, debug)
     except OSError as error:

@@ -124,7 +124,11 @@ def simulate(
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: ColludersOption = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Moves the partition, the choice of dropouts and the draw of cohorts only.")
+        int,
+        typer.Option(
+            min=0,
+            help="Moves the partition, the choice of dropouts and the draw of cohorts; not what members draw to train.",
+        ),
     ] = 0,
     noise_seed: Annotated[
         int | None, typer.Option(min=0, help="Draw the same noise again, for papers: the result is not private.")
