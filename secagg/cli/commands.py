@@ -35,7 +35,10 @@ COMMANDS = {
         "tune:tune",
         "Find settings for a method that trains, while it trains: simulate FedPop over secure sums of scores.",
     ),
-    "predict": ("predict:predict", "Apply a head to labelled records and say how often it is right."),
+    "predict": (
+        "predict:predict",
+        "Say each record's class and probabilities, and how good they are on records that have labels.",
+    ),
     "adapt": ("adapt:adapt_head", "Train a received head on the member's own records; nothing leaves."),
     "verify": (
         "verify:verify",
