@@ -14,11 +14,13 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import AggregatorsOption, BackboneFileOption, ModelFileOption, PlanOption, StayOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
+from secagg.cli.schema import told_of
+from secagg.data.profile import Profile
 from secagg.data.sources import kinds_of_files
 from secagg.errors import BadInput
 from secagg.federation import FederationClient, open_ledger, session_folder
 from secagg.files import keep_to_owner
-from secagg.parties import LocalRecords, SessionSetup, read_records
+from secagg.parties import LocalRecords, SessionSetup, look_at_own, read_records
 from secagg.parties.consent import admit_listed
 from secagg.parties.explanation import explain
 from secagg.parties.outcome import HEAD_FILE, write_personal
@@ -77,7 +79,8 @@ def client(
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
     if dry_run:
-        _explain_dry_run(speaker, setup, chosen, records, credentials.name)
+        own = look_at_own(setup, data)
+        _explain_dry_run(speaker, setup, chosen, records, credentials.name, own)
         return
     sessions = asyncio.run(_take_part(federation, link, credentials, addresses))
     due = following_setup(*sessions[-1]) if sessions else setup
@@ -124,7 +127,9 @@ async def _take_part(
         return await federation.run(link, others)
 
 
-def _explain_dry_run(speaker: Speaker, setup: SessionSetup, policy: Policy, records: LocalRecords, name: str) -> None:
+def _explain_dry_run(
+    speaker: Speaker, setup: SessionSetup, policy: Policy, records: LocalRecords, name: str, own: Profile
+) -> None:
     rows = [
         ("member", name),
         ("data set (ledger)", policy.data_name),
@@ -132,7 +137,8 @@ def _explain_dry_run(speaker: Speaker, setup: SessionSetup, policy: Policy, reco
         *explain(setup),
     ]
     content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
-    speaker.result(content, two_columns("Dry run: nothing was sent", rows))
+    text = two_columns("Dry run: nothing was sent", rows)
+    speaker.result({**content, "own_records": own.to_json()}, text, told_of(own))
 
 
 def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:

@@ -57,6 +57,7 @@ COMMANDS = {
     "epsilon": ("epsilon:epsilon", "Say which epsilon an amount of noise gives, or how much noise an epsilon takes."),
     "pki": ("pki:app", "Consortium CA, certificate requests, member certificates, roster."),
     "plan": ("plan:app", "Write, explain and check the plan of a session."),
+    "schema": ("schema:app", "Say what the columns of a table are, in public; look at one's own."),
     "methods": (
         "methods:app",
         "List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.",

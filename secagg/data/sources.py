@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from secagg.data.parquet import PARQUET
 from secagg.data.records import Dataset, concatenate
 from secagg.data.schema import Schema
 from secagg.data.split import Split, keep_all, split_records
-from secagg.data.table import read_table
+from secagg.data.table import Table, read_table
 from secagg.data.triplets import TRIPLETS
 from secagg.errors import BadInput
 
@@ -77,6 +78,48 @@ def open_dataset(
     return _open_tables(path, {path: known}, label, schema, cut, tolerant)
 
 
+def open_with_test(
+    source: str,
+    test: str,
+    *,
+    label: str | None = None,
+    schema: Schema | None = None,
+    tolerant: bool = False,
+    image_size: tuple[int, ...] | None = None,
+) -> Dataset:
+    """Open a data set whose test records are those of another source of the same kind; none of its own is held out.
+
+    The options are those of `open_dataset`; a schema that has to be derived comes from both tables together.
+    Raises BadInput, or BadRecord, also for test records of another kind, shape or class.
+    """
+    if schema is None and label is not None and kind_of(source) == kind_of(test) == A_TABLE:
+        files = {**_tables_at(Path(source)), **_tables_at(Path(test))}
+        schema = derive_schema(
+            [read_table(file, known, None, tolerant=tolerant) for file, known in files.items()], label
+        )
+    data = open_dataset(source, schema=schema, split=False, tolerant=tolerant, image_size=image_size)
+    if data.test is not None:
+        raise BadInput(f"{source} brings test records of its own", remedy="leave out --test")
+    size = data.train.inputs.shape[1:]
+    others = open_dataset(test, schema=schema, split=False, tolerant=tolerant, image_size=size, classes=data.classes)
+    if others.kind != data.kind or others.train.inputs.shape[1:] != size:
+        problem = f"{test} holds {others.kind} of shape {others.train.inputs.shape[1:]}"
+        raise BadInput(problem, remedy=f"the training records are {data.kind} of shape {size}")
+    records = others.under(data.classes).train
+    if (unknown := np.flatnonzero(records.labels >= len(data.classes))).size:
+        problem = f"the label is none of the {len(data.classes)} classes of {source}"
+        raise records.origin.refusal(int(unknown[0]), problem, "labels count from 0")
+    return replace(data, test=records)
+
+
+def read_public_table(path: Path) -> Table:
+    """The text of one table with a header, to make a schema of. Raises BadInput for another file."""
+    known = format_of(path)
+    if not isinstance(known, TableFormat) or not path.is_file():
+        raise BadInput(f"{path} is no table", remedy=f"give a file: {_tables()}")
+    return read_table(path, known, None)
+
+
 def format_of(path: Path) -> Format | None:
     """The format that a file's name says it has."""
     return next((each for each in FORMATS if each.takes(path)), None)
@@ -114,6 +157,12 @@ def _tables_in(folder: Path) -> dict[Path, TableFormat]:
     """The tables of a folder, in the order of their names."""
     found = {file: format_of(file) for file in sorted(folder.iterdir(), key=lambda file: file.name) if file.is_file()}
     return {file: known for file, known in found.items() if isinstance(known, TableFormat)}
+
+
+def _tables_at(path: Path) -> dict[Path, TableFormat]:
+    """The table at a path, or those of a folder."""
+    known = format_of(path)
+    return _tables_in(path) if path.is_dir() else {path: known} if isinstance(known, TableFormat) else {}
 
 
 def _open_tables(
