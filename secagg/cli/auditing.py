@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from secagg import plugins
 from secagg.cli.console import Speaker, two_columns, warn_of_programs
 from secagg.cli.simulate import among_settings, open_simulated, settings_of
 from secagg.errors import BadInput
@@ -18,14 +19,14 @@ from secagg.parties.vouching import Trust
 from secagg.protection import protection_named
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
-from threat_models.attacks import ATTACKS
+from threat_models.attacks import ATTACKS, Attack, add_attack
 from threat_models.audit import examine, plan_comparisons
 from threat_models.estimation import OneRunBound, SecondOpinion, SharesTested, audit_canaries
 from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
 from threat_models.report.content import AttackNote, AuditReport, Examination, Input, Level
-from threat_models.report.gate import DEFAULT, METRICS, Gate
+from threat_models.report.gate import DEFAULT, Gate, all_metrics
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
 from threat_models.report.json_report import as_json
@@ -67,6 +68,7 @@ class Question:
     sarif: Path | None
     canaries: str | None = None
     records: int | None = None
+    attacks: tuple[str, ...] = ()
     seed: int = 0
     simulation: Mapping[str, Any] = field(default_factory=dict)
     trust: Trust = NOTHING_BROUGHT
@@ -100,12 +102,13 @@ def answer(speaker: Speaker, question: Question) -> int:
 
 def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
+    brought = [_bring(speaker, spec) for spec in question.attacks]
     rules = Gate.read(question.gate or DEFAULT)
-    adversaries = [adversary_named(name) for name in question.threat_models]
+    adversaries = [_with_brought(adversary_named(name), brought) for name in question.threat_models]
     evidence = _record(speaker, question, adversaries) if question.transcripts else _simulate(speaker, question)
     comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.apply():
-        report = _report(speaker, evidence, adversaries, comparisons, seed=question.seed)
+        report = _report(speaker, _naming(evidence, brought), adversaries, comparisons, seed=question.seed)
     result = judge(rules, report, datetime.now(UTC).date())
     report = replace(report, gate=result)
     if question.html is not None:
@@ -117,13 +120,35 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     return report, result.exit_code
 
 
+def _bring(speaker: Speaker, spec: str) -> tuple[Attack, plugins.Plugin]:
+    """An attack of somebody's own, which its adversaries try beside theirs. Its code runs. Raises BadInput."""
+    warn_of_programs(speaker, (), methods=[spec])
+    found = plugins.load(plugins.ATTACKS, spec)
+    if found is None:
+        raise BadInput(f"there is no attack {spec!r} to bring", remedy="give FILE.py:NAME, or install what brings it")
+    return add_attack(found.value, spec), found
+
+
+def _with_brought(adversary: Adversary, brought: Sequence[tuple[Attack, plugins.Plugin]]) -> Adversary:
+    """The adversary with these attacks beside its own; none for one that only talks to real parties."""
+    if adversary.attacks == (ACTIVE.name,):
+        return adversary
+    return replace(adversary, attacks=(*adversary.attacks, *(attack.name for attack, _ in brought)))
+
+
+def _naming(evidence: Evidence, brought: Sequence[tuple[Attack, plugins.Plugin]]) -> Evidence:
+    """The evidence, its settings saying which code was brought."""
+    named = {f"attack {attack.name}": f"{found.source}, SHA-256 {found.sha256}" for attack, found in brought}
+    return replace(evidence, settings={**evidence.settings, **named})
+
+
 def list_attacks(speaker: Speaker) -> None:
     """Every attack: what it is after, needs to see and measures, who published it, and which adversaries use it."""
     users = {name: [each for each in names() if name in adversary_named(each).attacks] for name in _notes()}
     rows, content = [], {}
     for name, note in _notes().items():
         needs = ", ".join(ATTACKS[name].needs) if name in ATTACKS else "real parties to talk to"
-        measures = {metric.id: metric.label for metric in METRICS[name]}
+        measures = {metric.id: metric.label for metric in all_metrics()[name]}
         words = f"needs: {needs or 'any of the sums'}\nmeasures: {', '.join(measures)}\n{note.paper}"
         rows.append((name, f"{note.title}\n{words}\nused by: {', '.join(users[name])}"))
         content[name] = {"title": note.title, "paper": note.paper, "adversaries": users[name], "measures": measures}
@@ -140,7 +165,7 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
     options = question.simulation
     settings = settings_of(options)
     source = (options[name] for name in ("label", "schema", "image_size"))
-    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
     one_run = None
     if question.canaries is not None:

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import AggregatorsOption, BackboneFileOption, ModelFileOption, PlanOption, StayOption
+from secagg.cli.options import (
+    AggregatorsOption,
+    BackboneFileOption,
+    FormatOption,
+    ModelFileOption,
+    PlanOption,
+    PluginOption,
+    StayOption,
+)
 from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
 from secagg.cli.schema import told_of
 from secagg.data.profile import Profile
@@ -46,6 +54,8 @@ def client(
     tls: TlsOption,
     backbone: BackboneFileOption = None,
     model: ModelFileOption = None,
+    plugin: PluginOption = None,
+    formats: FormatOption = None,
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,

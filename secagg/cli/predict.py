@@ -17,7 +17,7 @@ from secagg.cli.console import (
     refuse_unwritable,
     two_columns,
 )
-from secagg.cli.options import BackboneFileOption, ModelOption
+from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.head import load_as
 from secagg.models import TrainedModel, parse_artifact
 from secagg.parties import Pipeline
@@ -28,6 +28,7 @@ def predict(
     data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
     backbone: BackboneFileOption = None,
     _: ModelOption = None,
+    formats: FormatOption = None,
     out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, refuse_unwritable, two_columns
+from secagg.cli.options import FormatOption
 from secagg.data import Dataset, Schema, load_schema, open_dataset
 from secagg.data.drafting import draft_schema
 from secagg.data.profile import Profile, profile_of
@@ -23,6 +24,7 @@ def new(
     like: Annotated[Path, typer.Option(help="A PUBLIC table with the same columns: its values go into the schema.")],
     label: Annotated[str, typer.Option(help="The column that is to be predicted.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write the schema, a TOML file.")],
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -46,6 +48,7 @@ def new(
 def check(
     schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="A schema file, or a packaged name.")],
     data: Annotated[str, typer.Argument(help="Your table, or a folder of tables.")],
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import ModelOption, PlanOption
+from secagg.cli.options import ModelOption, PlanOption, PluginOption
 from secagg.cli.party import StateOption, TlsOption, credentials_for, rows_of
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation import FederationServer, Stage
@@ -32,6 +32,7 @@ def server(
     tls: TlsOption,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on; port 0 takes a free one.")],
     _: ModelOption = None,
+    plugin: PluginOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

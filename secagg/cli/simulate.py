@@ -37,6 +37,7 @@ from secagg.cli.options import (
     EpsilonOption,
     EveryOption,
     ExpandOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     LeaveOutOption,
@@ -155,6 +156,7 @@ def simulate(
     test: Annotated[
         str | None, typer.Option(help="Test records of your own, of the same kind; none of the data set is held out.")
     ] = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -212,7 +214,7 @@ def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 def _simulate(
     speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int, keep: Path | None
 ) -> SimulationResult:
-    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)

@@ -14,6 +14,7 @@ from secagg.cli.options import (
     CollectOption,
     DatasetOption,
     EngineOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     RayOption,
@@ -73,6 +74,7 @@ def sweep(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -90,7 +92,7 @@ def sweep(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()))
+    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
     data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from secagg import plugins
 from secagg.data.arrays import NPZ
 from secagg.data.delimited import DELIMITED
 from secagg.data.derivation import derive_schema, strays
@@ -25,6 +26,8 @@ from secagg.errors import BadInput
 
 FORMATS: tuple[Format, ...] = (NPZ, *TRIPLETS, DELIMITED, PARQUET)
 """Every format of data files, by the end of its name; a further one is its file and a place in this line."""
+_added: list[Format] = []
+"""Those of one's own, in the order in which they were given."""
 A_TABLE = "a table"
 IMAGE_FOLDER = "a folder of images"
 
@@ -121,8 +124,33 @@ def read_public_table(path: Path) -> Table:
 
 
 def format_of(path: Path) -> Format | None:
-    """The format that a file's name says it has."""
-    return next((each for each in FORMATS if each.takes(path)), None)
+    """The format that a file's name says it has; where none of ours takes it, what others bring is asked."""
+    known = next((each for each in (*FORMATS, *_added) if each.takes(path)), None)
+    if known is not None or not path.suffix or not path.is_file():
+        return known
+    return next((each for each in map(_format, plugins.every(plugins.FORMATS)) if each.takes(path)), None)
+
+
+def add_format(spec: str) -> None:
+    """Read a format of one's own from now on: FILE.py:NAME, or an entry point of the group `secagg.formats`.
+
+    Its code runs. Raises BadInput for code that brings no format, or one for files that others read already.
+    """
+    found = plugins.load(plugins.FORMATS, spec)
+    if found is None:
+        raise BadInput(f"there is no format {spec!r}", remedy="give FILE.py:NAME, or install what brings it")
+    known = _format(found)
+    if taken := [end for end in known.suffixes if any(each.takes(Path(f"x{end}")) for each in FORMATS)]:
+        raise BadInput(f"{spec}: files {', '.join(taken)} are read already", remedy="choose another end of names")
+    _added.append(known)
+
+
+def _format(found: plugins.Plugin) -> Format:
+    """Raise BadInput for what is no format."""
+    if not isinstance(found.value, TableFormat | LabelledFormat):
+        problem = f"{found.name} of {found.source} is no format of data"
+        raise BadInput(problem, remedy="make it a TableFormat or LabelledFormat of secagg.data.format")
+    return found.value
 
 
 def kinds_of_files() -> str:
