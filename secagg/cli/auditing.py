@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from secagg import plugins
 from secagg.cli.console import Speaker, two_columns, warn_of_programs
 from secagg.cli.simulate import among_settings, open_simulated, settings_of
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
 from secagg.protection import protection_named
@@ -43,6 +44,7 @@ from threat_models.report.summary_facts import (
     subject_of,
 )
 from threat_models.session import Knowledge, Provenance, Session
+from threat_models.views import View
 
 ACTIVE = AttackNote(
     "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
@@ -126,7 +128,23 @@ def _bring(speaker: Speaker, spec: str) -> tuple[Attack, plugins.Plugin]:
     found = plugins.load(plugins.ATTACKS, spec)
     if found is None:
         raise BadInput(f"there is no attack {spec!r} to bring", remedy="give FILE.py:NAME, or install what brings it")
-    return add_attack(found.value, spec), found
+    attack: Any = found.value
+    own = replace(attack, run=partial(_run_brought, spec, attack)) if isinstance(attack, Attack) else None
+    return add_attack(own, spec), found
+
+
+def _run_brought(
+    spec: str, attack: Attack, views: tuple[View, ...], knowledge: Knowledge, progress: Callable[[int, int], None]
+) -> Finding:
+    """What somebody's own attack finds. Raises BadInput where its code fails, or returns no Finding."""
+    try:
+        found: object = attack.run(views, knowledge, progress)
+    except Exception as error:
+        problem = f"the attack {spec} failed ({type(error).__name__}: {why(error)})"
+        raise BadInput(problem, remedy="mend it; --debug shows where") from error
+    if not isinstance(found, Finding) or found.attack != attack.name:
+        raise BadInput(f"the attack {spec} returns no Finding of {attack.name}", remedy="see CONTRIBUTING.md")
+    return found
 
 
 def _with_brought(adversary: Adversary, brought: Sequence[tuple[Attack, plugins.Plugin]]) -> Adversary:
