@@ -182,7 +182,7 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
     """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
     options = question.simulation
     settings = settings_of(options)
-    source = (options[name] for name in ("label", "schema", "image_size"))
+    source = (options[name] for name in ("label", "schema", "image_size", "test"))
     warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
     one_run = None

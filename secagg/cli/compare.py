@@ -20,6 +20,7 @@ from secagg.cli.options import (
     SchemaOption,
     SeedsOption,
     ShardOption,
+    TestOption,
     WorkersOption,
 )
 from secagg.cli.simulate import open_simulated
@@ -50,6 +51,7 @@ def compare(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    test: TestOption = None,
     formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
@@ -76,7 +78,7 @@ def compare(
         [each.parameters for each in contenders],
         (each.method for each in contenders),
     )
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, out, workers, progress, **how)
     if shard is None and not any(run.result for run in result.runs):

@@ -180,6 +180,9 @@ ImageSizeOption = Annotated[
     int | None, typer.Option(min=1, help="Folder of images: scale and cut each to a square of this side.")
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
+TestOption = Annotated[
+    str | None, typer.Option(help="Test records of your own, of the same kind; none of the data set is held out.")
+]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
 ResultsOption = Annotated[
     Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")

@@ -52,6 +52,7 @@ from secagg.cli.options import (
     RoundsOption,
     SchemaOption,
     SharesOption,
+    TestOption,
     ValidateOption,
     read_rounds,
 )
@@ -153,9 +154,7 @@ def simulate(
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
-    test: Annotated[
-        str | None, typer.Option(help="Test records of your own, of the same kind; none of the data set is held out.")
-    ] = None,
+    test: TestOption = None,
     formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,

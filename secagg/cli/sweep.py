@@ -23,6 +23,7 @@ from secagg.cli.options import (
     SchemaOption,
     SeedsOption,
     ShardOption,
+    TestOption,
     WorkersOption,
     read_rounds,
 )
@@ -74,6 +75,7 @@ def sweep(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    test: TestOption = None,
     formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
@@ -93,7 +95,7 @@ def sweep(
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
     warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)
     for line in result.refusals[0 if result.series or shard else 1 :]:
