@@ -22,7 +22,7 @@ from secagg.data.columns import (
     number_of,
 )
 from secagg.data.faults import Faults
-from secagg.data.records import Records
+from secagg.data.records import UNLABELLED, Records
 from secagg.data.schema import Schema, scaled_fill
 from secagg.data.table import COMMA_REMEDY, POINT_REMEDY, Table
 
@@ -166,15 +166,19 @@ def _hash(cells: Cells, column: Hashed) -> Encoded:
 
 
 def _labels(table: Table, schema: Schema, faults: Faults) -> NDArray[np.int64]:
-    """Return the class index of every row; an unlabelled row or an unknown label is a fault."""
+    """Return the class index of every row; an unknown label is a fault, and, where the schema needs one, none is."""
+    if not schema.needs_label and schema.label not in table.columns:
+        return np.full(len(table), UNLABELLED, dtype=np.int64)
     cells = Cells.of(table.columns[schema.label], schema.label, schema, faults)
     raw = tuple(value for value, _ in schema.label_values)
     index = cells.indices_in(raw)
     unknown = index < 0
-    cells.refuse_where(unknown & cells.missing, "no label")
-    cells.refuse_where(unknown, f"none of the declared labels {list(raw)}")
+    absent = unknown & cells.missing
+    if schema.needs_label:
+        cells.refuse_where(absent, "no label")
+    cells.refuse_where(unknown & ~absent, f"none of the declared labels {list(raw)}")
     classes = np.array([schema.classes.index(name) for _, name in schema.label_values], dtype=np.int64)
-    return classes[index]
+    return np.where(absent, UNLABELLED, classes[index])
 
 
 def parse_numbers(values: NDArray[np.str_], decimal: str = ".") -> Encoded:

@@ -51,6 +51,7 @@ class Schema:
     column may have a rule of its own.
     `fields` is the order of all fields in a file without a header (it may name fields that are not used). `decimal` is
     the point or the comma in numbers, `delimiter` what divides fields; "": as each file's first line shows.
+    `needs_label` False, which no file says: records to be predicted may lack the label, or the whole column.
     Raises BadInput when the parts contradict each other.
     """
 
@@ -63,6 +64,7 @@ class Schema:
     fields: tuple[str, ...] = ()
     decimal: str = "."
     delimiter: str = ""
+    needs_label: bool = True
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns] + [self.label]
