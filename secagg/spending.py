@@ -35,6 +35,7 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.policy import Budget, data_set
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
 from secagg.privacy.claim import shown
+from secagg.privacy.gaussian import largest
 from secagg.privacy.rdp import best_order
 
 Cost = GaussianCost | TrainingCost | RdpCurve
@@ -165,6 +166,75 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
         if math.isinf(total) and others and not budget.may_repeat:
             had = f"{data_set(release.data_name)} was in {len(others)} other session(s)"
             raise PlanRefused((f"repeat_sessions: {had} and the total is infinite{_exact_before(others)}",))
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a budget says of one data set: every figure an ε at `delta`, for one unit and adjacency, math.inf for none.
+
+    `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
+    `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly
+    less than the sum, and `left` more than the difference.
+    """
+
+    unit: str
+    adjacency: str
+    delta: float
+    sessions: int
+    spent: float
+    plan: float
+    together: float
+    limit: float
+    left: float
+
+
+def account_of(releases: Sequence[Release], release: Release | None, data_name: str, budget: Budget) -> Account:
+    """What was spent on a data set, what a plan adds or has added, and what is left.
+
+    Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
+    range.
+    """
+    others = [each for each in same_data(releases, data_name) if release is None or each.session != release.session]
+    together = others if release is None else [*others, release]
+    pairs = [(each.unit, each.adjacency) for each in reversed(together)]
+    noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]
+
+    def total(some: Sequence[Release], pair: tuple[str, str]) -> float:
+        return total_epsilon(some, *pair, budget.delta, within=budget)
+
+    pair = max(noisy or pairs or [(Unit.RECORD, "")], key=lambda each: total(together, each))
+    return Account(
+        *pair,
+        budget.delta,
+        len(others),
+        total(others, pair),
+        total([release], pair) if release is not None else 0.0,
+        total(together, pair),
+        budget.max_epsilon_total,
+        _left(together, pair, budget),
+    )
+
+
+def _left(together: Sequence[Release], pair: tuple[str, str], budget: Budget) -> float:
+    """The largest ε of a Gaussian plan at the budget's δ that the filter takes after these; 0 for none.
+
+    With nothing spent a plan fits by its own claim, so that it is the limit.
+    """
+    most = budget.max_epsilon_total
+    if not together:
+        return most
+    if math.isinf(most):
+        exact = any(math.isinf(each.epsilon) for each in together)
+        return 0.0 if exact and not budget.may_repeat else most
+
+    def fits(squared_mu: float) -> bool:
+        further = Release("", b"", b"", *pair, most, budget.delta, (Spent(*pair, GaussianCost(squared_mu)),))
+        return total_epsilon([*together, further], *pair, budget.delta, within=budget) <= most
+
+    smallest = 2.0**-40
+    if not fits(smallest):
+        return 0.0
+    return GaussianCost(max(smallest, largest(fits))).epsilon(budget.delta)
 
 
 def _refuse_training(release: Release, budget: Budget) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ from secagg.errors import BadInput, LeftBehind, SessionAborted
 from secagg.federation.recovery import release_of
 from secagg.federation.returning import learn_draw, way_back
 from secagg.federation.storage import session_folder
+from secagg.files import write_synced
 from secagg.ledger import Ledger
 from secagg.parties import (
     Connection,
@@ -31,11 +33,10 @@ from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.private_state import erase_state, keep_state, recall_state
 from secagg.parties.returning import outcome_at_end
 from secagg.parties.rounds import opening_after
-from secagg.parties.sealed_state import write_synced
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
-from secagg.spending import Release
+from secagg.spending import Account, Release
 from secagg.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal
 
@@ -102,6 +103,10 @@ class FederationClient:
     def release(self) -> Release:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
         return release_of(self.setup, self.policy.data_name)
+
+    def account(self) -> Account:
+        """What the policy's budget says of the data set: spent before, this plan, left."""
+        return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
         self, left: SessionSetup, why: LeftBehind, server: Connection, others: Mapping[int, Connection]
@@ -176,7 +181,7 @@ class FederationClient:
 
             def before_upload() -> None:
                 keep_state(folder, prepare().state, context, me.randomness)
-                entry = self.ledger.record(self.release, self.policy.budget)
+                entry = self.ledger.record(self.release, self.policy.budget, datetime.datetime.now(datetime.UTC))
                 self.ledger.begin_upload(context)
                 journal.append("ledger", entry.digest)
 

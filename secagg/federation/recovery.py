@@ -60,6 +60,18 @@ def open_ledger(state: Path) -> Ledger:
 
     Raises BadInput where a transcript beside it names a row that it lacks, as when the file is gone.
     """
+    _refuse_lost(state)
+    return Ledger(state)
+
+
+def releases_in(state: Path) -> list[Release]:
+    """What a client's folder says was released, without making anything there; raises as `open_ledger` does."""
+    _refuse_lost(state)
+    existing = _existing(state)
+    return [entry.release for entry in existing.entries()] if existing is not None else []
+
+
+def _refuse_lost(state: Path) -> None:
     path = state / FILE_NAME
     if lost := _lost(state):
         problem = f"the ledger {path} lacks" if path.exists() else f"there is no ledger {path}, but there are"
@@ -67,7 +79,6 @@ def open_ledger(state: Path) -> Ledger:
             f"{problem} releases that transcripts beside it name (in {lost[0].folder.name} for one)",
             remedy=f"bring it back from a backup, or write it again: secagg ledger recover --state {state}",
         )
-    return Ledger(state)
 
 
 def recover_ledger(state: Path) -> tuple[list[Entry], bool]:

@@ -1,8 +1,10 @@
-"""The policy of a member who has read one plan and trusts its roster and backbone, as a file to tighten."""
+"""The policy of a member who trusts one plan's roster and code: by the plan's own wishes, to tighten, or by limits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from methods import method_named
 from secagg.models import admit
@@ -32,6 +34,15 @@ def policy_accepting(plan: Plan, data_name: str) -> Policy:
         max_epsilon=plan.epsilon,
         max_epsilon_total=plan.epsilon,
     )
+
+
+def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Policy:
+    """A policy of these limits, which may refuse the plan: of it comes only what it is about, its roster and code.
+
+    Code that the limits list stays as it is; other code of the plan is then refused.
+    """
+    facts = {"backbones": (plan.backbone_digest.hex(),), "programs": _programs(plan)}
+    return Policy(**{**facts, **limits, "roster": plan.roster.hex(), "data_name": data_name})
 
 
 def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
