@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from methods import sums_of
 from methods.chain import MODEL
 from methods.local_work import Scaled
 from methods.population_round import LOSS, SCORED, PopulationRound
 from methods.validation import LOSS_LEVELS
+from secagg.encoding import Kind
 from secagg.models import TrainedModel
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.label_counts import (
@@ -33,7 +35,7 @@ from threat_models.attacks.disclosure.label_counts import (
 from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import Interval
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Blocks, Knowledge, Records
+from threat_models.session import Blocks, Knowledge, Records, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -217,6 +219,10 @@ def _make_control(scored: Sequence[View], models: _Models, records: Records, pri
     return Control(name, is_true, gain is not None and gain.low > 0)
 
 
+def _scores_nothing(session: Session) -> str:
+    return "" if any(kind.has(Kind.SCORE) for kind in sums_of(session.plan)) else "Its sums hold no scores."
+
+
 SCORE_INFERENCE = Attack(
     name="score_inference",
     title="Class shares of cohorts, from the scores of a search",
@@ -225,4 +231,7 @@ SCORE_INFERENCE = Attack(
     run=_run,
     metrics=(SHARES, ROUNDS),
     trusts_owners=True,
+    meaning="Class shares of a cohort are known from how well models score on it.",
+    remedy="Draw larger cohorts, or plan with a finite epsilon.",
+    unsuited=_scores_nothing,
 )

@@ -30,10 +30,10 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
 from threat_models.attacks.membership.metrics import Figures, Scores
-from threat_models.attacks.updates import count_rounds, play, rounds_in
+from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Knowledge, Records
+from threat_models.session import Knowledge, Records, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -182,6 +182,10 @@ def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedR
     return states[1:]
 
 
+def _makes_nothing(session: Session) -> str:
+    return "" if may_move(session, _has_generator) else "No rounds move a generator of embeddings."
+
+
 def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
     return isinstance(round_, AugmentedRound) and GENERATOR in round_.state.groups
 
@@ -202,5 +206,8 @@ MEMBERSHIP_GENERATOR = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=8,
+    meaning="Whether a record was used can be told from embeddings that the shared generator makes.",
+    remedy="Plan with a finite epsilon, or with more members and records in each sum.",
+    unsuited=_makes_nothing,
 )
 """Needs rounds that move a generator, which whoever sees sums is told: found out when it runs."""
