@@ -81,7 +81,7 @@ MEANING = {
     "roster": "SHA-256 of the roster whose members you have checked",
     "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
     "programs": "SHA-256 of each file of a model that you would train: a .pt2 file is code",
-    "methods": "what may be summed",
+    "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
     "minimum_cohort": "fewest clients whose sum may be opened",
@@ -227,6 +227,11 @@ class Policy:
         """Raise PlanRefused unless these files of code, by SHA-256 (hex), are listed: before any of them is parsed."""
         if unlisted := self._unlisted(programs):
             raise PlanRefused(unlisted)
+
+    def require_method(self, method: str) -> None:
+        """Raise PlanRefused unless this method is listed: code of others before any of it runs."""
+        if method not in self.methods:
+            raise PlanRefused((f"methods: the plan runs code of others, {method}",))
 
     def _unlisted(self, programs: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"programs: the plan trains {each}" for each in programs if each not in self.programs)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from secagg.cli.console import Speaker, refuse_unwritable
-from secagg.cli.options import ModelOption, TrustedPlansOption, TrustedRostersOption
+from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.extras import extra
@@ -20,7 +20,7 @@ USUAL = ("no_protection", "curious_server", "network_observer", "released_head_w
 _OF_TRANSCRIPTS = {"known", "public", "records"}
 _OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
 """Options of simulate that no audit has: noise that is known would hide nothing, nothing is compared or taken up."""
-_OF_BOTH = {"json_to", "quiet"}
+_OF_BOTH = {"formats", "json_to", "quiet"}
 """Options of simulate that any audit has."""
 
 
@@ -52,6 +52,15 @@ def audit(
     plans: TrustedPlansOption = None,
     rosters: TrustedRostersOption = None,
     _: ModelOption = None,
+    plugin: PluginOption = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attack",
+            metavar="FILE.py:NAME",
+            help="An attack of your own beside each adversary's, whose code runs; several allowed.",
+        ),
+    ] = None,
     gate: Annotated[Path | None, typer.Option(help="Pass rules (TOML); default: the packaged ones.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one page.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
@@ -86,6 +95,7 @@ def audit(
         sarif=sarif,
         canaries=canaries,
         records=records,
+        attacks=tuple(attack or ()),
         seed=options["seed"],
         simulation=options,
         trust=Trust.in_files(plans or (), rosters or ()),

@@ -10,13 +10,22 @@ import typer
 
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import AggregatorsOption, BackboneFileOption, ModelFileOption, PlanOption, StayOption
+from secagg.cli.options import (
+    AggregatorsOption,
+    BackboneFileOption,
+    FormatOption,
+    ModelFileOption,
+    PlanOption,
+    PluginOption,
+    StayOption,
+)
 from secagg.cli.party import StateOption, TlsOption, WaitOption, rows_of
+from secagg.cli.schema import told_of
 from secagg.data.sources import kinds_of_files
 from secagg.errors import SessionAborted
 from secagg.federation import Client, session_folder
 from secagg.files import keep_to_owner
-from secagg.parties import SessionSetup
+from secagg.parties import SessionSetup, look_at_own
 from secagg.parties.explanation import explain
 from secagg.parties.outcome import HEAD_FILE, write_personal
 from secagg.parties.private_state import recall_state
@@ -36,6 +45,8 @@ def client(
     tls: TlsOption,
     backbone: BackboneFileOption = None,
     model: ModelFileOption = None,
+    plugin: PluginOption = None,
+    formats: FormatOption = None,
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
@@ -70,7 +81,7 @@ def client(
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
     if dry_run:
-        _explain_dry_run(speaker, member)
+        _explain_dry_run(speaker, member, data)
         return
     sessions = _take_part(speaker, member)
     due = following_setup(*sessions[-1]) if sessions else setup
@@ -105,8 +116,9 @@ def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     return {"budget": budget_content(account, name)}, budget_rows(account, name)
 
 
-def _explain_dry_run(speaker: Speaker, member: Client) -> None:
+def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
     setup, records, (budget, spent) = member.setup, member.records, _budget(member)
+    own = look_at_own(setup, data)
     rows = [
         ("member", member.credentials.name),
         ("data set (ledger)", member.policy.data_name),
@@ -115,7 +127,8 @@ def _explain_dry_run(speaker: Speaker, member: Client) -> None:
         *spent,
     ]
     content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
-    speaker.result(content | budget, two_columns("Dry run: nothing was sent", rows))
+    text = two_columns("Dry run: nothing was sent", rows)
+    speaker.result(content | budget | {"own_records": own.to_json()}, text, told_of(own))
 
 
 def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:

@@ -64,6 +64,7 @@ COMMANDS = {
         "Join a consortium by a start kit, or go on after its roster has changed.",
     ),
     "plan": ("plan:app", "Write, explain, check and countersign the plan of a session."),
+    "schema": ("schema:app", "Say what the columns of a table are, in public; look at one's own."),
     "methods": (
         "methods:app",
         "List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.",

@@ -35,6 +35,7 @@ from secagg.cli.options import (
     DeltaOption,
     EpsilonOption,
     ExpandOption,
+    FormatOption,
     LevelsOption,
     MethodOption,
     ModelFileOption,
@@ -42,6 +43,7 @@ from secagg.cli.options import (
     NoiseOption,
     ParametersOption,
     PlanOption,
+    PluginOption,
     ProtectionOption,
     RadiusOption,
     RefineOption,
@@ -58,6 +60,7 @@ from secagg.parties.consent import admit_listed, policy_accepting, policy_within
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
+from secagg.plugins import is_planned
 from secagg.policy import Policy, limits_text, read_limits, read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL
@@ -148,6 +151,7 @@ def new(
         typer.Option(min=1, help="How long it waits for members to join a later round, for which they compute first."),
     ] = None,
     result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = PlanChoices.result,
+    formats: FormatOption = None,
     explain_all: Annotated[
         bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")
     ] = False,
@@ -161,7 +165,7 @@ def new(
     choices = _choices_of({**given, "refine": _rounds(method, refine)})
     speaker = Speaker(quiet=quiet, json_to=json_to)
     members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
-    warn_of_programs(speaker, [backbone], [parameters])
+    warn_of_programs(speaker, [backbone], [parameters], [method])
     setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
     _ask_for_rounds(setup, refine, parameters)
     write_plan(setup.plan, out)
@@ -242,6 +246,7 @@ def show(
     plan: PlanOption,
     roster: RosterOption,
     _: ModelOption = None,
+    plugin: PluginOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -261,6 +266,8 @@ def check(
     data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
     backbone: BackboneFileOption = None,
     model: ModelFileOption = None,
+    plugin: PluginOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -312,6 +319,8 @@ def policy_for(
     else:
         policy = policy_within(read_limits(limits), agreed, data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")
+    if is_planned(agreed.method) and agreed.method in policy.methods:
+        speaker.say(f"WARNING: the policy lists {agreed.method}, code that would run with your rights: read it first")
     speaker.say(f"wrote {out}: read it, it decides what this member ever agrees to")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable, two_columns
-from secagg.cli.options import ModelFileOption, PlanOption
+from secagg.cli.options import ModelFileOption, PlanOption, PluginOption
 from secagg.cli.party import TlsOption
 from secagg.parties import SessionSetup
 from secagg.parties.approval import SUFFIX, Approvals, approve, gather_approvals
@@ -25,6 +25,7 @@ def sign(
     out: Annotated[Path, typer.Option("--out", help="Folder for the approval, NAME.approval.")],
     policy: Annotated[Path | None, typer.Option("--policy", help="Sign only what this policy accepts.")] = None,
     model: ModelFileOption = None,
+    plugin: PluginOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Countersign a plan that you have read (plan show), for the coordinator to see; nothing else follows from it."""
@@ -47,6 +48,7 @@ def approvals(
     folder: Annotated[Path, typer.Argument(help="Folder of the members' .approval files.")],
     plan: PlanOption,
     roster: Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")],
+    plugin: PluginOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -17,7 +17,7 @@ from secagg.cli.console import (
     refuse_unwritable,
     two_columns,
 )
-from secagg.cli.options import BackboneFileOption, ModelOption
+from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.errors import BadInput
 from secagg.extras import extra
 from secagg.head import Evaluation
@@ -34,6 +34,7 @@ def predict(
     data: Annotated[str, typer.Option(help="Records of the plan's kind, with labels or without.")],
     backbone: BackboneFileOption = None,
     _: ModelOption = None,
+    formats: FormatOption = None,
     calibrate: Annotated[
         str | None,
         typer.Option(

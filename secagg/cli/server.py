@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import ModelOption, PlanOption
+from secagg.cli.options import ModelOption, PlanOption, PluginOption
 from secagg.cli.party import StateOption, TlsOption, rows_of
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
@@ -27,6 +27,7 @@ def server(
     tls: TlsOption,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on; port 0 takes a free one.")],
     _: ModelOption = None,
+    plugin: PluginOption = None,
     approvals: Annotated[
         Path | None, typer.Option(help="Folder of members' approvals (plan sign): say who has countersigned.")
     ] = None,

@@ -19,8 +19,8 @@ _CELL_BYTES = 64
 """What a cell takes as text, about."""
 
 
-def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
-    """The columns of a Parquet file as text: numbers as arrow writes them, an absent value as "".
+def parquet_columns(path: Path, *, tolerant: bool = False, decimal: str = ".") -> dict[str, Cells]:
+    """The columns of a Parquet file as text: numbers with this decimal mark, else as arrow writes them; absent: "".
 
     Integers, floats, decimals, booleans ("true", "false") and text can be columns, dictionary-encoded or not. With
     `tolerant` bytes that are not UTF-8 are replaced. Raises BadInput for a file that is no
@@ -33,7 +33,7 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
         with path.open("rb") as file:
             names = _check_names(path, pyarrow.parquet.ParquetFile(file))
             table = pyarrow.parquet.ParquetFile(file, read_dictionary=names).read()
-            return {name: texts_of(table[name], tolerant=tolerant) for name in names}
+            return {name: texts_of(table[name], tolerant=tolerant, decimal=decimal) for name in names}
     except OSError as error:
         raise BadInput(f"cannot read {path} as Parquet ({error.strerror or 'damaged'})") from error
     except UnicodeDecodeError:
@@ -68,9 +68,9 @@ def _check_names(path: Path, file: Any) -> list[str]:
     return names
 
 
-def texts_of(column: Any, *, tolerant: bool) -> Cells:
+def texts_of(column: Any, *, tolerant: bool, decimal: str = ".") -> Cells:
     """The cells of a column as text, "" for an absent one. Raises UnicodeDecodeError unless `tolerant`."""
-    return _cells(column, partial(_texts, tolerant=tolerant), "")
+    return _cells(column, partial(_texts, tolerant=tolerant, decimal=decimal), "")
 
 
 def bytes_of(column: Any) -> list[bytes]:
@@ -91,19 +91,19 @@ def _cells(column: Any, read: Callable[[Any], list[T]], absent: T) -> list[T]:
     return cells
 
 
-def _texts(values: Any, tolerant: bool) -> Cells:
+def _texts(values: Any, tolerant: bool, decimal: str) -> Cells:
     import pyarrow
     from pyarrow import types
 
     if types.is_string(values.type) or types.is_large_string(values.type):
         raw = values.cast(pyarrow.large_binary()).to_pylist()
         return ["" if cell is None else cell.decode("utf-8", "replace" if tolerant else "strict") for cell in raw]
-    return [cell or "" for cell in values.cast(pyarrow.string()).to_pylist()]
+    return [(cell or "").replace(".", decimal) for cell in values.cast(pyarrow.string()).to_pylist()]
 
 
 def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
     """The names of the columns, and every row's fields, counted from 1."""
-    columns = parquet_columns(path, tolerant=tolerant)
+    columns = parquet_columns(path, tolerant=tolerant, decimal=schema.decimal if schema else ".")
     header, named = header_of(path, list(columns), schema)
     if not named:
         raise BadInput(f"{path} has none of the schema's columns")

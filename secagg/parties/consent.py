@@ -9,6 +9,7 @@ from typing import Any
 from methods import method_named
 from secagg.models import admit
 from secagg.plan import NoiseFrom, Plan
+from secagg.plugins import is_planned
 from secagg.policy import Policy
 from secagg.protection import USUAL, protection_named
 
@@ -46,11 +47,19 @@ def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Poli
 
 
 def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
-    """Let the program that a plan trains be parsed from a file. Raises PlanRefused for one that no policy lists."""
-    policy.require_listed(_programs(plan))
+    """Let a plan's method be run, and the program that it trains be parsed from a file.
+
+    Raises PlanRefused for code of others that the policy does not list: before any of it runs.
+    """
+    if is_planned(plan.method):
+        policy.require_method(plan.method)
+    policy.require_listed(method_named(plan.method, plan.method_parameters).programs)
     if file is not None:
         admit(file)
 
 
 def _programs(plan: Plan) -> tuple[str, ...]:
+    """The programs that a plan trains; what code of others trains is known only to who runs it."""
+    if is_planned(plan.method):
+        return ()
     return method_named(plan.method, plan.method_parameters).programs

@@ -21,13 +21,15 @@ from threat_models.report.content import SESSION_RULES, Outcome
 
 FORMAT = "secagg-gate/1"
 DEFAULT = Path(__file__).parent / "default_gate.toml"
-METRICS: Mapping[str, tuple[Metric, ...]] = {
-    **{name: attack.metrics for name, attack in ATTACKS.items()},
-    "malicious_server": (REFUSED_WAYS, PROBE),
-}
-"""What each attack may measure."""
+ACTIVE = {"malicious_server": (REFUSED_WAYS, PROBE)}
+"""What the attack that is no part of `ATTACKS` may measure."""
 REFERENCES = ("baseline", "ceiling")
 """What a threshold may be beside a number: the measure's own baseline or ceiling."""
+
+
+def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
+    """What each attack may measure, those of somebody's own too."""
+    return {**{name: attack.metrics for name, attack in ATTACKS.items()}, **ACTIVE}
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Gate:
 
 def metrics_of(attack: str) -> tuple[Metric, ...]:
     """What an attack, or any ("*"), may measure, each metric once."""
-    groups = METRICS.values() if attack == "*" else [METRICS[attack]]
+    groups = all_metrics().values() if attack == "*" else [all_metrics()[attack]]
     return tuple(dict.fromkeys(metric for group in groups for metric in group))
 
 
@@ -170,7 +172,7 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
         raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
     if set(table) & ({"tolerated"} if rule.measure else {"margin", "unclear", "optional"}):
         raise BadInput(f"{where}: margin, unclear and optional go with a measure, tolerated goes without one")
-    _require_known(rule.attack, ("*", *METRICS), f"{where}: there is no attack")
+    _require_known(rule.attack, ("*", *all_metrics()), f"{where}: there is no attack")
     _require_known(rule.adversary, ("*", *names()), f"{where}: there is no threat model")
     if rule.adversary != "*":
         its = adversary_named(rule.adversary).attacks

@@ -191,8 +191,9 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     how = "no" if gain is None or gain.low <= 0 else "a"
     sizes_told = " to ".join(map(str, sorted({min(sizes), max(sizes)})))
     of_whom = "a member" if max(sizes) == 1 else f"a cohort of {sizes_told} members"
-    guess = f"The scores of {len(scored)} of {count_rounds(views[0].plan)} rounds give {how} better guess of the class shares of {of_whom}"
-    is_whole = len(scored) == count_rounds(views[0].plan) and _round_of(scored[0]).search.variants == 1
+    rounds = count_rounds(views[0].plan)
+    guess = f"The scores of {len(scored)} of {rounds} rounds give {how} better guess of the class shares of {of_whom}"
+    is_whole = len(scored) == rounds and _round_of(scored[0]).search.variants == 1
     succeeded, withstood = gain is not None and gain.low > 0, is_whole and gain is not None and gain.high <= 0
     found = (measure, ROUNDS.exact(float(len(scored))))
     sentence = f"{guess} than public records do."
