@@ -35,7 +35,7 @@ SESSION_RULES = {
 SESSION_REMEDIES = {
     "transcript": "Bring the plan or roster from a source that you trust (--plan, --roster).",
     "protection": "Have the next plan made with a protection that the gate allows.",
-    "records": "Sum more records, of fewer features, or plan with a finite epsilon; --records says how many there are.",
+    "records": "Sum more records, of fewer features, or plan with a finite epsilon.",
     "promise": "If a record needs a promise, plan with a finite epsilon; one that is broken holds for nobody.",
     "inputs": "Bring --known and --public of one population.",
     "audit": "Ask about the adversaries that the gate names, with the evidence that their attacks need.",

@@ -17,6 +17,7 @@ from threat_models.report.content import (
 from threat_models.report.text import summarise
 
 UNTIL_TOLD = "Bring what is lacking and audit again; until then, take it for broken."
+TOO_LITTLE = "Too little evidence to say. If it works: "
 DECIDE = "Decide whether this may stay allowed; if not: "
 
 
@@ -33,11 +34,14 @@ class Row:
 
 
 def rows_of(report: AuditReport) -> tuple[Row, ...]:
-    """Everything that is not withstood; what could not be told for one reason is one row."""
+    """Everything that is not withstood; what is the same of several adversaries is one row, with the first's figures.
+
+    So are attacks that could not be told for one reason.
+    """
     found = [*_of_session(report), *_of_findings(report)]
     rows: dict[tuple[State, str, tuple[str, ...]], Row] = {}
     for row in found:
-        key = row.state, row.meaning, () if row.state is State.UNTOLD else row.titles
+        key = row.state, row.meaning, row.titles if row.figures else ()
         before = rows.get(key)
         rows[key] = row if before is None else _join(before, row)
     return tuple(sorted(rows.values(), key=lambda row: -row.state.rank))
@@ -70,7 +74,8 @@ def _of_session(report: AuditReport) -> Iterator[Row]:
     names = {one.adversary.name: one.adversary.title for one in report.examinations}
     for line in report.session_lines:
         state = report.state_of_line(line)
-        if state is not State.WITHSTOOD:
+        is_repeated = line.attack == "audit" and line.adversary in names  # its findings have rows of their own
+        if state is not State.WITHSTOOD and not is_repeated:
             who = (names.get(line.adversary, line.adversary),) if line.adversary else ()
             yield Row(state, (_title_of(report, line),), who, line.sentence, line.waiver, _remedy_of(line))
 
@@ -95,13 +100,15 @@ def _of_findings(report: AuditReport) -> Iterator[Row]:
 
 def _row(report: AuditReport, finding: Finding, state: State, adversary: str) -> Row:
     note = report.note(finding.attack)
-    if state is State.UNTOLD:
-        return Row(state, (note.title,), (adversary,), _first_sentence(finding.sentence), "", UNTIL_TOLD)
-    remedy = note.remedy if state is State.BROKEN else f"{DECIDE}{note.remedy[:1].lower()}{note.remedy[1:]}"
-    meaning = note.meaning or finding.sentence
-    return Row(state, (note.title,), (adversary,), meaning, summarise(finding), remedy)
+    meaning, remedy, figures = note.meaning or finding.sentence, note.remedy, summarise(finding)
+    if state is State.UNTOLD and not figures:
+        meaning, remedy = finding.sentence, UNTIL_TOLD
+    elif state is State.UNTOLD:
+        meaning, remedy = f"{TOO_LITTLE}{_small(meaning)}", f"Bring more evidence. What helps: {_small(remedy)}"
+    elif state is State.ALLOWED:
+        remedy = f"{DECIDE}{_small(remedy)}" if remedy else ""
+    return Row(state, (note.title,), (adversary,), meaning, figures, remedy)
 
 
-def _first_sentence(text: str) -> str:
-    first, stop, _ = text.partition(". ")
-    return f"{first}." if stop else first
+def _small(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
