@@ -94,3 +94,15 @@ def test_what_to_do_is_one_sheet(pages: dict[str, Path], name: str) -> None:
     """Cover, verdict, what it means and what to do are the first sheet of paper; the appendix begins on another."""
     assert browser.printed_pages(pages[name], is_first=True) == 1
     assert browser.printed_pages(pages[name]) > 1
+
+
+@needs_axe
+def test_faults_would_be_found(tmp_path: Path) -> None:
+    """Of a page that is too wide, and hard to read, the same measurements say so."""
+    page = tmp_path / "bad.html"
+    style = "p { width: 900px; color: #ccc; }"
+    page.write_text(
+        f"<!DOCTYPE html><html><head><title>t</title><style>{style}</style></head><body><p>Grey</p></body></html>"
+    )
+    assert browser.overflow(page, 500) > 300
+    assert any(each.startswith("color-contrast") for each in browser.violations(page, 500))
