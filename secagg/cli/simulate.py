@@ -37,6 +37,7 @@ from secagg.cli.options import (
     EpsilonOption,
     EveryOption,
     ExpandOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     LeaveOutOption,
@@ -51,11 +52,13 @@ from secagg.cli.options import (
     RoundsOption,
     SchemaOption,
     SharesOption,
+    TestOption,
     ValidateOption,
     read_rounds,
 )
 from secagg.data import Dataset, load_schema, open_dataset
 from secagg.data.schema import GUIDE as SCHEMA_GUIDE
+from secagg.data.sources import open_with_test
 from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
@@ -66,6 +69,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
 from secagg.experiments.summary import Run
 from secagg.extras import require
+from secagg.parties.outcome import HEAD_FILE
 from secagg.privacy.claim import shown
 from secagg.protection import USUAL, protection_named
 
@@ -123,7 +127,11 @@ def simulate(
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: ColludersOption = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Moves the partition, the choice of dropouts and the draw of cohorts only.")
+        int,
+        typer.Option(
+            min=0,
+            help="Moves the partition, the choice of dropouts and the draw of cohorts; not what members draw to train.",
+        ),
     ] = 0,
     noise_seed: Annotated[
         int | None, typer.Option(min=0, help="Draw the same noise again, for papers: the result is not private.")
@@ -148,9 +156,15 @@ def simulate(
             metavar="DIR",
         ),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Folder for head.safetensors, for `secagg predict`, and its model card.", metavar="DIR"),
+    ] = None,
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
+    test: TestOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -163,14 +177,18 @@ def simulate(
     given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
     settings = settings_of(given)
-    data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
+    data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size, test)
     if not protection_named(protection).hides_vectors:
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
     if curves is not None:
         _require_curves(data, settings, curves)
+    if save is not None:
+        _require_save(settings, save)
     result = _simulate(speaker, data, settings, processes, keep)
     for note in result.notes:
         speaker.say(f"note: {note}")
+    if save is not None:
+        speaker.say(f"wrote the head and its model card into {result.save(save)}")
     if curves is not None:
         _draw(speaker, result, curves)
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
@@ -185,6 +203,14 @@ def _require_curves(data: Dataset, settings: SimulationSettings, folder: Path) -
         raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
     folder.mkdir(parents=True, exist_ok=True)
     refuse_unwritable(folder / "curves.csv")
+
+
+def _require_save(settings: SimulationSettings, folder: Path) -> None:
+    """Make the folder. Raises BadInput where it cannot be, or where there will be no head for it."""
+    if settings.method in BASELINES:
+        raise BadInput(f"{settings.method} has no plan that a head could name", remedy="leave out --save")
+    folder.mkdir(parents=True, exist_ok=True)
+    refuse_unwritable(folder / HEAD_FILE)
 
 
 def _draw(speaker: Speaker, result: SimulationResult, folder: Path) -> None:
@@ -208,7 +234,7 @@ def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 def _simulate(
     speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int, keep: Path | None
 ) -> SimulationResult:
-    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
@@ -241,12 +267,19 @@ def _known(report: RoundReport) -> str:
 
 
 def open_simulated(
-    speaker: Speaker, name: str, epsilon: float, label: str | None, schema: str | None, image_size: int | None
+    speaker: Speaker,
+    name: str,
+    epsilon: float,
+    label: str | None,
+    schema: str | None,
+    image_size: int | None,
+    test: str | None = None,
 ) -> Dataset:
     """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse."""
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
-    data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon), image_size=size)
+    how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}
+    data = open_with_test(name, test, **how) if test is not None else open_dataset(name, **how)
     if data.schema is not None and schema is None and label is not None:
         speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
         speaker.say(f"how to write it: {SCHEMA_GUIDE}")

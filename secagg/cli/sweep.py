@@ -14,6 +14,7 @@ from secagg.cli.options import (
     CollectOption,
     DatasetOption,
     EngineOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     RayOption,
@@ -22,6 +23,7 @@ from secagg.cli.options import (
     SchemaOption,
     SeedsOption,
     ShardOption,
+    TestOption,
     WorkersOption,
     read_rounds,
 )
@@ -36,8 +38,11 @@ REFERENCE = "reference"
 """A setting that is no list, but a flag of the command."""
 
 
-def with_lists(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list."""
+def with_lists(*without: str, **usual: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list.
+
+    `usual`: defaults that are other than there.
+    """
     hidden = (REFERENCE, *without)
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,7 +50,8 @@ def with_lists(*without: str) -> Callable[[Callable[..., None]], Callable[..., N
         own = [each for each in parameters if each.kind != each.VAR_KEYWORD]
         simulated = inspect.signature(simulate, eval_str=True).parameters
         offered = [each for each in simulated.values() if each.name in experiments.AXES and each.name not in hidden]
-        command.__signature__ = inspect.Signature([*own, *map(_list_of, offered)])  # type: ignore[attr-defined]
+        lists = [_list_of(each.replace(default=usual.get(each.name, each.default))) for each in offered]
+        command.__signature__ = inspect.Signature([*own, *lists])  # type: ignore[attr-defined]
         return command
 
     return give
@@ -73,6 +79,8 @@ def sweep(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    test: TestOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -90,8 +98,8 @@ def sweep(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()))
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
+    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)
     for line in result.refusals[0 if result.series or shard else 1 :]:

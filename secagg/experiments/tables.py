@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from secagg.experiments.frames import flat, html_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
@@ -58,6 +59,10 @@ class Table:
             for row in (self.header, *self.rows)
         ]
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", self.caption, *self.notes])
+
+    def html(self) -> str:
+        """The table in HTML, for notebooks."""
+        return html_of(self.header, self.rows, self.caption, self.notes)
 
     def markdown(self) -> str:
         """The table in Markdown."""
@@ -121,9 +126,14 @@ def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
+def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per run: its settings, its result, or why it was refused. None or absent: not said, or by rule."""
+    return [{**plain(run.settings), **flat(run.result or {}), **_reason(run), "refused": run.refusal} for run in runs]
+
+
 def csv_of(runs: Sequence[Run]) -> str:
-    """One row per run: its settings, its result, or why it was refused. Empty: not said, or by rule."""
-    rows = [{**plain(run.settings), **_flat(run.result or {}), **_reason(run), "refused": run.refusal} for run in runs]
+    """`rows_of` as text."""
+    rows = rows_of(runs)
     names = dict.fromkeys(name for row in rows for name in row if name != "refused")
     text = io.StringIO()
     writer = csv.DictWriter(text, [*names, "refused"], lineterminator="\n")
@@ -189,16 +199,3 @@ def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:
 
 def _number(value: Any) -> str:
     return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
-
-
-def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without nested values."""
-    flat = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
-    if result:
-        flat["accuracy_low"], flat["accuracy_high"] = result["accuracy_interval"]
-        for name, found in (result["by_domain"] or {"domains": {}})["domains"].items():
-            flat[f"accuracy_on_{name}"] = found["accuracy"]
-        flat |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
-        flat["not_private"] = " ".join(result["not_private"])
-        flat["notes"] = "; ".join(result["notes"])
-    return flat

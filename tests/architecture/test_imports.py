@@ -18,6 +18,7 @@ ORDER = (
     "secagg.engines",
     "secagg.files",
     "secagg.reading",
+    "secagg.plugins",
     "secagg.wire",
     "secagg.crypto",
     "secagg.data",
@@ -39,11 +40,13 @@ ORDER = (
     "secagg.models",
     "methods",
     "secagg.parties",
+    "secagg.scoring",
     "secagg.federation",
     "secagg.experiments",
-    "secagg",  # the public list
     "threat_models",
     "secagg.cli",
+    "secagg.auditing",
+    "secagg",  # the public list
     "secagg.__main__",
 )
 TOKEN, SEEDED = "secagg.unsafe_for_tests", "secagg.experiments.seeding"

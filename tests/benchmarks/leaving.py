@@ -78,13 +78,13 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def placed(text: str, made: str) -> str:
+def placed(text: str, made: str, begin: str = BEGIN) -> str:
     """The text with what is made between its marks. Raises ValueError where there are none."""
-    before, mark, rest = text.partition(BEGIN)
+    before, mark, rest = text.partition(begin)
     _, end, after = rest.partition(END)
     if not mark or not end:
-        raise ValueError(f"no {BEGIN.strip()} … {END.strip()}")
-    return before + BEGIN + made + END + after
+        raise ValueError(f"no {begin.strip()} … {END.strip()}")
+    return before + begin + made + END + after
 
 
 def main(readme: Path = README) -> None:
