@@ -1,7 +1,8 @@
 """The ledger: a client's own record of what it has released about which data set, and what that adds up to.
 
 Append-only and hash-chained. A row is one federation, charged in full and on the disk before its first upload leaves,
-so that a crash can only overstate what was released. What rows add up to is for `secagg.spending`; how a cost is
+so that a crash can only overstate what was released; a second row of the same one says what it came to where it ended
+early (`settle`). What rows add up to is for `secagg.spending`; how a cost is
 written, for `COSTS`.
 """
 
@@ -24,7 +25,7 @@ from secagg.errors import BadInput
 from secagg.files import open_private
 from secagg.policy import Budget
 from secagg.privacy import GaussianCost, RdpCurve, SampledSteps, TrainingCost
-from secagg.spending import Account, Cost, Release, Spent, account_of, refuse_overspending
+from secagg.spending import Account, Cost, Release, Spent, account_of, came_to, refuse_overspending, settles
 
 FILE_NAME = "ledger.sqlite"
 SCHEMA_VERSION = 6
@@ -187,13 +188,26 @@ class Ledger:
         with self._connection("BEGIN IMMEDIATE") as connection:
             entries = self._entries(connection)
             refuse_overspending([entry.release for entry in entries], release, budget)
+            if came_to([entry.release for entry in entries], release) is not None:
+                raise BadInput("this plan has ended, and was charged for what it opened: nothing more of it can leave")
             for entry in entries:
                 if entry.release == release:
                     return entry
-            number = len(entries) + 1
-            entry = Entry(number, head_after(entries[-1].head if entries else START, number, release), release, at)
-            _insert(connection, entry)
-            return entry
+            return _append(connection, entries, release, at)
+
+    def settle(self, whole: Release, part: Release, at: datetime.datetime | None = None) -> Entry:
+        """Write that a plan charged `whole` has ended for good, and came to a `part`: nothing of it leaves after.
+
+        The same again changes nothing. Raises BadInput where the plan was not charged so, or is not settled by this.
+        """
+        with self._connection("BEGIN IMMEDIATE") as connection:
+            entries = self._entries(connection)
+            for entry in entries:
+                if settles(entry.release, whole):
+                    return entry
+            if not settles(part, whole) or whole not in [entry.release for entry in entries]:
+                raise BadInput("the ledger has no such plan to settle")
+            return _append(connection, entries, part, at)
 
     def begin_upload(self, context: bytes) -> None:
         """Write that a vector of the session with this context digest may have left; again changes nothing."""
@@ -310,6 +324,15 @@ def _written(connection: sqlite3.Connection, table: str) -> int:
     """How many rows the database has ever written to a table."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     return int(row[0]) if row else 0
+
+
+def _append(
+    connection: sqlite3.Connection, entries: Sequence[Entry], release: Release, at: datetime.datetime | None
+) -> Entry:
+    number = len(entries) + 1
+    entry = Entry(number, head_after(entries[-1].head if entries else START, number, release), release, at)
+    _insert(connection, entry)
+    return entry
 
 
 def _insert(connection: sqlite3.Connection, entry: Entry) -> None:

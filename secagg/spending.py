@@ -19,6 +19,10 @@ validity and approximate solutions", arXiv 2602.06756). So the policy says which
 may train, and the test is Gaussian's; with it all plans, Gaussian ones and those before the first training too, are
 tested by Rényi: one filter on every path. Who changes it after sums were opened has the 2δ.
 
+A plan is charged whole before anything of it leaves, and *settled* where it ends early for good: a further row says
+what the sums cost for which a vector may have left, and nothing of the plan can leave after it. A filter charges what
+runs, when it runs; what never ran costs nothing, whatever ended the plan: the sequence is chosen adaptively anyway.
+
 The first plan of a data set is chosen before anything is seen, and fits also by its own claim: if by the filter it
 costs more than the budget, no other is accepted after it.
 """
@@ -96,6 +100,35 @@ class Release:
         return found[0] if found else None
 
 
+def settles(row: Release, whole: Release) -> bool:
+    """Whether a row says what a plan came to that was charged `whole`, with less or the same for every neighbours."""
+    same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
+    if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
+        return False
+    pairs = [(each.unit, each.adjacency) for each in whole.spent]
+    costs = [(row.cost(*pair), whole.cost(*pair)) for pair in pairs]
+    gaussian = [(a, b) for a, b in costs if isinstance(a, GaussianCost) and isinstance(b, GaussianCost)]
+    fits = all(a.squared_mu <= b.squared_mu and a.gap <= b.gap for a, b in gaussian)
+    return row != whole and len(gaussian) == len(costs) == len(row.spent) and fits
+
+
+def in_force(releases: Sequence[Release]) -> list[Release]:
+    """The rows that count: of a plan that was settled the later one."""
+    counted: list[Release] = []
+    for release in releases:
+        whole = next((place for place, each in enumerate(counted) if settles(release, each)), None)
+        if whole is None:
+            counted.append(release)
+        else:
+            counted[whole] = release
+    return counted
+
+
+def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
+    """What a plan that was charged `whole` was settled by; None where it was not."""
+    return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
+
+
 def total_cost(
     releases: Sequence[Release], unit: str, adjacency: str, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
@@ -149,11 +182,12 @@ def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
 def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:
     """Raise PlanRefused unless every promise about the release's data set, before and with it, fits into the budget.
 
-    Raises BadInput when its session is among `releases` with another plan, name or cost.
+    One that was settled adds nothing. Raises BadInput when its session is among `releases` with another plan, name or
+    cost.
     """
-    together = same_data(releases, release.data_name)
+    together = in_force(same_data(releases, release.data_name))
     known = [each for each in together if each.session == release.session]
-    if known and known != [release]:
+    if known and known != [release] and known != [came_to(releases, release)]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
     if not known:
         _refuse_training(release, budget)
@@ -194,7 +228,10 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
     range.
     """
-    others = [each for each in same_data(releases, data_name) if release is None or each.session != release.session]
+    counted = in_force(same_data(releases, data_name))
+    others = [each for each in counted if release is None or each.session != release.session]
+    if release is not None:
+        release = came_to(releases, release) or release
     together = others if release is None else [*others, release]
     pairs = [(each.unit, each.adjacency) for each in reversed(together)]
     noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]

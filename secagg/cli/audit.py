@@ -64,6 +64,10 @@ def audit(
     gate: Annotated[Path | None, typer.Option(help="Pass rules (TOML); default: the packaged ones.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one page.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
+    auditor: Annotated[str, typer.Option(help="Who audits, for the report's first page.")] = "",
+    against: Annotated[
+        Path | None, typer.Option(help="An earlier audit's JSON: the report says what changed since.")
+    ] = None,
     **options: Any,
 ) -> None:
     """Measure what an adversary could have learnt from what it really saw.
@@ -95,6 +99,8 @@ def audit(
         seed=options["seed"],
         simulation=options,
         trust=Trust.in_files(plans or (), rosters or ()),
+        auditor=auditor,
+        against=against,
     )
     raise typer.Exit(answer(speaker, asked))
 

@@ -15,6 +15,7 @@ from secagg import plugins
 from secagg.cli.console import Speaker, two_columns, warn_of_programs
 from secagg.cli.simulate import among_settings, open_simulated, settings_of
 from secagg.errors import BadInput, why
+from secagg.experiments.provenance import data_sha256
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
 from secagg.protection import protection_named
@@ -26,6 +27,7 @@ from threat_models.estimation import OneRunBound, SecondOpinion, SharesTested, a
 from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
+from threat_models.report.changes import compare
 from threat_models.report.content import AttackNote, AuditReport, Examination, Input, Level
 from threat_models.report.gate import DEFAULT, Gate, all_metrics
 from threat_models.report.gate_evaluation import judge
@@ -38,6 +40,7 @@ from threat_models.report.summary_facts import (
     add_drawn,
     add_multiples,
     bound_of,
+    cover_of,
     environment,
     limits_of,
     measure_promise,
@@ -47,7 +50,11 @@ from threat_models.session import Knowledge, Provenance, Session
 from threat_models.views import View
 
 ACTIVE = AttackNote(
-    "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
+    "malicious_server",
+    "Server that cheats real parties",
+    "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own",
+    "A server that cheats gets what it should not, from real parties that went along.",
+    "Stop using this build, and report it as SECURITY.md says.",
 )
 NO_PUBLIC = (
     "No --public given: membership and unmixing cannot be judged; "
@@ -74,6 +81,8 @@ class Question:
     seed: int = 0
     simulation: Mapping[str, Any] = field(default_factory=dict)
     trust: Trust = NOTHING_BROUGHT
+    auditor: str = ""
+    against: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -111,8 +120,11 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.apply():
         report = _report(speaker, _naming(evidence, brought), adversaries, comparisons, seed=question.seed)
-    result = judge(rules, report, datetime.now(UTC).date())
-    report = replace(report, gate=result)
+    today = datetime.now(UTC).date()
+    result = judge(rules, report, today)
+    report = replace(report, gate=result, cover=cover_of(evidence.recorded, question.auditor, today))
+    if question.against is not None:
+        report = replace(report, against=compare(report, question.against))
     if question.html is not None:
         question.html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     if question.sarif is not None:
@@ -174,7 +186,9 @@ def list_attacks(speaker: Speaker) -> None:
 
 
 def _notes() -> dict[str, AttackNote]:
-    found = {name: AttackNote(name, each.title, each.paper) for name, each in ATTACKS.items()}
+    found = {
+        name: AttackNote(name, each.title, each.paper, each.meaning, each.remedy) for name, each in ATTACKS.items()
+    }
     return {**found, ACTIVE.name: ACTIVE}
 
 
@@ -199,6 +213,7 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
     chosen = {"dataset": data.name, **among_settings(options)}
     shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
+    shown["data_sha256"] = data_sha256(data)
     return Evidence(
         found.sessions,
         found.knowledge,

@@ -22,7 +22,7 @@ from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
-from secagg.spending import Cost, Release, total_epsilon
+from secagg.spending import Cost, Release, in_force, settles, total_epsilon
 
 EXPORT_VERSION = 2
 _HEADER = ("row", "date", "plan", "session", "epsilon", "delta", "unit", "adjacency", "name")
@@ -59,7 +59,7 @@ def show(
     lines: list[str] = []
     for name in names:
         own = [entry for entry in entries if data_set(entry.release.data_name) == name]
-        totals = _totals([entry.release for entry in own], delta)
+        totals = _totals(in_force([entry.release for entry in own]), delta)
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
         lines += [*_table(name, own), _spent(totals, delta), ""]
         if (asked := budgets.pop(name, None)) is not None:
@@ -161,7 +161,9 @@ def _table(title: str, entries: list[Entry]) -> list[str]:
         row = _row(entry)
         cost = (_show(row["epsilon"]), f"{row['delta']:g}", row["unit"], row["adjacency"] or "-")
         when = f"{entry.at:%Y-%m-%d %H:%M}" if entry.at is not None else "-"
-        rows.append((str(entry.number), when, row["plan"][:12], row["session"][:12], *cost, escaped(row["data_name"])))
+        whole = next((each.number for each in entries if settles(entry.release, each.release)), None)
+        name = row["data_name"] if whole is None else f"{row['data_name']}: what row {whole} came to"
+        rows.append((str(entry.number), when, row["plan"][:12], row["session"][:12], *cost, escaped(name)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (zip(row, widths, strict=True) for row in rows)
     return [title, *("  " + "  ".join(f"{cell:<{width}}" for cell, width in row).rstrip() for row in padded)]

@@ -22,6 +22,7 @@ from secagg.errors import BadInput
 from secagg.extras import extra
 from secagg.head import Evaluation
 from secagg.scoring import Calibration, Metrics, Predictions, Predictor
+from secagg.scoring.predictor import read_head
 from secagg.scoring.program import export_program
 
 SHOWN = 10
@@ -64,8 +65,9 @@ def predict(
     for path in filter(None, (out, metrics, html, export)):
         refuse_unwritable(path)
     refuse_torch_file(head)
+    read = read_head(head)
     with speaker.progress(f"predicting {data}") as progress:
-        predictor = Predictor.open(head, backbone, progress)
+        predictor = Predictor.of(*read, backbone, progress)
         calibration = predictor.calibrate(calibrate) if calibrate is not None else None
         found = predictor.predict(data, calibration)
     if calibrate is not None and Path(calibrate).resolve() == Path(data).resolve():

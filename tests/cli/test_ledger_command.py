@@ -179,7 +179,8 @@ def test_lost_ledger_is_missed_and_recovered(secagg: Command, federation: Path) 
     entry = charge(alice / "state", setup, "alice")
     (alice / "state" / FILE_NAME).unlink()
     asked = ("client", "--plan", federation / "plan.json", "--server", "localhost:1", "--data", alice / "records.npz",
-             "--policy", alice / "policy.toml", "--state", alice / "state", "--tls", alice, "--dry-run")  # fmt: skip
+             "--policy", alice / "policy.toml", "--state", alice / "state", "--tls", alice, "--dry-run",
+             "--quiet")  # fmt: skip
     said = secagg(*asked)
     assert (said.code, "secagg ledger recover --state" in said.complaint) == (2, True)
     recovered = secagg("ledger", "recover", "--state", alice / "state", "--json", "-")

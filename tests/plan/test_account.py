@@ -1,15 +1,17 @@
-"""What a budget says is what it then does: the plan that is left fits, and one that costs a little more does not."""
+"""What a budget says is what it then does: the plan that is left fits, one of a little more does not; settled plans."""
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from secagg.errors import PlanRefused
+from secagg.errors import BadInput, PlanRefused
+from secagg.ledger import Ledger
 from secagg.policy import Budget
 from secagg.privacy import GaussianCost
 from secagg.privacy.gaussian import epsilon_of, mu_of
-from secagg.spending import Release, Spent, account_of, refuse_overspending, total_epsilon
+from secagg.spending import Release, Spent, account_of, in_force, refuse_overspending, settles, total_epsilon
 
 DELTA = 1e-5
 PAIR = ("record", "add-remove")
@@ -72,3 +74,53 @@ def test_overspent_budget_leaves_nothing() -> None:
     """A budget that was lowered below what is spent has nothing left, not less."""
     account = account_of([plan(1), plan(2)], None, "heart", Budget(1.0, DELTA, may_repeat=False))
     assert (account.together > 1.0, account.left) == (True, 0.0)
+
+
+def settlement(whole: Release, share: float, **changes: object) -> Release:
+    """What a plan came to of which so much of μ² was spent."""
+    (spent,) = whole.spent
+    assert isinstance(spent.cost, GaussianCost)
+    cost = replace(spent, cost=GaussianCost(spent.cost.squared_mu * share, spent.cost.gap))
+    return replace(whole, epsilon=whole.epsilon * share, spent=(cost,), **changes)
+
+
+def test_settled_plan_costs_what_it_settlement(tmp_path: Path) -> None:
+    """A plan that the whole one would have kept out fits once that is settled; the settled one can do no more."""
+    budget, ledger = Budget(1.2, DELTA, may_repeat=False), Ledger(tmp_path)
+    whole, next_one = plan(1), plan(2)
+    ledger.record(whole, budget)
+    with pytest.raises(PlanRefused, match="max_epsilon_total"):
+        ledger.check(next_one, budget)
+    settled = ledger.settle(whole, settlement(whole, 0.1))
+    assert ledger.settle(whole, settlement(whole, 0.1)) == settled
+    assert in_force([entry.release for entry in ledger.entries()]) == [settled.release]
+    ledger.check(whole, budget)
+    with pytest.raises(BadInput, match="nothing more of it can leave"):
+        ledger.record(whole, budget)
+    assert ledger.account(whole, "heart", budget).together == pytest.approx(settled.release.epsilon)
+    assert ledger.record(next_one, budget).number == 3
+    assert ledger.account(None, "heart", budget).together < 1.2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        settlement(plan(1), 2.0),
+        settlement(plan(1), 0.5, session=bytes([7]) * 32),
+        settlement(plan(1), 0.5, plan=bytes([7]) * 32),
+        settlement(plan(1), 0.5, data_name="Heart"),
+        replace(settlement(plan(1), 0.5), epsilon=1.5),
+        settlement(plan(3), 0.5),
+        plan(1),
+    ],
+    ids=["more", "another session", "another plan", "another name", "a larger claim", "never charged", "the same"],
+)
+def test_nothing_else_settles_a_plan(tmp_path: Path, wrong: Release) -> None:
+    """Only a row of the same plan that costs no more takes the place of one; what else is asked writes nothing."""
+    ledger = Ledger(tmp_path)
+    ledger.record(plan(1), Budget(9.0, DELTA, may_repeat=False))
+    whole = plan(3) if wrong.session == plan(3).session else plan(1)
+    with pytest.raises(BadInput, match="no such plan to settle"):
+        ledger.settle(whole, wrong)
+    assert len(ledger.entries()) == 1
+    assert not settles(EXACT, replace(EXACT, data_name="x"))

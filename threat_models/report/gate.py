@@ -83,8 +83,9 @@ class Waiver:
 class Gate:
     """What a report must show to pass.
 
-    `protections` are those a plan may have. `records_per_dimension` is the least number of records per feature
-    dimension in a sum without noise. `controls` demands of each attack a positive and a negative control that hold,
+    `adversaries` must be asked about, whoever else is. `protections` are those a plan may have. `records_per_dimension`
+    is the least number of records per feature dimension in a sum without noise. `controls` demands of each attack a
+    positive and a negative control that hold,
     `measured` a measured lower bound for every finite ε. `sha256` is the digest of the file.
     """
 
@@ -95,6 +96,7 @@ class Gate:
     rules: tuple[Rule, ...]
     waivers: tuple[Waiver, ...]
     sha256: str
+    adversaries: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path = DEFAULT) -> Gate:
@@ -122,15 +124,18 @@ class Gate:
             raise BadInput("the format is missing or unknown", remedy=f'write format = "{FORMAT}"')
         rules = tuple(_rule(table, number) for number, table in _enumerate_tables(content.pop("rule", [])))
         waivers = tuple(_waiver(table, number) for number, table in _enumerate_tables(content.pop("waiver", [])))
-        _require_keys(content, {field.name for field in fields(cls)} - {"rules", "waivers", "sha256"}, "the gate")
+        asked = _names(content, "adversaries", names(), "threat model") if "adversaries" in content else ()
+        needed = {field.name for field in fields(cls)} - {"rules", "waivers", "sha256", "adversaries"}
+        _require_keys(content, needed, "the gate", needed | {"adversaries"})
         return cls(
-            protections=_names(content, "protections"),
+            protections=_names(content, "protections", tuple(PROTECTIONS), "protection"),
             records_per_dimension=_number(content, "records_per_dimension", "the gate"),
             controls=_flag(content, "controls", "the gate"),
             measured=_flag(content, "measured", "the gate"),
             rules=rules,
             waivers=waivers,
             sha256=sha256(text.encode()).hexdigest(),
+            adversaries=asked,
         )
 
     def rules_for(self, attack: str, adversary: str) -> tuple[Rule, ...]:
@@ -245,12 +250,12 @@ def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
     return value
 
 
-def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _names(table: Mapping[str, Any], key: str, known: tuple[str, ...], kind: str) -> tuple[str, ...]:
     values = table[key]
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
     for value in values:
-        _require_known(value, tuple(PROTECTIONS), "the gate: there is no protection")
+        _require_known(value, known, f"the gate: there is no {kind}")
     return tuple(values)
 
 
