@@ -105,10 +105,11 @@ class EncoderFiles:
 
     def _lines(self, patterns: tuple[str, ...]) -> Iterator[str]:
         for path in sorted({path for pattern in patterns for path in self.folder.glob(pattern)}):
-            yield f"{path.name} {_digest(path)}"
+            yield f"{path.name} {digest_file(path)}"
 
 
-def _digest(path: Path) -> str:
+def digest_file(path: Path) -> str:
+    """SHA-256 (hex) of a file, read in pieces. Raises BadInput."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

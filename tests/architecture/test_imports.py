@@ -37,6 +37,7 @@ ORDER = (
     "secagg.transcript",
     "secagg.head",
     "secagg.models",
+    "secagg.generation",
     "methods",
     "secagg.parties",
     "secagg.federation",

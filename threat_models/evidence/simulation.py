@@ -198,7 +198,8 @@ def _knowledge(
         for name in session.members
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
-    encoder = cast.features.map.encoder if setup.method.reads_inputs else None
+    reads = setup.method.reads_inputs and isinstance(cast.features.map.backbone, Encoder)
+    encoder = cast.features.map.encoder if reads else None
     members = records_of(plan, cast.features.train, dataset.train, inside, encoder)
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
