@@ -149,20 +149,21 @@ class FedBiP(SimpleMethod):
         """The means of slots that hold records, with their concept vectors. Raises BadInput where none does.
 
         Under noise of slots whose count is at least 1 + 3σ, σ being its noise; a class and domain without such a slot
-        is represented by the mean of all its slots, as slot 0, if their counts together are.
+        is represented by the mean of all its slots, as slot 0, their count taken as at least 1. None is longer than a
+        record can be.
         """
         counts, sums, grid = opened.blocks[NAMES[0]], opened.blocks[NAMES[1]], opened.grid
         multiplier = opened.multiplier(NAMES[0])
         sigma = opened.noise[NAMES[0]].sigma if opened.noise is not None else 0.0
         counted, least = counts / multiplier, 1 + CERTAIN * sigma / multiplier
         held = counted >= least
-        whole = counted.sum(axis=2) >= 1 + CERTAIN * sigma / multiplier * math.sqrt(self.slots)
-        lone = whole & ~held.any(axis=2)
+        lone = sums.any(axis=(2, 3)) & ~held.any(axis=2)  # what a gate left out is zeros
         cells = np.concatenate([np.argwhere(held), np.pad(np.argwhere(lone), ((0, 0), (0, 1)))])
         weights = np.concatenate([counted[held], counted.sum(axis=2)[lone]])
         rows = np.concatenate([sums[held], sums.sum(axis=2)[lone]]) / np.maximum(weights, 1.0)[:, None]
-        offset = 0.0 if grid.is_normalised else grid.centre
-        means = rows * (grid.radius / grid.unit(rows.shape[1])) + offset
+        unit, offset = grid.unit(rows.shape[1]), 0.0 if grid.is_normalised else grid.centre
+        rows *= np.minimum(1.0, unit / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0))
+        means = rows * (grid.radius / unit) + offset
         return SlotMeans(
             classes=len(counts),
             domains=domains_of(self.parameters),

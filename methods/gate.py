@@ -206,7 +206,9 @@ class Gated(SimpleMethod):
 
     @property
     def _by_class(self) -> frozenset[str]:
-        """Of `per_class` the blocks that are no sums over records, and so not divided into parts."""
+        """Of `per_class` the blocks that are no sums over records, and so not divided where there are several parts."""
+        if self.gated_parts == 1:
+            return frozenset()
         every = [block for spec in self.method.sums(1, FEWEST_CLASSES, 2) for block in spec.blocks]
         return self.per_class & {block.name for block in every if block.kind is Kind.UPDATE}
 

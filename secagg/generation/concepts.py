@@ -2,13 +2,11 @@
 
 Textual inversion (Gal et al. 2022) as FedBiP has it (Chen et al. 2024, Eq. 4): a vector S for each domain and V for
 each class, trained by the network's own loss. As in the authors' code they take the place of the text encoder's
-*output*
-(the paper: of its input), two tokens, S before V; zeros say nothing, and are where training starts.
+*output* (the paper: of its input), two tokens, S before V; zeros say nothing, and are where training starts.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 SEED_BYTES = 7
+LARGEST = 1000.0
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,11 @@ class ConceptTraining:
     batch: int
 
     def __post_init__(self) -> None:
-        if not (self.epochs >= 1 and self.batch >= 1 and 0 < self.rate < math.inf):
+        if not (self.epochs >= 1 and self.batch >= 1 and 0 < self.rate <= LARGEST):
             problem = f"{self.epochs} epochs in batches of {self.batch} at the rate {self.rate}"
-            raise BadInput(problem, remedy="give epochs and a batch of 1 or more, and a rate above 0")
+            raise BadInput(
+                problem, remedy=f"give epochs and a batch of 1 or more, and a rate above 0, {LARGEST:g} at most"
+            )
 
 
 def train_concepts(

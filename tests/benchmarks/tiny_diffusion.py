@@ -25,12 +25,12 @@ from torch import Tensor
 SIDE, CHANNELS = 32, 4
 WIDTH = 32
 """Numbers of a condition's vector."""
-BATCHES = 32, 128
+BATCHES = 32, 64
 """Of the VAE and the UNet."""
 KL_WEIGHT = 1e-4
 FORGOTTEN = 0.15
 """How often a condition is zeros, which is the one that says nothing."""
-VAE_SHARE = 0.6
+VAE_SHARE = 0.5
 """Of the time."""
 STYLES = 4
 VARIED = 3
@@ -128,7 +128,7 @@ def train_unet(
         sample_size=SIDE // 8,
         in_channels=CHANNELS,
         out_channels=CHANNELS,
-        block_out_channels=(64, 128),
+        block_out_channels=(48, 96),
         down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
         layers_per_block=1,

@@ -55,7 +55,7 @@ def pictures(per_cell: int = 12, classes: int = 2, domains: int = 1, seed: int =
     shade = np.where(places % 2, 255 - base, base)[:, None, None, None]
     noise = rng.normal(scale=20, size=(len(labels), SIDE, SIDE, 3))
     return {
-        "features": np.clip(shade + noise, 0, 255).astype(np.uint8),
+        "images": np.clip(shade + noise, 0, 255).astype(np.uint8),
         "labels": labels,
         "domain": np.array([f"d{place}" for place in places]),
     }
