@@ -37,6 +37,10 @@ COMMANDS = {
     ),
     "predict": ("predict:predict", "Apply a head to labelled records and say how often it is right."),
     "adapt": ("adapt:adapt_head", "Train a received head on the member's own records; nothing leaves."),
+    "generate": (
+        "generate:generate_pictures",
+        "Make pictures from a session's slot means with a diffusion model, and train a classifier on them.",
+    ),
     "verify": (
         "verify:verify",
         "Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.head import Artifact, Evaluation, parse_tensors
-from secagg.head.linear import CLOSE
+from secagg.head.linear import ABSENT_BIAS, CLOSE
 
 KIND, SLOT_MEANS = "kind", "slot means"
 """Text of a file, and what it says for this artifact."""
@@ -111,11 +111,18 @@ class SlotMeans:
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """The class (n,) of the nearest mean to features (n, d). Raises BadInput for another d."""
+        predicted: NDArray[np.int64] = np.argmax(self.scores(features), axis=1).astype(np.int64)
+        return predicted
+
+    def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """2⟨f, m⟩ − ‖m‖² of each class's nearest mean m, (n, C); `ABSENT_BIAS` for a class without. Raises BadInput."""
         if features.ndim != 2 or features.shape[1] != self.means.shape[1]:
             raise BadInput(f"the means have {self.means.shape[1]} features, got records {features.shape[1:]}")
-        means = self.means.astype(np.float64)
-        nearest = np.argmax(2 * features @ means.T - (means * means).sum(axis=1), axis=1)
-        found: NDArray[np.int64] = self.cells[nearest, 0]
+        means: NDArray[np.float64] = self.means.astype(np.float64)
+        found = np.full((len(features), self.classes), float(ABSENT_BIAS))
+        near = 2 * features @ means.T - (means * means).sum(axis=1)
+        for label in np.unique(self.cells[:, 0]):
+            found[:, label] = near[:, self.cells[:, 0] == label].max(axis=1)
         return found
 
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from methods import method_named
+from methods.baselines.fedbip_published import FedBiPPublished
 from methods.concept_sums import OF_CLASS, OF_DOMAIN
 from methods.fedbip import FedBiP, SlotRound
 from methods.round import Examples, Local, Opened
@@ -23,6 +25,7 @@ from secagg.features import FeatureMap, latents_of, open_backbone
 from secagg.generation import ConceptTraining, train_concepts
 from secagg.head import to_safetensors
 from secagg.models import SlotMeans, read_slot_means
+from secagg.privacy.gaussian import epsilon_of
 from secagg.statistics import Grid, Normalisation, quantise
 from tests.methods.training import seeded
 from tests.worlds.diffusion import DIMENSION, SIDE, WIDTH, pictures, save_diffusion
@@ -142,8 +145,8 @@ def test_slots_of_few_members_are_left_out(folder: Path, data: Dataset) -> None:
 
 def test_a_domain_of_one_member_is_left_out(folder: Path, data: Dataset) -> None:
     """With a member for each domain no cell passes, and nothing is opened but the census."""
+    alone = {"partition": "column:domain", "clients": 2, "class_gate": 2}
     with pytest.raises(SecaggError, match="0 of 2 classes"):
-        alone = {"partition": "column:domain", "clients": 2, "class_gate": 2}
         simulate_dataset(data, settings_of(folder, "domains=d0+d1", **alone))
 
 
@@ -279,3 +282,30 @@ def test_centred_records_are_refused(folder: Path, data: Dataset) -> None:
     """A latent's own mean is brightness: a plan that takes it away is no plan for this."""
     with pytest.raises(BadInput, match="own mean"):
         simulate_dataset(data, settings_of(folder, "slots=1", normalise="centred-unit"))
+
+
+def test_the_published_form_amounts_to_what_theory_says() -> None:
+    """R = 128, replace-one, once a partner: μ = 17.5 at γ = 1 and 12.4 at γ = ½, and their ε, rounded up."""
+    for mixed, mu in ((1.0, 17.5), (0.5, 12.4)):
+        told = FedBiPPublished(mixed=mixed).epsilon(128.0)
+        assert told == pytest.approx(epsilon_of(mu, 1e-5), rel=0.02)
+    assert FedBiPPublished().epsilon(128.0, partners=3) > FedBiPPublished().epsilon(128.0)
+    assert FedBiPPublished().epsilon(8.0) >= epsilon_of(
+        2 * 8 * 0.0683 * math.sqrt(0.5) / math.sqrt(1 - 0.0683**2), 1e-5
+    )
+
+
+def test_published_latents_are_one_for_each_picture(folder: Path, data: Dataset) -> None:
+    """Each mixed with another of its class, noised by the schedule's last step; under no protection alone."""
+    rng = np.random.default_rng(0)
+    z, labels = rng.normal(size=(400, 500)), np.arange(400) % 2
+    sent = FedBiPPublished(kept=0.8).publish(z, labels, rng)
+    assert len(sent.means) == 400
+    own = (sent.means * z).mean(axis=1)
+    assert own.mean() == pytest.approx(0.4, abs=0.01)
+    assert sent.means.var() == pytest.approx(0.8**2 / 2 + 1 - 0.8**2, abs=0.01)
+    settings = settings_of(folder, "", class_gate=0)
+    with pytest.raises(BadInput, match="protection none"):
+        simulate_dataset(data, replace(settings, method="fedbip-published"))
+    run = simulate_dataset(data, replace(settings, method="fedbip-published", protection="none"))
+    assert any("amounts to ε" in note for note in run.notes)

@@ -33,6 +33,7 @@ from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
+from threat_models.evidence.generated import generating
 from threat_models.evidence.noise_watch import NoiseWatch
 from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import Blocks, Knowledge, Message, Records, Released, Session, join_records
@@ -215,6 +216,7 @@ def _knowledge(
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
     known = Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
+    known = replace(known, generated=generating(cast.features.map))
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 
