@@ -51,8 +51,8 @@ def generate_pictures(
     means, metadata = load_as(head, read_slot_means)
     pipeline = Pipeline.of_metadata(metadata)
     settings = GenerationSettings(count, steps, strength, guidance, start=start, seed=seed)
+    latents = pipeline.feature_map(backbone).latents
     with speaker.progress("generating") as progress:
-        latents = pipeline.feature_map(backbone).latents
         pictures = generate(latents, means, settings, progress)
     write_pictures(pictures, pipeline.classes, out / PICTURES)
     cells = np.unique(np.column_stack([pictures.domains, pictures.labels]), axis=0)

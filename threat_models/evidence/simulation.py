@@ -23,7 +23,7 @@ from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
-from secagg.models import TrainedModel
+from secagg.models import SlotMeans, TrainedModel
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.parties.consent import policy_accepting
 from secagg.plan import NoiseFrom, Plan
@@ -165,7 +165,7 @@ def _session(
 
 def _head(result: SumResult) -> Released | None:
     """The head or model that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel) else None
+    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:

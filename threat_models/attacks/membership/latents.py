@@ -162,6 +162,7 @@ def _make_controls(public: Records) -> tuple[tuple[Control, Control], tuple[Meas
     rng = np.random.default_rng(SEED)
     rows = rng.permutation(len(public))[: 2 * PUBLISHED]
     z = public.integers[rows].astype(np.float64)
+    z -= z.mean(axis=0)  # what all share tells nobody apart
     z *= math.sqrt(z.shape[1]) / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
     half, form = len(z) // 2, _strong(z.shape[1])
     values = form.match(form.publish(z[:half], rng), z)
