@@ -90,8 +90,8 @@ class ChainRound(SimpleRound):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the groups of a state that is told."""
-        return {MODEL: (self.program.size,)}
+        """Of the groups of a state that is told: they stay those of this round's."""
+        return {name: tensor.shape for name, tensor in self.state.groups.items()}
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def require_room(size: int, server: ServerStep) -> None:
 
 
 def require_float32(state: State) -> None:
-    """Raise BadInput where a model of the state has left the numbers that programs compute with."""
+    """Raise BadInput where the state has left the numbers that programs compute with."""
     if np.abs(state.flat).max() > LARGEST:
         raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
 

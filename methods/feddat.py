@@ -123,6 +123,11 @@ class FedDAT(UsualMethod):
         return True
 
     @property
+    def needs_two_classes(self) -> bool:
+        """Yes: its head tells answers apart."""
+        return True
+
+    @property
     def shows_last_sum(self) -> bool:
         """Yes: members step along, and make their own models of it."""
         return True

@@ -160,6 +160,11 @@ class FRAug(UsualMethod):
         return True
 
     @property
+    def needs_two_classes(self) -> bool:
+        """Yes: its own normalisation and residuals tell classes apart."""
+        return True
+
+    @property
     def trains(self) -> bool:
         """Yes."""
         return True

@@ -136,6 +136,11 @@ class Gated(SimpleMethod):
         return self.method.keeps_mean
 
     @property
+    def needs_two_classes(self) -> bool:
+        """The gated method's."""
+        return self.method.needs_two_classes
+
+    @property
     def shows_last_sum(self) -> bool:
         """The gated method's."""
         return self.method.shows_last_sum

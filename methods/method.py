@@ -173,6 +173,11 @@ class Method(Protocol):
         ...
 
     @property
+    def needs_two_classes(self) -> bool:
+        """Whether a member's records must be of more than one class, if it has any and a refusal tells of no record."""
+        ...
+
+    @property
     def shows_last_sum(self) -> bool:
         """Whether members are shown the last opened sum too, to recompute the artifact from it."""
         ...
@@ -250,6 +255,11 @@ class UsualMethod:
 
     @property
     def needs_unit_length(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def needs_two_classes(self) -> bool:
         """No."""
         return False
 

@@ -135,9 +135,12 @@ class Space:
 
     @property
     def corners(self) -> tuple[Parameters, ...]:
-        """All settings at their first place, and each by itself at its last one."""
+        """All settings at their first place, and each by itself wherever it may be (`bounds`).
+
+        A list's values are in any order: the largest may be in the middle.
+        """
         first = {each.name: each.value(0.0) for each in self.settings}
-        return (first, *({**first, each.name: each.value(float(each.last))} for each in self.settings))
+        return (first, *({**first, name: value} for name, values in self.bounds().items() for value in values[1:]))
 
     def bounds(self) -> Mapping[str, tuple[str | float, ...]]:
         """All values of what has some, and both ends of what has an interval, by name."""

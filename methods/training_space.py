@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 
@@ -48,6 +49,8 @@ class TrainingSpace:
         efforts = [kinds[0].effort for kinds in specs]
         most = {each.name: max(getattr(effort, each.name) for effort in efforts) for each in fields(Effort)}
         training = _costliest(trainings) if trainings else None
+        if training is not None:  # both may be the most at once
+            most["epochs"] = max(most["epochs"], math.ceil(training.rate * training.steps))
         return replace(specs[0][0], training=training, effort=Effort(**most))
 
     @property

@@ -2,31 +2,60 @@
 
 >>> import secagg
 >>> secagg.simulate(features, labels, clients=10, partition="dirichlet:0.1")  # doctest: +SKIP
+>>> secagg.SecureSumClassifier(clients=10).fit(features, labels).predict_proba(new)  # doctest: +SKIP
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from secagg.auditing import audit
+    from secagg.cli.epsilon import promised as epsilon
+    from secagg.data import open_dataset
+    from secagg.experiments.compare import Contender, compare
+    from secagg.experiments.estimator import SecureSumClassifier
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
+    from secagg.federation.embedding import Client, Server
+    from secagg.scoring.predictor import Predictor
 
 __version__ = "0.1.0"
-__all__ = ["simulate", "sweep"]
+__all__ = [
+    "Client",
+    "Contender",
+    "Predictor",
+    "SecureSumClassifier",
+    "Server",
+    "audit",
+    "compare",
+    "epsilon",
+    "open_dataset",
+    "simulate",
+    "sweep",
+]
+_PLACES = {
+    "Client": "secagg.federation.embedding:Client",
+    "Contender": "secagg.experiments.compare:Contender",
+    "Predictor": "secagg.scoring.predictor:Predictor",
+    "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
+    "Server": "secagg.federation.embedding:Server",
+    "audit": "secagg.auditing:audit",
+    "compare": "secagg.experiments.compare:compare",
+    "epsilon": "secagg.cli.epsilon:promised",
+    "open_dataset": "secagg.data:open_dataset",
+    "simulate": "secagg.experiments.simulation:simulate",
+    "sweep": "secagg.experiments.sweep:sweep",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load `simulate` and `sweep` when they are first used: a server or client process does not need them."""
-    if name == "simulate":
-        from secagg.experiments.simulation import simulate
-
-        return simulate
-    if name == "sweep":
-        from secagg.experiments.sweep import sweep
-
-        return sweep
-    raise AttributeError(f"module 'secagg' has no attribute {name!r}")
+    """Load what is public when it is first used: a server or client process does not need most of it."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'secagg' has no attribute {name!r}")
+    module, _, own = _PLACES[name].partition(":")
+    return getattr(import_module(module), own)
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ from secagg.parties.vouching import Trust
 USUAL = ("no_protection", "curious_server", "network_observer", "released_head_white_box")
 """Who is asked about when nobody is named."""
 _OF_TRANSCRIPTS = {"known", "public", "records"}
-_OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep"}
+_OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
 """Options of simulate that no audit has: noise that is known would hide nothing, nothing is compared or taken up."""
 _OF_BOTH = {"json_to", "quiet"}
 """Options of simulate that any audit has."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,26 +10,20 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import AggregatorsOption, BackboneFileOption, ModelFileOption, PlanOption, StayOption
-from secagg.cli.party import StateOption, TlsOption, WaitOption, credentials_for, rows_of
+from secagg.cli.party import StateOption, TlsOption, WaitOption, rows_of
 from secagg.data.sources import kinds_of_files
-from secagg.errors import BadInput
-from secagg.federation import FederationClient, open_ledger, session_folder
+from secagg.federation import Client, session_folder
 from secagg.files import keep_to_owner
-from secagg.parties import LocalRecords, SessionSetup, read_records
-from secagg.parties.consent import admit_listed
+from secagg.parties import LocalRecords, SessionSetup
 from secagg.parties.explanation import explain
 from secagg.parties.outcome import HEAD_FILE, write_personal
 from secagg.parties.private_state import recall_state
 from secagg.parties.rounds import following_setup
 from secagg.parties.setup import LEAST_PATIENCE
-from secagg.plan import read_plan
-from secagg.policy import Policy, read_policy
-from secagg.protection import LocalParty
+from secagg.policy import Policy
 from secagg.protection.messages import Outcome
-from secagg.randomness import OperatingSystem
-from secagg.roster import SERVER_INDEX
+from secagg.scoring import card_of, write_card
 from secagg.transcript import FILE_NAME, read_transcript
-from secagg.transport import Credentials, Link, greet
 
 
 def client(
@@ -58,70 +49,42 @@ def client(
     """
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    credentials = credentials_for("client", tls)
-    agreed, chosen = read_plan(plan), read_policy(policy)
-    admit_listed(model, agreed, chosen)
-    setup = SessionSetup.of(agreed, credentials.roster)
-    addresses = _addresses(setup, aggregators or [])
-    setup.check(chosen)
-    session_folder(state, setup)
-    ledger = open_ledger(state)
     with speaker.progress("reading the records") as progress:
-        records = read_records(setup, data, backbone, progress)
-    me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
-    link = Link(credentials, server, setup.patience)
-    plan_to_check = None if ledger.has_uploaded(setup.context.plan) else setup.plan.digest
-    meet = partial(_meet, link, partial(greet, credentials, server, wait), plan_to_check)
-    federation = FederationClient(setup, me, chosen, ledger, state, records, meet, speaker.say, stay)
-    ledger.check(federation.release, chosen.budget)
+        member = Client(
+            plan,
+            server=server,
+            data=data,
+            policy=policy,
+            state=state,
+            tls=tls,
+            backbone=backbone,
+            model=model,
+            aggregators=_named(aggregators or []),
+            stays=stay,
+            wait=wait,
+            said=speaker.say,
+            progress=progress,
+        )
+    setup, records = member.setup, member.records
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
     if dry_run:
-        _explain_dry_run(speaker, setup, chosen, records, credentials.name)
+        _explain_dry_run(speaker, setup, member.policy, records, member.credentials.name)
         return
-    sessions = asyncio.run(_take_part(federation, link, credentials, addresses))
+    sessions = asyncio.run(member.sessions())
     due = following_setup(*sessions[-1]) if sessions else setup
     if due is not None:
         speaker.result(_uploaded_content(due, state), _what_next(due))
         return
     content = _client_content(sessions, state)
-    speaker.result(content, two_columns("The session is over", rows_of(content)))
+    own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
+    speaker.result(content, two_columns("The session is over", rows_of(content) + own))
 
 
-def _addresses(setup: SessionSetup, given: list[str]) -> dict[int, str]:
-    """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
-    asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
-    names = {setup.roster.name(index): index for index in asked}
+def _named(given: list[str]) -> dict[str, str]:
+    """The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts."""
     found = dict(text.partition("=")[::2] for text in given)
-    if set(found) != set(names) or len(found) != len(given):
-        wanted = " ".join(f"--aggregator {name}=HOST:PORT" for name in sorted(names))
-        raise BadInput(
-            f"the plan's aggregators are {', '.join(sorted(names)) or 'none'}", remedy=f"give {wanted or 'none'}"
-        )
-    for name, address in found.items():
-        if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
-            raise BadInput(f"{address!r} is no address of {name}", remedy="write HOST:PORT")
-    return {names[name]: address for name, address in found.items()}
-
-
-async def _meet(link: Link, greets: Callable[[], object], plan: bytes | None) -> None:
-    """See that the server is there, and runs the plan; None where a vector may have left, so that nothing ends this."""
-    await asyncio.to_thread(greets)
-    if plan is not None:
-        await link.check_plan(plan)
-
-
-async def _take_part(
-    federation: FederationClient, server: Link, credentials: Credentials, aggregators: dict[int, str]
-) -> list[tuple[SessionSetup, Outcome]]:
-    patience = federation.setup.patience
-    async with AsyncExitStack() as links:
-        link = await links.enter_async_context(server)
-        others = {
-            index: await links.enter_async_context(Link(credentials, address, patience, index))
-            for index, address in aggregators.items()
-        }
-        return await federation.run(link, others)
+    return found if len(found) == len(given) else {}
 
 
 def _explain_dry_run(speaker: Speaker, setup: SessionSetup, policy: Policy, records: LocalRecords, name: str) -> None:
@@ -161,6 +124,8 @@ def _client_content(sessions: list[tuple[SessionSetup, Outcome]], state: Path) -
     folders = [session_folder(state, setup) for setup, _ in sessions]
     setup, outcome = sessions[-1]
     own = write_personal(setup, outcome, recall_state(folders[-1], setup.context.plan), folders[-1])
+    if outcome.head:
+        write_card(folders[-1], card_of(setup, outcome.head_sha256.hex(), outcome.members))
     vectors = sum(each.context.upload_bytes for each, _ in sessions if not (each.is_draw or each.is_end))
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
     names = [setup.roster.name(member) for member in outcome.members]

@@ -51,7 +51,53 @@ def epsilon(
 ) -> None:
     """Say which epsilon an amount of noise gives, or how much noise an epsilon takes. Rounded up, never down."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    release = _Release(mechanism, delta, shares, dropped, colluding, grid_sigma, coordinates, sessions)
+    content = promised(
+        delta,
+        noise_multiplier=noise_multiplier,
+        target_epsilon=target_epsilon,
+        adjacency=adjacency,
+        mechanism=mechanism,
+        shares=shares,
+        grid_sigma=grid_sigma,
+        coordinates=coordinates,
+        dropped=dropped,
+        colluding=colluding,
+        sessions=sessions,
+    )
+    rows = [
+        ("epsilon", f"{shown(content['epsilon'])} at delta {delta:g}"),
+        ("noise multiplier", f"{math.ceil(content['noise_multiplier'] * 1e6) / 1e6:.6f} (σ/Δ)"),
+        ("adjacency", adjacency.value if adjacency else "the one that Δ was taken for (--adjacency)"),
+        ("mechanism", mechanism.value),
+        ("sessions", str(sessions)),
+    ]
+    if "honest_shares" in content:
+        honest = f"{content['honest_shares']} of {shares}, each of at least {grid_sigma:g} grid units"
+        rows.append(("honest shares", honest))
+    speaker.result(content, two_columns("Privacy of a release", rows))
+
+
+def promised(
+    delta: float,
+    *,
+    noise_multiplier: float | None = None,
+    target_epsilon: float | None = None,
+    adjacency: str | None = None,
+    mechanism: str = Mechanism.GAUSSIAN,
+    shares: int = 1,
+    grid_sigma: float = USUAL_SIGMA,
+    coordinates: int = 1,
+    dropped: int = 0,
+    colluding: int = 0,
+    sessions: int = 1,
+) -> dict[str, Any]:
+    """Say which ε, never too small, an amount of noise gives, or how much noise an ε takes, as plain values.
+
+    The arguments are the options of `secagg epsilon`: `noise_multiplier` is σ/Δ of the whole sum, `mechanism`
+    "gaussian" (one party's noise) or "discrete-shares" (a share from each client). Raises BadInput.
+    """
+    kind, meant = Mechanism(mechanism), Adjacency(adjacency) if adjacency else None
+    release = _Release(kind, delta, shares, dropped, colluding, grid_sigma, coordinates, sessions)
     multiplier = _multiplier(release, noise_multiplier, target_epsilon)
     reached = release.epsilon(multiplier)
     if math.isinf(reached):
@@ -63,22 +109,14 @@ def epsilon(
         "epsilon": reached,
         "delta": delta,
         "noise_multiplier": multiplier,
-        "adjacency": adjacency.value if adjacency else None,
-        "mechanism": mechanism.value,
+        "adjacency": meant.value if meant else None,
+        "mechanism": kind.value,
         "sessions": sessions,
     }
-    rows = [
-        ("epsilon", f"{shown(reached)} at delta {delta:g}"),
-        ("noise multiplier", f"{math.ceil(multiplier * 1e6) / 1e6:.6f} (σ/Δ)"),
-        ("adjacency", adjacency.value if adjacency else "the one that Δ was taken for (--adjacency)"),
-        ("mechanism", mechanism.value),
-        ("sessions", str(sessions)),
-    ]
-    if mechanism is Mechanism.DISCRETE_SHARES:
+    if kind is Mechanism.DISCRETE_SHARES:
         content |= {"shares": shares, "honest_shares": release.honest, "grid_sigma": grid_sigma}
         content["coordinates"] = coordinates
-        rows.append(("honest shares", f"{release.honest} of {shares}, each of at least {grid_sigma:g} grid units"))
-    speaker.result(content, two_columns("Privacy of a release", rows))
+    return content
 
 
 @dataclass(frozen=True)

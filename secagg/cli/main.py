@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-import secagg
 from secagg.cli.commands import Commands
 from secagg.cli.streams import streams_without_readers
 from secagg.errors import ExitCode, SecaggError
@@ -41,7 +40,7 @@ def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        print(f"secagg {secagg.__version__}, Python {platform.python_version()}, torch {version('torch')}")
+        print(f"secagg {version('secagg')}, Python {platform.python_version()}, torch {version('torch')}")
         raise typer.Exit
 
 
@@ -78,7 +77,11 @@ def _run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _say_misuse(error.format_message(), debug)
     except (typer.Abort, KeyboardInterrupt):
-        return _complain("interrupted; run the same command again to go on", ExitCode.INTERRUPTED, debug)
+        return _complain(
+            "interrupted; run the same command again: it goes on from what it keeps (simulate: with --keep DIR)",
+            ExitCode.INTERRUPTED,
+            debug,
+        )
     except MemoryError:
         return _complain("this machine has too little memory for that; give less data", ExitCode.BAD_INPUT, debug)
     except OSError as error:

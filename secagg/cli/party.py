@@ -7,20 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.errors import BadInput
-from secagg.transport import Credentials, read_credentials
-
 StateOption = Annotated[Path, typer.Option("--state", help="This party's folder: sessions, transcripts, ledger.")]
 TlsOption = Annotated[Path, typer.Option("--tls", help="This party's keys and certificates (secagg pki).")]
 WaitOption = Annotated[float, typer.Option(min=0, help="Seconds to wait for the server to be there.")]
-
-
-def credentials_for(role: str, tls: Path) -> Credentials:
-    """Read a member's keys. Raises BadInput for one that has another role in the roster."""
-    credentials = read_credentials(tls)
-    if (found := credentials.roster.role(credentials.index)) != role:
-        raise BadInput(f"{credentials.name} is no {role} in the roster, but {found}")
-    return credentials
 
 
 def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,61 +1,171 @@
-"""`secagg predict`: what a head, or a trained model, says of labelled records."""
+"""`secagg predict`: what a head, or a trained model, says of records, and how good that is where labels are known."""
 
 from __future__ import annotations
 
+import csv
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from numpy.typing import NDArray
 
 from secagg.cli.console import (
     JsonOption,
     QuietOption,
     Speaker,
-    percent,
     refuse_torch_file,
     refuse_unwritable,
     two_columns,
 )
 from secagg.cli.options import BackboneFileOption, ModelOption
-from secagg.head import load_as
-from secagg.models import TrainedModel, parse_artifact
-from secagg.parties import Pipeline
+from secagg.errors import BadInput
+from secagg.extras import extra
+from secagg.head import Evaluation
+from secagg.scoring import Calibration, Metrics, Predictions, Predictor
+
+SHOWN = 10
+"""Predictions, and classes, that a terminal shows; files hold all."""
 
 
 def predict(
     head: Annotated[Path, typer.Option(help="head.safetensors of a session; a trained model too.")],
-    data: Annotated[str, typer.Option(help="Labelled records of the plan's kind.")],
+    data: Annotated[str, typer.Option(help="Records of the plan's kind, with labels or without.")],
     backbone: BackboneFileOption = None,
     _: ModelOption = None,
-    out: Annotated[Path | None, typer.Option(help="Write one predicted class name per line.")] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled records of your own, to fit the probabilities to (one temperature).", metavar="FILE"
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the predictions: FILE.csv with probabilities, else one class name per line."),
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(help="Write the measures and their intervals as CSV.", metavar="FILE")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the measures as one page, with ROC curves.", metavar="FILE")
+    ] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Apply a head to labelled records and say how often it is right."""
+    """Say each record's class and probabilities, and how good they are on records that have labels."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    if out is not None:
-        refuse_unwritable(out)
+    for path in filter(None, (out, metrics, html)):
+        refuse_unwritable(path)
     refuse_torch_file(head)
-    model, metadata = load_as(head, parse_artifact)
-    pipeline = Pipeline.of_metadata(metadata)
     with speaker.progress(f"predicting {data}") as progress:
-        records = pipeline.records(data)
-        if isinstance(model, TrainedModel) and model.reads_inputs:
-            feature_map = pipeline.feature_map(backbone, progress)
-            model = model.over(feature_map)
-            features: NDArray[Any] = feature_map.encoder.prepare(records.inputs)
-        else:
-            features = pipeline.head_inputs(records.inputs, backbone, progress)
-        assessed = model.evaluate(features, records.labels)
+        predictor = Predictor.open(head, backbone, progress)
+        calibration = predictor.calibrate(calibrate) if calibrate is not None else None
+        found = predictor.predict(data, calibration)
+    if calibrate is not None and Path(calibrate).resolve() == Path(data).resolve():
+        speaker.say("note: scored on the records that the temperature was fitted to, which flatters it")
+    scored = found.metrics
+    if scored is None and (metrics is not None or html is not None):
+        raise BadInput(f"{data} has no labels to measure by", remedy="leave out --metrics and --html")
     if out is not None:
-        names = [pipeline.classes[label] for label in model.predict(features)]
-        out.write_text("\n".join(names) + "\n", encoding="utf-8")
-        speaker.say(f"wrote {out}")
-    content: dict[str, Any] = {
-        "records": assessed.total,
-        "correct": assessed.correct,
-        "accuracy": assessed.accuracy,
-        "accuracy_interval": list(assessed.interval),
+        _write_predictions(found, out)
+    if scored is not None and metrics is not None:
+        _write_measures(scored, metrics)
+    if scored is not None and html is not None:
+        _write_page(predictor, found, scored, calibration, html)
+    for path in filter(None, (out, metrics, html)):
+        speaker.say(f"wrote {path}")
+    speaker.result(_content(predictor, found, scored, calibration), *_tables(found, scored, calibration))
+
+
+def _content(
+    predictor: Predictor, found: Predictions, scored: Metrics | None, calibration: Calibration | None
+) -> dict[str, Any]:
+    assessed = _assessed(scored)
+    return {
+        "head_sha256": predictor.model.digest,
+        "records": len(found),
+        "labelled": int(found.known.sum()),
+        "correct": assessed.correct if assessed else None,
+        "accuracy": assessed.accuracy if assessed else None,
+        "accuracy_interval": list(assessed.interval) if assessed else None,
+        "metrics": scored.to_json() if scored else None,
+        "calibration": asdict(calibration) if calibration else None,
+        "predictions": found.rows(),
     }
-    speaker.result(content, two_columns("Prediction", [("accuracy", percent(assessed))]))
+
+
+def _assessed(scored: Metrics | None) -> Evaluation | None:
+    return Evaluation.counted(int(scored.confusion.trace()), int(scored.confusion.sum())) if scored else None
+
+
+def _write_predictions(found: Predictions, path: Path) -> None:
+    rows = found.rows()
+    if path.suffix.lower() != ".csv":
+        path.write_text("".join(f"{row['class']}\n" for row in rows), encoding="utf-8")
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["file", "row", "label", "predicted", *(f"p({name})" for name in found.classes)])
+        for row in rows:
+            chances = (f"{chance:.6g}" for chance in row["probabilities"].values())
+            writer.writerow([row["file"], row["row"], row["label"] or "", row["class"], *chances])
+
+
+def _write_measures(scored: Metrics, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["measure", "class", "value", "low", "high"])
+        writer.writerows([name, of, each.value, each.low, each.high] for name, of, each in scored.rows())
+
+
+def _write_page(
+    predictor: Predictor, found: Predictions, scored: Metrics, calibration: Calibration | None, path: Path
+) -> None:
+    with extra("audit", "the page"):
+        from secagg.cli.scores_page import page_of
+
+    path.write_text(page_of(predictor, found, scored, calibration), encoding="utf-8")
+
+
+def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration | None) -> list[str]:
+    rows = [("records", f"{len(found)}, {int(found.known.sum())} with a label")]
+    if calibration is not None:
+        fitted = f"{calibration.temperature:.3g}, fitted to {calibration.records} records"
+        rows.append(("temperature", f"{fitted}: loss {calibration.before:.4f} before, {calibration.after:.4f} after"))
+    if scored is None:
+        return [two_columns("Prediction", rows), _first_predictions(found)]
+    known = {name: each for name, each in scored.overall.items() if each is not None}
+    rows += [(scored.called(name), each.told()) for name, each in known.items()]
+    rows.append(("in brackets", "95 % intervals; --json says of which kind"))
+    return [two_columns("Prediction", rows), *([_by_class(scored)] if len(scored.classes) <= SHOWN else [])]
+
+
+def _by_class(scored: Metrics) -> str:
+    """Rows of the true class: how many, how good, and what they were said to be."""
+    header = ["class", "records", "sensitivity", "specificity", "auc", "f1", *(f"→ {name}" for name in scored.classes)]
+    rows = [
+        [
+            name,
+            str(sum(counts)),
+            *(f"{100 * each.value:.2f}" if (each := own[measure]) else "–" for measure in header[2:6]),
+            *map(str, counts),
+        ]
+        for name, own, counts in zip(scored.classes, scored.by_class, scored.confusion.tolist(), strict=True)
+    ]
+    return _aligned(header, rows)
+
+
+def _first_predictions(found: Predictions) -> str:
+    """The first records' classes and their probabilities, in per cent."""
+    several = len(found.records.origin.files) > 1
+    rows = [
+        [f"{row['file']} " * several + str(row["row"]), row["class"], f"{100 * row['probabilities'][row['class']]:.1f}"]
+        for row in found.rows()[:SHOWN]
+    ]
+    more = f"\n  … and {len(found) - SHOWN} more: --out FILE.csv" if len(found) > SHOWN else ""
+    return _aligned(["row", "class", "probability, %"], rows) + more
+
+
+def _aligned(header: list[str], rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in (header, *rows)]
+    return "\n".join(f"  {'  '.join(line)}" for line in lines)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import Speaker, two_columns
-from secagg.cli.party import credentials_for, rows_of
+from secagg.cli.party import rows_of
 from secagg.errors import BadInput
-from secagg.federation import FederationSecond, session_folder
+from secagg.federation import FederationSecond, credentials_for, session_folder
 from secagg.files import keep_to_owner
 from secagg.parties import SessionSetup
 from secagg.parties.sealed_state import write_synced

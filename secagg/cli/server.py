@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,18 +11,14 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import ModelOption, PlanOption
-from secagg.cli.party import StateOption, TlsOption, credentials_for, rows_of
-from secagg.errors import BadInput, SessionAborted
-from secagg.federation import FederationServer, Stage
+from secagg.cli.party import StateOption, TlsOption, rows_of
+from secagg.errors import BadInput
+from secagg.federation import FederationServer, Server, Stage
 from secagg.files import keep_to_owner
-from secagg.parties import SessionSetup
 from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
 from secagg.parties.sealed_state import write_synced
-from secagg.plan import NoiseFrom, read_plan
+from secagg.scoring import card_of, write_card
 from secagg.transcript import FILE_NAME
-from secagg.transport import Credentials, serve
-
-_FAREWELL_SECONDS = 3.0
 
 
 def server(
@@ -38,35 +33,18 @@ def server(
     """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    credentials = credentials_for("server", tls)
-    setup = SessionSetup.of(read_plan(plan), credentials.roster)
-    if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
-        raise BadInput("with this protection the server would open the exact sum", remedy="let the clients add noise")
-    federation = FederationServer(setup, credentials.identity, state, lambda text: speaker.say(f"warning: {text}"))
-    with closing(federation):
-        last = asyncio.run(_serve(federation, credentials, listen, speaker))
+    server = Server(plan, state=state, tls=tls, listen=listen, said=speaker.say)
+    last = asyncio.run(_serve(server))
     _export_torch(last.folder)
-    content = _server_content(last, federation)
+    _write_card(last)
+    content = _server_content(last, server.federation)
     write_synced(last.folder / "result.json", json.dumps(content, indent=2).encode())
     speaker.result(content, two_columns("The sum is opened", rows_of(content)))
 
 
-async def _serve(federation: FederationServer, credentials: Credentials, listen: str, speaker: Speaker) -> Stage:
-    endpoint, address = await serve(credentials, federation, listen)
-    write_synced(federation.stages[0].folder / "address", address.encode())
-    speaker.say(f"listening on {address}")
-    was_over = federation.is_over
-    try:
-        last = await federation.run()
-        if was_over:  # an earlier life may have died as it said its last word: who has not heard that asks again
-            await asyncio.sleep(_FAREWELL_SECONDS)
-        return last
-    except SessionAborted:
-        await federation.farewell()
-        await asyncio.sleep(_FAREWELL_SECONDS)  # who was told last has the answer, and who just comes is told too
-        raise
-    finally:
-        await endpoint.stop(grace=1.0)
+async def _serve(server: Server) -> Stage:
+    async with server:
+        return await server.last_stage()
 
 
 def _export_torch(folder: Path) -> None:
@@ -75,6 +53,12 @@ def _export_torch(folder: Path) -> None:
 
     artifact, _ = load_as(folder / HEAD_FILE, parse_artifact)
     save_state_dict(artifact, folder / TORCH_FILE)
+
+
+def _write_card(last: Stage) -> None:
+    outcome = last.session.outcome
+    if outcome is not None:
+        write_card(last.folder, card_of(last.setup, outcome.head_sha256.hex(), outcome.members))
 
 
 def _server_content(last: Stage, federation: FederationServer) -> dict[str, Any]:

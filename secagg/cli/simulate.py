@@ -66,6 +66,7 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
 from secagg.experiments.summary import Run
 from secagg.extras import require
+from secagg.parties.outcome import HEAD_FILE
 from secagg.privacy.claim import shown
 from secagg.protection import USUAL, protection_named
 
@@ -123,7 +124,11 @@ def simulate(
     dropouts: Annotated[int, typer.Option(min=0, help="Clients that vanish, at different steps.")] = 0,
     colluders: ColludersOption = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Moves the partition, the choice of dropouts and the draw of cohorts only.")
+        int,
+        typer.Option(
+            min=0,
+            help="Moves the partition, the choice of dropouts and the draw of cohorts; not what members draw to train.",
+        ),
     ] = 0,
     noise_seed: Annotated[
         int | None, typer.Option(min=0, help="Draw the same noise again, for papers: the result is not private.")
@@ -148,6 +153,10 @@ def simulate(
             metavar="DIR",
         ),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Folder for head.safetensors, for `secagg predict`, and its model card.", metavar="DIR"),
+    ] = None,
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
@@ -168,9 +177,13 @@ def simulate(
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
     if curves is not None:
         _require_curves(data, settings, curves)
+    if save is not None:
+        _require_save(settings, save)
     result = _simulate(speaker, data, settings, processes, keep)
     for note in result.notes:
         speaker.say(f"note: {note}")
+    if save is not None:
+        speaker.say(f"wrote the head and its model card into {result.save(save)}")
     if curves is not None:
         _draw(speaker, result, curves)
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
@@ -185,6 +198,14 @@ def _require_curves(data: Dataset, settings: SimulationSettings, folder: Path) -
         raise BadInput(f"{settings.method} has no rounds that curves could show", remedy="leave out --curves")
     folder.mkdir(parents=True, exist_ok=True)
     refuse_unwritable(folder / "curves.csv")
+
+
+def _require_save(settings: SimulationSettings, folder: Path) -> None:
+    """Make the folder. Raises BadInput where it cannot be, or where there will be no head for it."""
+    if settings.method in BASELINES:
+        raise BadInput(f"{settings.method} has no plan that a head could name", remedy="leave out --save")
+    folder.mkdir(parents=True, exist_ok=True)
+    refuse_unwritable(folder / HEAD_FILE)
 
 
 def _draw(speaker: Speaker, result: SimulationResult, folder: Path) -> None:

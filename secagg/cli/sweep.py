@@ -36,8 +36,11 @@ REFERENCE = "reference"
 """A setting that is no list, but a flag of the command."""
 
 
-def with_lists(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list."""
+def with_lists(*without: str, **usual: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every setting that `secagg simulate` has, but for some, each as the text of a list.
+
+    `usual`: defaults that are other than there.
+    """
     hidden = (REFERENCE, *without)
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,7 +48,8 @@ def with_lists(*without: str) -> Callable[[Callable[..., None]], Callable[..., N
         own = [each for each in parameters if each.kind != each.VAR_KEYWORD]
         simulated = inspect.signature(simulate, eval_str=True).parameters
         offered = [each for each in simulated.values() if each.name in experiments.AXES and each.name not in hidden]
-        command.__signature__ = inspect.Signature([*own, *map(_list_of, offered)])  # type: ignore[attr-defined]
+        lists = [_list_of(each.replace(default=usual.get(each.name, each.default))) for each in offered]
+        command.__signature__ = inspect.Signature([*own, *lists])  # type: ignore[attr-defined]
         return command
 
     return give

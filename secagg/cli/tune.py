@@ -30,7 +30,7 @@ from secagg.experiments.tuning import Tuning
 from secagg.experiments.tuning import tune as run_tuning
 
 
-@with_lists("method", "parameters")
+@with_lists("method", "parameters", clients=20)
 def tune(
     *,
     out: ResultsOption,

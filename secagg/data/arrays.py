@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from secagg.data.archive import as_text, load_arrays
 from secagg.data.faults import Faults
 from secagg.data.format import LabelledFormat
-from secagg.data.records import BAD, Dataset, Origin, Records, concatenate
+from secagg.data.records import BAD, UNLABELLED, Dataset, Kind, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
 
@@ -57,6 +58,20 @@ def open_arrays(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
         parts=None,
         is_named="classes" in arrays,
     )
+
+
+def open_without_labels(path: Path) -> Dataset | None:
+    """Open `features` or `images` that stand alone; None where the file has labels. Raises as `open_arrays` does."""
+    arrays = load_arrays(path)
+    content = [name for name in ("features", "images") if name in arrays]
+    if any(key.endswith("labels") for key in arrays) or len(content) != 1 or not arrays[content[0]].ndim:
+        return None
+    name = content[0]
+    unsaid = {**arrays, "labels": np.zeros(len(arrays[name]), dtype=np.int64)}
+    records = _group(path, unsaid, "", name, tolerant=False)
+    records = replace(records, labels=np.full(len(records), UNLABELLED, dtype=np.int64))
+    kind: Kind = "images" if name == "images" else "features"
+    return Dataset(path.name, kind, records, None, (), schema=None, bound=None, parts=None, is_named=False)
 
 
 def _train_and_test(path: Path, groups: dict[str, Records], cut: Split) -> tuple[Records, Records | None]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.faults import Faults
-from secagg.data.records import Records
+from secagg.data.records import UNLABELLED, Records
 from secagg.data.schema import Categorical, Numeric, Schema, canonical
 from secagg.data.table import COMMA_REMEDY, Table
 
@@ -99,15 +99,19 @@ def _one_hot(cells: _Cells, column: Categorical, missing: NDArray[np.bool_]) -> 
 
 
 def _labels(table: Table, schema: Schema, faults: Faults) -> NDArray[np.int64]:
-    """Return the class index of every row; an unlabelled row or an unknown label is a fault."""
+    """Return the class index of every row; an unknown label is a fault, and, where the schema needs one, none is."""
+    if not schema.needs_label and schema.label not in table.columns:
+        return np.full(len(table), UNLABELLED, dtype=np.int64)
     cells = _Cells.of(table, schema.label, faults)
     raw = tuple(value for value, _ in schema.label_values)
     index = cells.indices_in(raw)
     unknown = index < 0
-    cells.refuse_where(unknown & cells.among(schema.missing), "no label")
-    cells.refuse_where(unknown, f"none of the declared labels {list(raw)}")
+    absent = unknown & cells.among(schema.missing)
+    if schema.needs_label:
+        cells.refuse_where(absent, "no label")
+    cells.refuse_where(unknown & ~absent, f"none of the declared labels {list(raw)}")
     classes = np.array([schema.classes.index(name) for _, name in schema.label_values], dtype=np.int64)
-    return classes[index]
+    return np.where(absent, UNLABELLED, classes[index])
 
 
 def parse_numbers(values: NDArray[np.str_]) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import io
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data.faults import Faults
-from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatenate
+from secagg.data.records import BAD, DOMAIN, UNLABELLED, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
 from secagg.errors import BadInput
 from secagg.reading import refuse_larger
@@ -96,6 +96,23 @@ def open_images(
         bound=math.sqrt(math.prod(shape)),
         parts=None,
     )
+
+
+def is_flat_folder(folder: Path) -> bool:
+    """Whether a folder holds images, and no folder."""
+    entries = _entries(folder)
+    return not any(entry.is_dir() for entry in entries) and any(
+        entry.suffix.lower() in IMAGE_SUFFIXES for entry in entries
+    )
+
+
+def open_flat(folder: Path, *, size: Shape, classes: Sequence[str]) -> Dataset:
+    """Open a folder of images that nobody has sorted by class, as `open_images` would with this size and no label."""
+    found = [_Found(path, classes[0], "") for path in _files(folder)]
+    records = _records(found, "", tuple(classes), size, fit=True, tolerant=False)
+    records = replace(records, labels=np.full(len(records), UNLABELLED, dtype=np.int64))
+    bound = math.sqrt(math.prod(size))
+    return Dataset(folder.name, "images", records, None, tuple(classes), schema=None, bound=bound, parts=None)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -17,6 +17,9 @@ Kind = Literal["features", "images", "table", "triplets"]
 BAD = -1
 """Label of a record that contributes zero."""
 
+UNLABELLED = -2
+"""Label of a record whose class nobody has said: only what is to be predicted may have it."""
+
 
 DOMAIN = "domain"
 """The column that says which domain a record is of."""
@@ -119,7 +122,8 @@ class Dataset:
                 f"{self.name} names the classes {', '.join(unknown[:8])}, which are none of the plan's",
                 remedy=f"name them as the plan does: {', '.join(classes[:8])}{', …' if len(classes) > 8 else ''}",
             )
-        places = np.array([*map(list(classes).index, self.classes), BAD], dtype=np.int64)  # BAD, −1, is the last
+        own = map(list(classes).index, self.classes)
+        places = np.array([*own, UNLABELLED, BAD], dtype=np.int64)  # −2 and −1 are the last
         train = replace(self.train, labels=places[self.train.labels])
         test = replace(self.test, labels=places[self.test.labels]) if self.test is not None else None
         return replace(self, train=train, test=test, classes=tuple(classes))

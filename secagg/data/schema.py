@@ -62,6 +62,7 @@ class Schema:
     a missing value. `missing_rule`: "refuse"; "midpoint" (numeric: middle of the range, that is 0 after
     scaling; categorical: all zero); "indicator" (midpoint and one more 0/1 entry per column).
     `fields` is the order of all fields in a file without a header (it may name fields that are not used).
+    `needs_label` False, which no file says: records to be predicted may lack the label, or the whole column.
     Raises BadInput when the parts contradict each other.
     """
 
@@ -72,6 +73,7 @@ class Schema:
     missing: tuple[str, ...] = ("", "?")
     missing_rule: MissingRule = "refuse"
     fields: tuple[str, ...] = ()
+    needs_label: bool = True
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns] + [self.label]

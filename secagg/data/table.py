@@ -80,10 +80,11 @@ def header_of(path: Path, first: list[str], schema: Schema | None) -> tuple[list
     """
     names = [name.strip() for name in first]
     if schema is not None:
-        needed = {column.name for column in schema.columns} | {schema.label}
+        needed = {column.name for column in schema.columns} | ({schema.label} if schema.needs_label else set())
         absent = sorted(needed - set(names))
         if schema.fields and absent == sorted(needed):
-            return list(schema.fields), 0
+            unlabelled = not schema.needs_label and len(names) == len(schema.fields) - 1
+            return [name for name in schema.fields if not (unlabelled and name == schema.label)], 0
         if absent:
             problem = f"{path} lacks the columns {', '.join(absent)} in its first row of {len(names)} fields"
             raise BadInput(problem, remedy="the schema names them")

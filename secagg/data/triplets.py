@@ -143,13 +143,21 @@ def _records(table: _Table, declared: Declared, tolerant: bool) -> Records:
     pictures = np.zeros((count, side, side, 3), dtype=np.uint8)
     for row, source in enumerate(table.pictures):
         try:
-            pictures[row] = pixels_of(source, (side, side, 3), fit=False)
+            pictures[row] = _pixels(source, side)
         except UnusableImage as error:
-            wrong = np.arange(count) == row
-            faults.add(wrong, f"has a picture that {error.problem}", f"{error.remedy}, or scale it to {side} × {side}")
+            faults.add(np.arange(count) == row, f"has a picture that {error.problem}", error.remedy)
     inputs = join(pictures, ["" if each else text for text, each in zip(texts, long, strict=True)])
     columns = {name: column for name, column in table.columns.items() if name not in (PICTURE, TEXT, ANSWER)}
     return Records(inputs, labels, columns, table.origin).discard(faults.bad)
+
+
+def _pixels(source: Path | bytes, side: int) -> NDArray[Any]:
+    """A picture (side, side, 3). Raises UnusableImage."""
+    with opened(source) as image:
+        if image.size != (side, side):
+            problem = f"is {image.width} × {image.height} pixels"
+            raise UnusableImage(problem, f"scale it to {side} × {side}, as {FACTS} or the first picture says")
+    return pixels_of(source, (side, side, 3), fit=False)
 
 
 def _declared(path: Path, content: bytes) -> Declared:

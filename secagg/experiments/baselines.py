@@ -76,11 +76,13 @@ def _run_unprotected(
     (first, *others), at_clients = fitted.predictors, fitted.client_seconds
     measure = partial(mean_accuracy, fitted.predictors)
     empty = sum(not len(client) for client in clients)
+    head = first.head if isinstance(first, Linear) and not others else None
     return SimulationResult(
         settings=settings,
         dataset=features.dataset.name,
         clients=len(clients),
-        head=first.head if isinstance(first, Linear) and not others else None,
+        head=head,
+        metrics=features.score(head, grid) if head is not None else None,
         evaluation=features.measure(measure, grid),
         reference=None,
         by_domain=features.by_domain(measure, grid),
@@ -164,6 +166,7 @@ def _dp_sgd(features: Features, settings: SimulationSettings, clock: Clock) -> S
         evaluation=features.evaluate(head, grid),
         reference=None,
         by_domain=features.by_domain(head.evaluate, grid),
+        metrics=features.score(head, grid),
         promise=_promise(spent, settings),
         bad_records=int((~counted).sum()),
         federated=None,

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
+from secagg.experiments.frames import frame_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private
-from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, shown_accuracy
+from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, rows_of, shown_accuracy
 from secagg.protection import UNPROTECTED
 
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
@@ -84,6 +85,17 @@ class Comparison:
             text += " Under protection none the server sees what every client sends."
         header = ("method", *(column.label for column in self.columns), *COSTS)
         return Table(text, header, rows, (*marks.notes, *self._without(), *footnotes(self.runs)))
+
+    def summary(self) -> str:
+        """The table of accuracies in aligned columns."""
+        return self.table.text()
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
+        return frame_of(rows_of(self.runs))
+
+    def _repr_html_(self) -> str:
+        return self.table.html()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""

@@ -17,6 +17,7 @@ from secagg.engines import Engine
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, Progress, open_backbone
 from secagg.head import Artifact, Evaluation
+from secagg.scoring import Metrics, probabilities_of
 from secagg.statistics import Grid, inputs_of
 
 Measure = Callable[[NDArray[np.float64], NDArray[np.int64]], Evaluation]
@@ -97,6 +98,13 @@ class Features:
             return lambda measure: None
         held_out = _inputs(self.dataset.test, self.test, grid)
         return lambda measure: measure(*held_out) if len(held_out[1]) else None
+
+    def score(self, head: Artifact, grid: Grid) -> Metrics | None:
+        """Every metric of a head that `predicts` on the held-out records with a label; None without them."""
+        if self.dataset.test is None or self.test is None:
+            return None
+        inputs, labels = _inputs(self.dataset.test, self.test, grid)
+        return Metrics.of(probabilities_of(head.scores(inputs)), labels, self.dataset.classes) if len(labels) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
         """The same for each value of the left-out column, else of the column `domain`; nothing without it."""

@@ -5,21 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from methods.gate import GatedRound
 from methods.method import domains_of
+from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
+from secagg.experiments.frames import frame_of, html_of
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
-from secagg.head import Artifact, Evaluation
+from secagg.experiments.tables import flat
+from secagg.head import Artifact, Evaluation, save_safetensors
 from secagg.models import TunedModel
 from secagg.parties import SessionSetup, SumResult
+from secagg.parties.outcome import HEAD_FILE, metadata_of
 from secagg.protection import UNPROTECTED
+from secagg.scoring import Metrics, card_of, write_card
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class SimulationResult:
 
     `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends, and
     `leaves`: what that is, in words.
+    `metrics`: of the head on the held-out records; None where a baseline has not one head, or nothing is held out.
     `by_domain`: the accuracies on each domain's held-out records, where the data tell domains apart. `client_seconds`:
     CPU seconds of one client, the mean, for its statistics and its messages; `server_seconds`: those of everybody who
     handles uploads or opens the sum, with the making of the head. Neither counts the extraction of features
@@ -68,6 +75,7 @@ class SimulationResult:
     notes: tuple[str, ...]
     seconds: Mapping[str, float] = field(repr=False)
     by_domain: tuple[DomainAccuracy, ...] = ()
+    metrics: Metrics | None = None
     client_seconds: float | None = None
     server_seconds: float | None = None
     baseline_bytes: int | None = None
@@ -82,6 +90,51 @@ class SimulationResult:
         ran = f"{self.settings.method} on {self.dataset}, {self.clients} clients, epsilon {self.settings.epsilon:g}"
         test = f", accuracy {100 * self.evaluation.accuracy:.2f} %" if self.evaluation else ""
         return f"<{type(self).__name__}: {ran}{test}>"
+
+    def summary(self) -> str:
+        """What ran and what came of it, a line each."""
+        rows = self._told()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` of one row: everything in `to_json` that is no list, measures and seconds by name."""
+        return frame_of([flat(self.to_json())])
+
+    def _repr_html_(self) -> str:
+        return html_of((), self._told(), "A simulated federation")
+
+    def _told(self) -> list[tuple[str, str]]:
+        s = self.settings
+        scored = self.metrics
+        known = [(scored.called(name), each) for name, each in scored.overall.items() if each] if scored else []
+        members = len(self.federated.result.members) if self.federated else self.clients
+        return [
+            ("method", f"{s.method} on {self.dataset}"),
+            ("clients in the sum", f"{members} of {self.clients}"),
+            ("protection", s.protection if self.federated else UNPROTECTED),
+            ("epsilon", f"{s.epsilon:g}"),
+            ("promise", self.promise or "none about any one record"),
+            *((name, each.told()) for name, each in known),
+            ("head SHA-256", self.head.digest if self.head is not None else "none"),
+            *(("note", note) for note in self.notes),
+        ]
+
+    def save(self, folder: Path | str) -> Path:
+        """Write `head.safetensors`, which `secagg predict` takes, and its model card into a folder; return it.
+
+        Raises BadInput for a baseline, which has no plan that a file could name.
+        """
+        if self.federated is None or self.head is None:
+            problem = f"method {self.settings.method} makes no secure sum, and no head that names its plan"
+            raise BadInput(problem, remedy="save the head of another method")
+        setup, out = self.federated.setup, Path(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        save_safetensors(self.head, out / HEAD_FILE, metadata_of(setup.plan))
+        members, known = self.federated.result.members, self.settings.has_known_noise
+        card = card_of(setup, self.head.digest, members, simulated=True, known_noise=known, metrics=self.metrics)
+        write_card(out, card)
+        return out
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file; null where a baseline has nothing."""
@@ -106,6 +159,7 @@ class SimulationResult:
             "accuracy": test.accuracy if test else None,
             "accuracy_interval": list(test.interval) if test else None,
             "accuracy_reference": reference.accuracy if reference else None,
+            "metrics": self.metrics.to_json() if self.metrics else None,
             "by_domain": _by_domain(self.by_domain) if self.by_domain else None,
             "adaptation": asdict(self.adapted) if self.adapted else None,
             "personal": [asdict(each) for each in self.personal] or None,
@@ -146,7 +200,10 @@ class SimulationResult:
 
 OTHERS = ("at_least", "class_gate", "cohort", "covariance", "expand", "leave_out", "validate")
 """Settings that are told as they are."""
-MEASURED = ("accuracy", "accuracy_interval", "accuracy_reference", "by_domain", "adaptation", "personal", "rounds")
+MEASURED = (
+    *("accuracy", "accuracy_interval", "accuracy_reference", "metrics"),
+    *("by_domain", "adaptation", "personal", "rounds"),
+)
 """What is measured on held-out records."""
 WITHOUT_NOISE = (
     *MEASURED,

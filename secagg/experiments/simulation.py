@@ -23,6 +23,7 @@ from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
 from secagg.experiments.arrays import dataset_of
 from secagg.experiments.baselines import BASELINES, run_baseline
+from secagg.experiments.by_client import BY_CLIENT, CLIENT, ids_of, joined
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.outcome import Federated, SimulationResult
@@ -127,6 +128,7 @@ def _federate(
         evaluation=evaluation,
         reference=reference,
         by_domain=features.by_domain(head.evaluate, setup.plan.grid) if head.predicts else (),
+        metrics=features.score(head, setup.plan.grid) if head.predicts else None,
         promise=_promise(setup, settings, list(members.values())),
         bad_records=sum(each.bad for each in members.values()),
         federated=Federated(last, result, log.points[-1].upload_bytes),
@@ -199,8 +201,8 @@ def _adapt(
 
 
 def simulate(
-    features: NDArray[Any],
-    labels: NDArray[Any],
+    features: Any,
+    labels: Any,
     *,
     test_features: NDArray[Any] | None = None,
     test_labels: NDArray[Any] | None = None,
@@ -209,14 +211,23 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a federation over feature vectors (n, d) with labels (n,), numbers in 0…C−1 or names (`dataset_of`).
 
-    Keyword arguments are the fields of `SimulationSettings`, with the command line's names and defaults.
+    Keyword arguments are the fields of `SimulationSettings`, with the command line's names and defaults; `clients` may
+    also be an id for each record, or for each client an array of its rows, and features and labels lists with an array
+    for each client.
     Raises BadInput, or SessionAborted below a threshold.
 
     >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
+    features, labels, clients = joined(features, labels, settings.get("clients"))
+    if (ids := ids_of(clients, len(features))) is not None:
+        if settings.get("partition", BY_CLIENT) not in (BY_CLIENT, "iid"):
+            raise BadInput("clients say who holds which record", remedy="leave out partition")
+        settings |= {"clients": None, "partition": BY_CLIENT}
     chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
     tolerant = math.isfinite(chosen.epsilon)
     dataset = dataset_of(features, labels, test_features, test_labels, classes, tolerant=tolerant)
+    if ids is not None:
+        dataset = replace(dataset, train=replace(dataset.train, columns={CLIENT: ids}))
     with one_blas_thread():
         return simulate_dataset(dataset, chosen)
 

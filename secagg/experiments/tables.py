@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from secagg.experiments.frames import html_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
@@ -58,6 +59,10 @@ class Table:
             for row in (self.header, *self.rows)
         ]
         return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", self.caption, *self.notes])
+
+    def html(self) -> str:
+        """The table in HTML, for notebooks."""
+        return html_of(self.header, self.rows, self.caption, self.notes)
 
     def markdown(self) -> str:
         """The table in Markdown."""
@@ -121,9 +126,14 @@ def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     return ("Not private: accuracies are counted on held-out records without noise, which no ε covers.", *weak)
 
 
+def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per run: its settings, its result, or why it was refused. None or absent: not said, or by rule."""
+    return [{**plain(run.settings), **flat(run.result or {}), **_reason(run), "refused": run.refusal} for run in runs]
+
+
 def csv_of(runs: Sequence[Run]) -> str:
-    """One row per run: its settings, its result, or why it was refused. Empty: not said, or by rule."""
-    rows = [{**plain(run.settings), **_flat(run.result or {}), **_reason(run), "refused": run.refusal} for run in runs]
+    """`rows_of` as text."""
+    rows = rows_of(runs)
     names = dict.fromkeys(name for row in rows for name in row if name != "refused")
     text = io.StringIO()
     writer = csv.DictWriter(text, [*names, "refused"], lineterminator="\n")
@@ -181,6 +191,16 @@ def _tested(share: float, dataset: str) -> str:
     return validated if share else f"the held-out records of {dataset}"
 
 
+def _measures(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+    """Each measure of all records but accuracy, which has its own columns, with the ends of its interval.
+
+    Those of each class are in the JSON.
+    """
+    found = {name: each for name, each in (metrics or {}).items() if isinstance(each, dict) and name != "accuracy"}
+    ends = (("", "value"), ("_low", "low"), ("_high", "high"))
+    return {f"{name}{suffix}": each[end] for name, each in found.items() for suffix, end in ends}
+
+
 def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:
     """The one value that all results have, or None."""
     values = {result[name] for result in results if result[name] is not None}
@@ -191,14 +211,15 @@ def _number(value: Any) -> str:
     return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
 
 
-def _flat(result: Mapping[str, Any]) -> dict[str, Any]:
+def flat(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result without nested values."""
-    flat = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
+    values = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
     if result:
-        flat["accuracy_low"], flat["accuracy_high"] = result["accuracy_interval"]
+        values["accuracy_low"], values["accuracy_high"] = result["accuracy_interval"] or (None, None)
+        values |= _measures(result["metrics"])
         for name, found in (result["by_domain"] or {"domains": {}})["domains"].items():
-            flat[f"accuracy_on_{name}"] = found["accuracy"]
-        flat |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
-        flat["not_private"] = " ".join(result["not_private"])
-        flat["notes"] = "; ".join(result["notes"])
-    return flat
+            values[f"accuracy_on_{name}"] = found["accuracy"]
+        values |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
+        values["not_private"] = " ".join(result["not_private"])
+        values["notes"] = "; ".join(result["notes"])
+    return values

@@ -7,6 +7,9 @@ fixed here, whatever a config names.
 from __future__ import annotations
 
 import logging
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +20,7 @@ from secagg.extras import extra
 from secagg.features.backbone import digest_of
 from secagg.features.encoder_files import digest_file
 from secagg.features.program import first_line
+from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited
 
 DIFFUSERS = "diffusers:"
 VAE, UNET, SCHEDULER = "vae", "unet", "scheduler"
@@ -26,6 +30,7 @@ FILES = {
     SCHEDULER: ("scheduler_config.json",),
 }
 """Which files decide what a part does; others in the folder (a text encoder, say) are not read."""
+INDEX = "*.safetensors.index.json"
 REMEDY = "give a folder of a latent diffusion pipeline that save_pretrained wrote, with vae/, unet/ and scheduler/"
 
 
@@ -90,13 +95,16 @@ class DiffusionFiles:
         level = quiet.level
         quiet.setLevel(logging.CRITICAL)
         try:
-            model, told = getattr(diffusers, kind).from_pretrained(
-                self.folder / part,
-                local_files_only=True,
-                use_safetensors=True,
-                low_cpu_mem_usage=False,
-                output_loading_info=True,
-            )
+            with self._alone(part) as inside:
+                model, told = getattr(diffusers, kind).from_pretrained(
+                    inside,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    low_cpu_mem_usage=False,
+                    output_loading_info=True,
+                )
+        except BadInput:
+            raise
         except Exception as error:  # of the library, for whatever the folder holds
             problem = f"diffusers cannot load a {kind} from {self.folder / part}: {first_line(error)}"
             raise BadInput(problem, remedy=REMEDY) from error
@@ -106,6 +114,29 @@ class DiffusionFiles:
             raise BadInput(f"{self.folder / part} lacks the weights {', '.join(absent[:4])}", remedy=REMEDY)
         return model.eval().float().requires_grad_(False)
 
+    @contextmanager
+    def _alone(self, part: str) -> Iterator[Path]:
+        """While it lasts, a folder with links to the files that the part's digest is over, and to no other.
+
+        Raises BadInput for an index that names a file elsewhere: it would be read, and be in no digest.
+        """
+        paths = self._paths(part)
+        known = {path.name for path in paths}
+        for path in (self.folder / part).glob(INDEX):
+            try:
+                named = parse_json(read_limited(path, DOCUMENT_BYTES))["weight_map"].values()
+                is_known = all(each in known for each in named)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                is_known = False
+            if not is_known:
+                raise BadInput(f"{path} names files that are not beside it", remedy=REMEDY)
+        with tempfile.TemporaryDirectory(prefix="secagg-") as made:
+            for path in paths:
+                (Path(made) / path.name).symlink_to(path.resolve())
+            yield Path(made)
+
     def _lines(self, part: str) -> list[str]:
-        paths = sorted({path for pattern in FILES[part] for path in (self.folder / part).glob(pattern)})
-        return [f"{path.name} {digest_file(path)}" for path in paths]
+        return [f"{path.name} {digest_file(path)}" for path in self._paths(part)]
+
+    def _paths(self, part: str) -> list[Path]:
+        return sorted({path for pattern in FILES[part] for path in (self.folder / part).glob(pattern)})

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,7 +114,8 @@ class Encoder:
         prepared = self.prepare(inputs)
         if self.cache is None or len(inputs) == 0:
             return self._run_all(prepared)
-        return self.cache.recall(self.digest, inputs, self.dimension, lambda: self._run_all(prepared))
+        key = f"{self.digest} {version('transformers')}"  # other ones may cut words, or compute, otherwise
+        return self.cache.recall(key, inputs, self.dimension, lambda: self._run_all(prepared))
 
     def _run_all(self, prepared: NDArray[np.float32]) -> Features:
         import torch
@@ -131,7 +133,7 @@ class Encoder:
         """The pooled output (n, d) of prepared records (n, prepared), n ≥ 1.
 
         Always the same for the same rows: what an architecture draws (ViLT shuffles patches, whose order means nothing)
-        comes from a fixed seed. Raises BadInput where the model refuses them.
+        comes from a fixed seed.
         """
         import torch
 
@@ -192,7 +194,29 @@ def open_encoder(
         raise BadInput(f"{name} does not normalise three channels", remedy="mend preprocessor_config.json")
     tokens = _token_count(module.config, tokenizer) if tokenizer is not None else 0
     length = 3 * stored**2 + TEXT_BYTES
-    return Encoder(name, files, module, tokenizer, side, tokens, mean, deviation, length, cache, progress)
+    encoder = Encoder(name, files, module, tokenizer, side, tokens, mean, deviation, length, cache, progress)
+    _try_longest(encoder)
+    return encoder
+
+
+def _try_longest(encoder: Encoder) -> None:
+    """Raise BadInput for a model that fails at the last word of its tokenizer, or at as many as a text may have.
+
+    A record with it would keep its member out, which tells of it.
+    """
+    import torch
+
+    words = encoder.tokenizer.get_vocab().values() if encoder.tokens else ()
+    row = torch.zeros(1, encoder.prepared)
+    row[:, 3 * encoder.side**2 :] = 1
+    row[:, 3 * encoder.side**2 : 3 * encoder.side**2 + encoder.tokens] = max(words, default=0)
+    try:
+        with torch.inference_mode():
+            encoder.pooled(row)
+    except Exception as error:  # of the model, whatever it is
+        problem = f"{encoder.name} fails at a text of {encoder.tokens} tokens up to {max(words, default=0)}"
+        remedy = "save the tokenizer that belongs to the model"
+        raise BadInput(f"{problem}: {first_line(error)}", remedy=remedy) from error
 
 
 def _load_model(files: EncoderFiles) -> torch.nn.Module:
@@ -204,9 +228,12 @@ def _load_model(files: EncoderFiles) -> torch.nn.Module:
     level = quiet.level
     quiet.setLevel(logging.ERROR)
     try:
-        loaded = transformers.AutoModel.from_pretrained(
-            files.folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
+        with files.alone() as folder:
+            loaded = transformers.AutoModel.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            )
+    except BadInput:
+        raise
     except Exception as error:  # of the library, for whatever the folder holds
         problem = f"transformers cannot load the model in {files.folder}: {first_line(error)}"
         raise BadInput(problem, remedy="give a folder that save_pretrained wrote") from error

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +28,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ),
     PICTURES: ("preprocessor_config.json", "processor_config.json"),
 }  # fmt: skip
-"""Which files decide what a part does; others in the folder are not read."""
+"""Which files decide what a part does; others in the folder are not read (`EncoderFiles.alone`)."""
+INDEX, WEIGHT_MAP = "*.safetensors.index.json", "weight_map"
+ATTENTIONS = ("eager", "sdpa")
+"""What attention may be computed by: other names lead to kernels, some of them on the hub, which are code."""
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 """Of the tokenizer's files those without one of which it knows no word."""
 CHUNK = 1 << 20
@@ -65,6 +71,30 @@ class EncoderFiles:
         """The parts' digests, for a refusal."""
         return ", ".join(f"{part} {own[:16]}…" for part, own in self.parts.items())
 
+    @contextmanager
+    def alone(self) -> Iterator[Path]:
+        """While it lasts, a folder with links to the files that the digest is over, and to no other.
+
+        Libraries look for files by names of their own: an adapter's, a tokenizer's for a version, one that an index
+        names. Raises BadInput for what leads out of the folder, or to code.
+        """
+        paths = [path for patterns in PARTS.values() for path in self._paths(patterns)]
+        self._refuse_hidden({path.name for path in paths})
+        with tempfile.TemporaryDirectory(prefix="secagg-") as made:
+            for path in paths:
+                (Path(made) / path.name).symlink_to(path.resolve())
+            yield Path(made)
+
+    def _refuse_hidden(self, known: set[str]) -> None:
+        for path in self.folder.glob(INDEX):
+            index = self._json(path.name)
+            shards = index.get(WEIGHT_MAP) if isinstance(index, dict) else None
+            if not isinstance(shards, dict) or not all(each in known for each in shards.values()):
+                raise BadInput(f"{path} names files that are not beside it", remedy="save it with save_pretrained")
+        if odd := [each for each in _implementations(self._json("config.json")) if each not in ATTENTIONS]:
+            problem = f"{self.folder} asks for the implementation {odd[0]!r}, which can be code"
+            raise BadInput(problem, remedy=f"leave it out of config.json, or write {' or '.join(ATTENTIONS)}")
+
     def load_tokenizer(self) -> Any:
         """The tokenizer. Raises BadInput for a folder without one that pads."""
         import transformers
@@ -74,9 +104,12 @@ class EncoderFiles:
             problem = f"{self.folder} holds no tokenizer, which this model needs"
             raise BadInput(problem, remedy="save it into the folder with save_pretrained")
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                self.folder, local_files_only=True, trust_remote_code=False
-            )
+            with self.alone() as folder:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False
+                )
+        except BadInput:
+            raise
         except Exception as error:  # of the library, for whatever the folder holds
             problem = f"transformers cannot load the tokenizer in {self.folder}: {first_line(error)}"
             raise BadInput(problem, remedy="save it into the folder with save_pretrained") from error
@@ -87,25 +120,48 @@ class EncoderFiles:
     def picture_rule(self, config: Any) -> Rule:
         """Side, mean and deviation of the pictures. Raises BadInput for a folder that does not say how to see them."""
         rule = next(filter(None, map(self._json, PARTS[PICTURES])), None)
-        rule = rule.get("image_processor", rule) if rule else None
-        if not rule or not rule.get("image_mean") or not rule.get("image_std"):
+        rule = rule.get("image_processor", rule) if isinstance(rule, dict) else None
+        mean, deviation = (_numbers(rule, name) for name in ("image_mean", "image_std"))
+        if not mean or not deviation:
             problem = f"{self.folder} holds no preprocessor_config.json with image_mean and image_std"
             raise BadInput(problem, remedy="save the processor into the folder with save_pretrained")
         side = getattr(getattr(config, "vision_config", config), "image_size", 0)
         if not isinstance(side, int) or side < 1:
             raise BadInput(f"the model in {self.folder} does not say how large its square pictures are")
-        return side, tuple(map(float, rule["image_mean"])), tuple(map(float, rule["image_std"]))
+        return side, mean, deviation
 
     def _json(self, name: str) -> Any:
         path = self.folder / name
         try:
             return parse_json(read_limited(path, DOCUMENT_BYTES)) if path.is_file() else None
         except (OSError, ValueError) as error:
-            raise BadInput(f"cannot read {path} as JSON", remedy="save the processor again") from error
+            raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
 
     def _lines(self, patterns: tuple[str, ...]) -> Iterator[str]:
-        for path in sorted({path for pattern in patterns for path in self.folder.glob(pattern)}):
+        for path in self._paths(patterns):
             yield f"{path.name} {digest_file(path)}"
+
+    def _paths(self, patterns: tuple[str, ...]) -> list[Path]:
+        """The files of a part, in the order of their names."""
+        return sorted({path for pattern in patterns for path in self.folder.glob(pattern)})
+
+
+def _implementations(value: Any) -> Iterator[str]:
+    """What a configuration says that anything be computed by, at whatever depth."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in inner:
+        if "_implementation" in str(name):
+            yield from filter(None, each.values() if isinstance(each, dict) else [each])
+        else:
+            yield from _implementations(each)
+
+
+def _numbers(rule: Any, name: str) -> tuple[float, ...]:
+    """A list of finite numbers in a rule; empty where it is none."""
+    found = rule.get(name) if isinstance(rule, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, int | float) for each in found):
+        return ()
+    return tuple(map(float, found)) if all(map(math.isfinite, found)) else ()
 
 
 def digest_file(path: Path) -> str:

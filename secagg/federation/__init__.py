@@ -1,16 +1,21 @@
 """A plan's whole sequence of sessions, one for each round, at the server and at every other party."""
 
 from secagg.federation.client import FederationClient
+from secagg.federation.embedding import Client, Result, Server, credentials_for
 from secagg.federation.recovery import open_ledger, recover_ledger
 from secagg.federation.second import FederationSecond
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
 
 __all__ = [
+    "Client",
     "FederationClient",
     "FederationSecond",
     "FederationServer",
+    "Result",
+    "Server",
     "Stage",
+    "credentials_for",
     "open_ledger",
     "recover_ledger",
     "session_folder",

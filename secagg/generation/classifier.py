@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +30,10 @@ def train_classifier(
     program = program_named("cnn", rows.shape[1], classes)
     x = (inputs_of(rows, GRID) * program.scale).astype(np.float32)
     start = program.start(digest("public start", b"generated"))
-    return TrainedModel.of(program, train(program, start, x, pictures.labels, TRAINING, randomness))
+    trained = train(program, start, x, pictures.labels, TRAINING, randomness)
+    first = next(iter(program.shapes.values()))
+    trained[: math.prod(first)] *= program.scale  # what multiplies inputs: the model takes them as they are
+    return TrainedModel.of(program, trained)
 
 
 def as_inputs(pixels: NDArray[np.uint8], input_shape: tuple[int, ...]) -> NDArray[np.float64]:

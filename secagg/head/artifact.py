@@ -46,6 +46,10 @@ class Artifact(Protocol):
         """Return the class (n,) of features (n, d). Raises BadInput for another d."""
         ...
 
+    def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the classes' scores (n, C) of features (n, d), whose softmax it takes for probabilities."""
+        ...
+
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
         """Return its accuracy on features (n, d) with labels (n,), n ≥ 1. Raises BadInput for none, or another d."""
         ...

@@ -148,6 +148,10 @@ class LinearHead:
         """The function of this name."""
         return predict(self, features)
 
+    def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The function of this name."""
+        return scores(self, features)
+
     def evaluate(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Evaluation:
         """Accuracy of `predict`."""
         return Evaluation.of(self.predict(features), labels)

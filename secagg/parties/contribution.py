@@ -135,7 +135,11 @@ def read_records(
     features = feature_map.extract(records.inputs)
     if features.shape[1] != plan.dimension:
         raise BadInput(f"the backbone gives {features.shape[1]} features, the plan has {plan.dimension}")
-    return LocalRecords.of(plan, features, records, feature_map)
+    own = LocalRecords.of(plan, features, records, feature_map)
+    if setup.method.needs_two_classes and not plan.has_noise and len(set(own.labels.tolist())) == 1:
+        problem = f"all records of {source} are of the class {plan.classes[own.labels[0]]}"
+        raise BadInput(problem, remedy=f"{plan.method} learns to tell classes apart: bring another")
+    return own
 
 
 @dataclass(frozen=True, eq=False)

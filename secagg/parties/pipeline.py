@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data import Records, Schema, open_dataset
+from secagg.data import Dataset, Records, Schema, open_dataset
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
+from secagg.data.unlabelled import open_unlabelled
 from secagg.errors import BadInput
 from secagg.features import Expansion, FeatureMap, Progress, open_backbone
 from secagg.plan import Plan
@@ -82,6 +83,12 @@ class Pipeline:
                 "the head's file does not say which features it takes", remedy="use one that secagg wrote"
             ) from None
 
+    def to_predict(self, source: str) -> Records:
+        """Open records that may lack labels (`UNLABELLED` then). Raises BadInput as `records` does."""
+        self._refuse_other_kind(source)
+        found = open_unlabelled(source, schema=self.schema, image_size=self.input_shape, classes=self.classes)
+        return self._checked(source, found, tolerant=False)
+
     def records(self, source: str, *, tolerant: bool = False) -> Records:
         """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
 
@@ -96,6 +103,10 @@ class Pipeline:
             image_size=self.input_shape,
             classes=self.classes,
         )
+        return self._checked(source, dataset, tolerant=tolerant)
+
+    def _checked(self, source: str, dataset: Dataset, *, tolerant: bool) -> Records:
+        """The records, once kind, shape and classes are the plan's."""
         records = dataset.train
         if dataset.kind != self.data_kind or records.inputs.shape[1:] != self.input_shape:
             raise BadInput(

@@ -40,11 +40,13 @@ ORDER = (
     "secagg.generation",
     "methods",
     "secagg.parties",
+    "secagg.scoring",
     "secagg.federation",
     "secagg.experiments",
-    "secagg",  # the public list
     "threat_models",
     "secagg.cli",
+    "secagg.auditing",
+    "secagg",  # the public list
     "secagg.__main__",
 )
 TOKEN, SEEDED = "secagg.unsafe_for_tests", "secagg.experiments.seeding"

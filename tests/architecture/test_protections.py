@@ -26,6 +26,9 @@ NAMED = {"masked", "shared", "encrypted"}
 MAY_NAME = {
     "secagg.protection": "they are made there",
     "secagg.policy": "what a member consents to unless it says otherwise; protections stand after policies",
+    "methods.adapter_work": "another sense: the adapter that members share",
+    "methods.fraug": "another sense: a normalisation that members share",
+    "secagg.models.adapted": "another sense: the tensors that members share",
     "threat_models.active": "each probe cheats in the messages of one protection",
     "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
 }

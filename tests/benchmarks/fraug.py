@@ -39,7 +39,7 @@ ROUNDS, STEPS, BATCH, RATE, MOMENTUM = 100, 5, 32, 0.02, 0.5
 """Of every row. RATE is the best of 0.02, 0.05 and 0.1 for FedAvg on a fifth of seed 0's training records, held out."""
 HELD_OUT = 0.2
 """Of each domain of PACS."""
-FRACTIONS = {"digits-1": 0.01, "digits-10": 0.1, "pacs": 0.1}
+FRACTIONS = {"digits-1": 0.01, "digits-10": 0.1, "pacs": 0.1, "members": 1 / 3}
 """Of the records there are, what members have."""
 TITLES = {
     "digits-1": "Digits, 1 % of the records: 100 of MNIST in each of three forms, 73 of USPS",
@@ -78,13 +78,17 @@ PRIVATE = (
 PRIVATE_RAMP = 0.1
 """RAMP over so few rounds."""
 EPSILON = 8.0
+MEMBERS, SMALL_SIDE = 200, 8
+SMALL = "model=mlp:16 hidden=16 latent=8 steps=5 rate=0.2 clip=1"
+"""Not tuned."""
+OF_MEMBERS: Mapping[str, Any] = {"delta": DELTA, "adjacency": "add-remove", "unit": "silo"}
 
 
 def draw(name: str, data: Path, out: Path, seed: int) -> Dataset:
     """Return the data set that this seed draws, from a file that is made once."""
     path = out / f"{name}-{seed}.npz"
     if not path.exists():
-        make = pacs if name == "pacs" else digits
+        make = {"pacs": pacs, "members": small_digits}.get(name, digits)
         np.savez(path, **make(data, FRACTIONS[name], np.random.default_rng(seed)))  # type: ignore[arg-type]
     return open_dataset(str(path))
 
@@ -105,9 +109,15 @@ def digits(data: Path, fraction: float, generator: np.random.Generator) -> Array
     ]
     test = [(name, form(mnist["test_images"]), mnist["test_labels"]) for name, form in forms.items()]
     mine = generator.permutation(len(usps["train_labels"]))[: int(fraction * len(usps["train_labels"]))]
-    train.append(("usps", _enlarged(usps["train_images"][mine]), usps["train_labels"][mine]))
-    test.append(("usps", _enlarged(usps["test_images"]), usps["test_labels"]))
+    train.append(("usps", _scaled(usps["train_images"][mine], 28), usps["train_labels"][mine]))
+    test.append(("usps", _scaled(usps["test_images"], 28), usps["test_labels"]))
     return _joined("train", train) | _joined("test", test)
+
+
+def small_digits(data: Path, fraction: float, generator: np.random.Generator) -> Arrays:
+    """The same at SMALL_SIDE×SMALL_SIDE pixels."""
+    found = digits(data, fraction, generator)
+    return {name: _scaled(each, SMALL_SIDE) if name.endswith("images") else each for name, each in found.items()}
 
 
 def pacs(data: Path, fraction: float, generator: np.random.Generator) -> Arrays:
@@ -124,8 +134,9 @@ def pacs(data: Path, fraction: float, generator: np.random.Generator) -> Arrays:
     return {**_joined("train", train), **_joined("test", test), "classes": content["classes"]}
 
 
-def _enlarged(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.array([np.asarray(Image.fromarray(each).resize((28, 28), Image.Resampling.BILINEAR)) for each in images])
+def _scaled(images: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any]:
+    size, how = (side, side), Image.Resampling.BILINEAR
+    return np.array([np.asarray(Image.fromarray(each).resize(size, how)) for each in images])
 
 
 def _joined(part: str, domains: Sequence[tuple[str, Any, Any]]) -> Arrays:
@@ -216,7 +227,8 @@ def make_accuracy(name: str, data: Path, out: Path, workers: int | None, seeds: 
         dataset = draw(name, data, out, seed)
         domains = sorted(set(dataset.train.columns["domain"]))
         flat = [settings_of(name, form, seed) for form in FORMS]
-        runs = runs_of(dataset, flat, out / name, Execution.of(out / name, workers, say)).runs
+        folder = out / f"{name}-{seed}"
+        runs = runs_of(dataset, flat, folder, Execution.of(folder, workers, say)).runs
         for form, run in zip(FORMS, runs, strict=True):
             found[form].append(accuracies(run))
         for form, values in without_sums(dataset, seed).items():
@@ -267,23 +279,43 @@ def make_private(data: Path, out: Path, workers: int | None, seeds: int) -> str:
 
 
 def make_members(data: Path, out: Path, workers: int | None, seeds: int) -> str:
-    """How much noise a promise about 200 members has: of the CNN, and of small networks on few features."""
+    """A promise about each of 200 members: its noise for the CNN and for small networks, and runs of these; seed 0."""
     rows = []
     for title, words, shape in (
         ("CNN, 28×28 pixels", "model=cnn clip=1", (28, 28)),
-        ("mlp:16 on 8×8 pixels, hidden=16 latent=8", "model=mlp:16 hidden=16 latent=8 clip=1", (8, 8)),
+        ("mlp:16 on 8×8 pixels, hidden=16 latent=8", SMALL, (SMALL_SIDE, SMALL_SIDE)),
+        ("the same without ω: FedBN", f"{SMALL} augment=0", (SMALL_SIDE, SMALL_SIDE)),
     ):
-        cells = []
-        for rounds in (ROUNDS, PRIVATE_ROUNDS):
-            settings = {"method": "fraug", "parameters": words, "rounds": rounds, "clients": 200, "epsilon": EPSILON}
-            settings |= {"delta": DELTA, "adjacency": "add-remove", "unit": "silo"}
-            cells.append(f"{noise_to_signal(setup_for(settings, shape)):.3g}")
-        rows.append((title, *cells))
+        settings = {"method": "fraug", "parameters": words, "clients": MEMBERS, "epsilon": EPSILON, **OF_MEMBERS}
+        planned = (setup_for({**settings, "rounds": rounds}, shape) for rounds in (ROUNDS, PRIVATE_ROUNDS))
+        rows.append((title, *(f"{noise_to_signal(each):.3g}" for each in planned)))
     caption = (
-        f"200 members, masked, a promise about a whole member, ε = {EPSILON:g}, δ = {DELTA:g}: the length of a round's "
-        "noise ÷ that of all updates where each is as long as it may be."
+        f"{MEMBERS} members, masked, a promise about a whole member, ε = {EPSILON:g}, δ = {DELTA:g}: the length of a "
+        "round's noise ÷ that of all updates where each is as long as it may be."
     )
-    return Table(caption, ("", f"{ROUNDS} rounds", f"{PRIVATE_ROUNDS} rounds"), tuple(rows)).markdown()
+    noise = Table(caption, ("", f"{ROUNDS} rounds", f"{PRIVATE_ROUNDS} rounds"), tuple(rows)).markdown()
+    return f"{noise}\n{_runs_of_members(data, out, workers)}"
+
+
+def _runs_of_members(data: Path, out: Path, workers: int | None) -> str:
+    """What the small networks are worth."""
+    dataset = draw("members", data, out, 0)
+    forms = {"FRAug": f"{PAPERS['digits']} ramp={PRIVATE_RAMP}", "FedBN, group normalisation": "augment=0"}
+    chosen = {"method": "fraug", "partition": f"column:domain:{MEMBERS // 4}", "rounds": PRIVATE_ROUNDS}
+    chosen |= {"every": PRIVATE_ROUNDS, "noise_seed": 0, "reference": False, "protection": "none"}
+    flat = [
+        whole({**chosen, "parameters": f"{SMALL} {words}", **promise})
+        for words in forms.values()
+        for promise in ({**OF_MEMBERS, "epsilon": EPSILON, "noise": "aggregator"}, {"unit": "silo"})
+    ]
+    runs = iter(runs_of(dataset, flat, out / "members", Execution.of(out / "members", workers, say)).runs)
+    rows = tuple((form, *(f"{mean(accuracies(next(runs))):.2f}" for _ in range(2))) for form in forms)
+    caption = (
+        f"{MEMBERS} members with some 60 digits of {SMALL_SIDE}×{SMALL_SIDE} pixels each, a quarter of them a domain; "
+        f"{PRIVATE_ROUNDS} rounds ({SMALL}): accuracy in per cent, the mean of all members' own models, seed 0; one "
+        "party adds the noise."
+    )
+    return Table(caption, ("", f"ε = {EPSILON:g} a member", "no noise"), rows).markdown()
 
 
 MAKERS: Mapping[str, Callable[[Path, Path, int | None, int], str]] = {

@@ -29,6 +29,7 @@ def test_takes_what_simulate_takes() -> None:
         "processes",
         "curves",
         "keep",
+        "save",
     }
 
 

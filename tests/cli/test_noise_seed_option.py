@@ -46,7 +46,7 @@ def test_figures_say_so(secagg: Command, tmp_path: Path, command: list[object], 
         assert (f"<!-- {REPRODUCIBLE} -->" in (tmp_path / name / figure).read_text()) == (name == "known")
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"simulate", "sweep", "compare"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"simulate", "sweep", "compare", "tune"}))
 def test_no_other_command_has_it(secagg: Command, command: str) -> None:
     """Planning, real parties and audits know no such option."""
     groups = {"plan": ["plan", "new"], "pki": ["pki", "init"], "ledger": ["ledger", "show"]}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from secagg.data.triplets import join
 from secagg.errors import BadInput
@@ -96,8 +97,6 @@ def test_a_folder_without_its_parts_is_refused(
 
 def test_weights_that_are_not_all_there_are_refused(saved: dict[str, Path], tmp_path: Path) -> None:
     """Random numbers in their place would be different ones for every member."""
-    from safetensors.numpy import load_file, save_file
-
     own = Path(shutil.copytree(saved["vilt"], tmp_path / "own"))
     kept = {name: each for name, each in load_file(own / "model.safetensors").items() if not name.startswith("pooler")}
     save_file(kept, own / "model.safetensors", metadata={"format": "pt"})
@@ -110,7 +109,79 @@ def test_a_broken_configuration_is_refused(saved: dict[str, Path], tmp_path: Pat
     """Whatever the library says of it, the folder is named."""
     own = Path(shutil.copytree(saved["vilt"], tmp_path / "own"))
     (own / "config.json").write_bytes(content)
-    with pytest.raises(BadInput, match="transformers cannot load the model in"):
+    with pytest.raises(BadInput, match=r"transformers cannot load the model in|cannot read .*config\.json as JSON"):
+        opened(own)
+
+
+def test_files_of_other_names_are_not_read(saved: dict[str, Path], tmp_path: Path) -> None:
+    """A tokenizer for a version, or shards elsewhere, which no digest is over, would be another encoder in secret."""
+    own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
+    config = json.loads((own / "tokenizer_config.json").read_text())
+    config["fast_tokenizer_files"] = ["tokenizer.4.0.0.json"]
+    (own / "tokenizer_config.json").write_text(json.dumps(config))
+    shutil.copy(own / "tokenizer.json", own / "tokenizer.4.0.0.json")
+    with pytest.raises(BadInput, match="cannot load the tokenizer"):
+        opened(own)
+    sharded = Path(shutil.copytree(saved["bert"], tmp_path / "sharded"))
+    names = list(load_file(sharded / "model.safetensors"))
+    (sharded / "sub").mkdir()
+    (sharded / "model.safetensors").rename(sharded / "sub" / "model.safetensors")
+    (sharded / "other.safetensors").write_bytes(b"")
+    for where in ("sub/model.safetensors", str(saved["bert"] / "model.safetensors"), 7):
+        index = {"metadata": {}, "weight_map": dict.fromkeys(names, where)}
+        (sharded / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(BadInput, match="names files that are not beside it"):
+            opened(sharded)
+
+
+def test_shards_beside_their_index_are_read(saved: dict[str, Path], tmp_path: Path) -> None:
+    """Large models are saved in several files; a folder may be of links, as the hub's cache is."""
+    own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
+    names = list(load_file(own / "model.safetensors"))
+    (own / "model.safetensors").unlink()
+    (own / "model-1.safetensors").symlink_to(saved["bert"] / "model.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "model-1.safetensors")}
+    (own / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert np.array_equal(opened(own).extract(some_records()), opened(saved["bert"]).extract(some_records()))
+
+
+def test_kernels_that_a_configuration_names_are_not_fetched(saved: dict[str, Path], tmp_path: Path) -> None:
+    """They are code, on the hub or installed: attention is computed by torch."""
+    own = Path(shutil.copytree(saved["clip"], tmp_path / "own"))
+    config = json.loads((own / "config.json").read_text())
+    config["text_config"]["attn_implementation"] = "kernels-community/flash-attn3"
+    (own / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadInput, match="kernels-community/flash-attn3', which can be code"):
+        opened(own)
+
+
+@pytest.mark.parametrize(
+    ("words", "length"), [((*WORDS, "rare"), 8), (WORDS, 9)], ids=["a word too many", "a place too many"]
+)
+def test_a_tokenizer_that_leads_out_of_the_model_is_refused(
+    saved: dict[str, Path], tmp_path: Path, words: tuple[str, ...], length: int
+) -> None:
+    """Before any record is read: one with the rare word, or a long text, would keep its member out."""
+    import transformers
+
+    own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
+    if length > 8:  # RoBERTa's positions begin after the padding's
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+        config = transformers.RobertaConfig(**sizes, vocab_size=len(WORDS), max_position_embeddings=9, pad_token_id=0)
+        transformers.RobertaModel(config).save_pretrained(own)
+    save_tokenizer(own, words, length)
+    with pytest.raises(BadInput, match="fails at a text of"):
+        opened(own)
+
+
+@pytest.mark.parametrize(
+    "rule", ["[1]", "7", '{"image_mean": 3, "image_std": [1, 1, 1]}', '{"image_mean": [NaN], "image_std": [1]}', "{"]
+)
+def test_a_broken_picture_rule_is_refused(saved: dict[str, Path], tmp_path: Path, rule: str) -> None:
+    """Whatever stands in its place, the folder is named."""
+    own = Path(shutil.copytree(saved["vit"], tmp_path / "own"))
+    (own / "preprocessor_config.json").write_text(rule)
+    with pytest.raises(BadInput, match=r"holds no preprocessor_config\.json with|cannot read .* as JSON"):
         opened(own)
 
 

@@ -100,6 +100,17 @@ def test_damaged_and_foreign_weights_are_refused(folder: Path, tmp_path: Path) -
         _ = backbone.scheduler
 
 
+def test_an_index_that_leads_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Weights that a digest does not cover are never read, wherever an index says they are."""
+    copied = tmp_path / "copy"
+    shutil.copytree(folder, copied)
+    index = {"metadata": {}, "weight_map": {"conv_in.weight": "../../other.safetensors"}}
+    path = copied / "vae" / "diffusion_pytorch_model.safetensors.index.json"
+    path.write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(BadInput, match="not beside it"):
+        open_backbone(f"diffusers:{copied}", SHAPE)
+
+
 @pytest.mark.parametrize("shape", [(7, 8, 3), (8, 8, 2), (192,)])
 def test_what_is_no_picture_for_it_is_refused(folder: Path, shape: tuple[int, ...]) -> None:
     """Sides that are no multiples of the model's factor, two channels, rows of features."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,10 +30,8 @@ DOMAINS = {1: "colours", 2: "digits", 3: "colours"}
 COUNTS = {1: 20, 2: 12, 3: 7}
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Three members with questions, answers and numbers of records of their own; every party is at the end."""
-    folder = tmp_path_factory.mktemp("adapters")
+def world_of(folder: Path) -> SimulatedFederation:
+    """Three members with questions, answers and numbers of records of their own."""
     backbone = f"transformers:{save_encoder(folder / 'vilt')}"
     roster, _ = make_roster(len(EVERYONE), "masked")
     data = PublicData("triplets", (3 * SIDE**2 + 256,), ("0", "1", "2"), None, None)
@@ -51,7 +50,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     for member in EVERYONE:
         source = save_triplets(folder / f"{member}.triplets", COUNTS[member], (DOMAINS[member],), seed=member)
         records[member] = read_records(setup, str(source), backbone)
-    world = SimulatedFederation(folder / "parties", setup, records)
+    return SimulatedFederation(folder / "parties", setup, records)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Every party is at the end."""
+    world = world_of(tmp_path_factory.mktemp("adapters"))
     return world, asyncio.run(run_federation(world))
 
 

@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from secagg.crypto.labels import digest
 from secagg.errors import BadInput
 from secagg.features import Latents, open_backbone
-from secagg.generation import GenerationSettings, generate, train_classifier
+from secagg.generation import GenerationSettings, Pictures, generate, train_classifier
+from secagg.generation.classifier import GRID, TRAINING, as_inputs
 from secagg.generation.pictures import RELEASED, denoise, interpolate
-from secagg.models import SlotMeans
-from secagg.randomness import OperatingSystem
+from secagg.models import SlotMeans, TrainedModel, train
+from secagg.randomness import OperatingSystem, SeededRandomness
+from secagg.statistics import inputs_of
+from secagg.unsafe_for_tests import TOKEN
 from tests.worlds.diffusion import DIMENSION, SIDE, WIDTH, pictures, save_diffusion
 
 QUICK = GenerationSettings(count=3, steps=4)
@@ -113,10 +117,6 @@ def test_what_does_not_fit_is_refused(latents: Latents) -> None:
 
 def test_a_classifier_learns_from_pictures() -> None:
     """Of two classes that differ, it tells new pictures apart; all layers are trained, the last too."""
-    from secagg.generation import Pictures
-    from secagg.generation.classifier import GRID, as_inputs
-    from secagg.statistics import inputs_of
-
     rng = np.random.default_rng(0)
     labels = np.arange(200) % 2
     pixels = rng.integers(0, 60, (200, SIDE, SIDE, 3)).astype(np.uint8)
@@ -125,6 +125,21 @@ def test_a_classifier_learns_from_pictures() -> None:
     model = train_classifier(made, (SIDE, SIDE), 2, OperatingSystem())
     x = inputs_of(as_inputs(pixels[100:], (SIDE, SIDE)), GRID)
     assert model.evaluate(x, labels[100:]).accuracy > 0.95
+
+
+def test_a_classifier_takes_pictures_as_it_was_trained_on_them() -> None:
+    """Its scores of pictures are those that the network, as it was trained, gives to the inputs of its training."""
+    rng = np.random.default_rng(1)
+    labels = np.arange(60) % 3
+    pixels = rng.integers(0, 256, (60, SIDE, SIDE, 3)).astype(np.uint8)
+    model = train_classifier(Pictures(pixels, labels, 0 * labels), (SIDE, SIDE), 3, SeededRandomness(b"one", TOKEN))
+    x, program = inputs_of(as_inputs(pixels, (SIDE, SIDE)), GRID), model.program
+    assert program.scale > 1
+    start = program.start(digest("public start", b"generated"))
+    scaled = (x * program.scale).astype(np.float32)
+    trained = train(program, start, scaled, labels, TRAINING, SeededRandomness(b"one", TOKEN))
+    expected = TrainedModel.of(program, trained).scores(scaled.astype(np.float64))
+    np.testing.assert_allclose(model.scores(x), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_world_pictures_are_what_they_say() -> None:

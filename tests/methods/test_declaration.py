@@ -293,7 +293,13 @@ def test_shares_add_up_to_one(monkeypatch: pytest.MonkeyPatch, shares: dict[str,
         check_steps(Faulty(), 8, 10, GRIDS[0])
 
 
-@pytest.mark.parametrize("method", [*map(method_named, METHODS), FedCGS(refine=3), readme_method("averaging")()])
+def quick(name: str) -> Any:
+    """A method as it is by default, but for no more than ten rounds."""
+    method = method_named(name)
+    return method_named(name, {"rounds": 10}) if method.parameters.get("rounds", 0) > 10 else method
+
+
+@pytest.mark.parametrize("method", [*map(quick, METHODS), FedCGS(refine=3), readme_method("averaging")()])
 def test_every_method_leads_to_an_artifact(method: Any) -> None:
     """What is registered, with rounds too, and the README's own, walks through all its sums."""
     check_steps(method, 8, 10, GRIDS[0])
@@ -432,7 +438,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_command_checks_one_or_all(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """`methods check` lists what passed, names what did not with exit code 2, and takes a method's parameters."""
-    assert set(run("methods", "check", "--json", "-").json["checked"]) == set(METHODS)
+    for name in set(METHODS) - {"fedcgs", "prototypes"}:
+        monkeypatch.delitem(METHODS, name)
+    assert set(run("methods", "check", "--json", "-").json["checked"]) == {"fedcgs", "prototypes"}
     found = run("methods", "check", "fedcgs", "--parameters", "refine=1", "--json", "-").json["checked"]
     assert found["fedcgs"]["blocks"][-1] == "gradient"
     assert "unknown method" in run("methods", "check", "magic").complaint

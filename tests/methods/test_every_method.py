@@ -27,6 +27,7 @@ TUNED_GRADIENTS = "rounds=10 fixed=gradients=1;clip=4 space=rate=log:0.3:3"
 CLIENTS = {"fedpop": 8}
 """Two cohorts, in each of which two honest ones are left; of the others four are enough."""
 ROUNDS = {
+    "ccvr": "virtual=500",
     "fedavg": "rounds=3 rate=0.5 clip=10",
     "fedavg-one-shot": "epochs=10 rate=0.5",
     "fedpop": TUNED,
@@ -34,13 +35,14 @@ ROUNDS = {
     "fraug": "rounds=4 steps=20 rate=0.1 model=mlp:32 hidden=16",
 }
 NOISY_ROUNDS = {
-    "fedavg": "rounds=10 rate=1 clip=4 gradients=1",
+    "ccvr": "virtual=500",
+    "fedavg": "rounds=4 rate=2 clip=4 gradients=1",
     "fedavg-one-shot": "rate=1 clip=4 gradients=1",
     "fedpop": TUNED_GRADIENTS,
     **dict.fromkeys(OWN, "rounds=3 cap=50"),
     "fraug": "rounds=3 steps=3 model=mlp:32 hidden=16 clip=0.3",
 }
-"""Where rounds train: few, and under noise about records those that promise something of a record."""
+"""Where something trains: briefly, and under noise about records those that promise something of a record."""
 
 
 def settings_of(name: str, **given: Any) -> SimulationSettings:

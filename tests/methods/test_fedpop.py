@@ -264,6 +264,18 @@ def test_the_costliest_settings_are_charged() -> None:
     assert spec_of().times == 6
 
 
+@pytest.mark.parametrize("order", ["0.05|0.9|0.06", "0.9|0.05|0.06", "0.05|0.06|0.9"])
+def test_a_costly_setting_is_charged_wherever_it_is_listed(order: str) -> None:
+    """Values come in any order: the largest in the middle is paid for, and seen by policies, like one at an end."""
+    spec = spec_of(fixed="clip=5;batch=8", space=f"sampling={order};steps=5|40|6;epochs=1|50|2")
+    assert spec.training is not None
+    assert (spec.training.rate, spec.training.steps) == (0.9, 40)
+    assert (spec.effort.steps, spec.effort.epochs) == (40, 36)
+    assert spec_of(space="epochs=1|50|2").effort.epochs == 50
+    with pytest.raises(BadInput, match="a sampling rate is above 0 everywhere"):
+        spec_of(fixed="clip=5", space="sampling=0.1|0|0.2")
+
+
 def test_noise_of_its_own_is_on_its_own_numbers_alone() -> None:
     """Where members add their own noise, it is in their cohort's two numbers, drawn as told, and cut to the bound."""
     round_ = first_round(**PRIVATE)

@@ -92,9 +92,9 @@ class Processes:
         return self.session(name) / FILE_NAME
 
     def command(self, name: str, *more: str) -> list[str]:
-        """The words of a member's command; `more` are options."""
+        """The words of a member's command; `more` are options, which stand in place of those that it has."""
         home = self.folder / name
-        arguments = ["--plan", self.folder / "plan.json", "--state", home / "state", "--tls", home, *more]
+        arguments = ["--plan", self.folder / "plan.json", "--state", home / "state", "--tls", home]
         role = self.roster.role(self.roster.index(name))
         if name == SERVER:
             arguments = ["--listen", self.address, *arguments]
@@ -105,7 +105,7 @@ class Processes:
             arguments += [word for each in self.aggregators.items() for word in ("--aggregator", "=".join(each))]
         if role == "aggregator":
             arguments += ["--listen", self.aggregators.get(name, "127.0.0.1:0")]
-        return [role, *map(str, arguments)]
+        return [role, *map(str, arguments), *more]
 
     def start(self, name: str, *more: str) -> None:
         """Start a member's process, or start it again; `more` are options."""
@@ -181,13 +181,15 @@ def processes(
     dimension: int = 40,
     protection: str = "masked",
     names: tuple[str, ...] = ("a", "b", "c"),
+    data: PublicData | None = None,
     **choices: Any,
 ) -> Iterator[Processes]:
     """A server, clients, and the second parties that the protection needs, enrolled, with plan, policies and data.
 
-    Nobody runs yet, all are gone at the end. `choices` are the plan's, beside or in place of those made here.
+    Nobody runs yet, all are gone at the end. `choices` are the plan's, beside or in place of those made here. A plan
+    for other `data` than features has members whose records a test brings.
     """
-    federation = make_processes(folder, names, dimension, protection, **choices)
+    federation = make_processes(folder, names, dimension, protection, data, **choices)
     try:
         yield federation
     finally:
@@ -195,11 +197,18 @@ def processes(
             party.kill()
 
 
-def make_processes(folder: Path, names: tuple[str, ...], dimension: int, protection: str, **choices: Any) -> Processes:
+def make_processes(
+    folder: Path,
+    names: tuple[str, ...],
+    dimension: int,
+    protection: str,
+    data: PublicData | None = None,
+    **choices: Any,
+) -> Processes:
     """The folders of a federation of these clients, with keys, plan, policies and data."""
     role = protection_named(protection).second_role
     roster = enrol(folder, *names, seconds=dict.fromkeys(SECONDS.get(role, ()), role))
-    data = PublicData("features", (dimension,), ("no", "yes"), None, None)
+    data = data or PublicData("features", (dimension,), ("no", "yes"), None, None)
     fixed = {"radius": 1.0, "max_records": 64, "dropouts": 0, "join_seconds": 60, "step_seconds": 60}
     plan = make_plan(data, roster, PlanChoices(**{**fixed, "protection": protection, **choices}), OperatingSystem())
     write_plan(plan, folder / "plan.json")

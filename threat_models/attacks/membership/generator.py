@@ -26,7 +26,6 @@ from secagg.errors import BadInput
 from secagg.models import GENERATOR
 from secagg.models.programs import named_parameters
 from secagg.statistics import Grid
-from secagg.threads import one_thread
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
@@ -70,7 +69,7 @@ def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
         raise BadInput("the rounds have no generator")
     inputs = Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)
     found = np.zeros(len(records))
-    with one_thread(), torch.inference_mode():
+    with torch.inference_mode():
         row = torch.zeros(whole.size)
         row[: round_.state.size] = torch.tensor(round_.state.flat)
         parameters = named_parameters(whole, row)

@@ -1,0 +1,240 @@
+"""A server or a client of a real federation inside one's own asyncio program; the command line runs the same two.
+
+>>> async with Server("plan.json", state="state", tls="tls", listen="0.0.0.0:7443") as server:  # doctest: +SKIP
+...     result = await server.run()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from secagg.errors import BadInput, SessionAborted
+from secagg.features import Progress
+from secagg.federation.client import FederationClient
+from secagg.federation.recovery import open_ledger
+from secagg.federation.server import FederationServer, Stage
+from secagg.federation.storage import session_folder
+from secagg.parties import SessionSetup, read_records
+from secagg.parties.consent import admit_listed
+from secagg.parties.outcome import HEAD_FILE
+from secagg.parties.rounds import following_setup
+from secagg.parties.sealed_state import write_synced
+from secagg.parties.setup import LEAST_PATIENCE
+from secagg.plan import NoiseFrom, read_plan
+from secagg.policy import read_policy
+from secagg.protection import LocalParty
+from secagg.protection.messages import Outcome
+from secagg.randomness import OperatingSystem
+from secagg.roster import SERVER_INDEX
+from secagg.scoring import card_of, write_card
+from secagg.transcript import FILE_NAME
+from secagg.transport import Credentials, Link, greet, read_credentials, serve
+
+FAREWELL_SECONDS = 3.0
+Said = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a plan came to: the names of the members in its last sum, digests, and where head and transcript lie.
+
+    `head` is None where the plan gives it to the server alone.
+    """
+
+    members: tuple[str, ...]
+    aggregate_sha256: str
+    head_sha256: str
+    head: Path | None
+    transcript: Path
+
+    @classmethod
+    def of(cls, setup: SessionSetup, outcome: Outcome, folder: Path) -> Result:
+        """What a session's outcome says, `folder` being the session's. Writes the model card beside the head."""
+        head = folder / HEAD_FILE
+        if head.exists():
+            write_card(folder, card_of(setup, outcome.head_sha256.hex(), outcome.members))
+        return cls(
+            tuple(setup.roster.name(member) for member in outcome.members),
+            outcome.aggregate_sha256.hex(),
+            outcome.head_sha256.hex(),
+            head if head.exists() else None,
+            folder / FILE_NAME,
+        )
+
+
+def credentials_for(role: str, tls: Path) -> Credentials:
+    """Read a member's keys. Raises BadInput for one that has another role in the roster."""
+    credentials = read_credentials(tls)
+    if (found := credentials.roster.role(credentials.index)) != role:
+        raise BadInput(f"{credentials.name} is no {role} in the roster, but {found}")
+    return credentials
+
+
+class Server:
+    """The server of one plan: listens while the `async with` block runs, and `run` carries the plan to its end.
+
+    `plan`, `state` and `tls` are the paths that `secagg server` takes; `listen` is HOST:PORT, port 0 a free one
+    (`address` then says which). `said` is told what a log should say. Start it again over the same state after a crash.
+    Raises BadInput for files that cannot be used.
+    """
+
+    def __init__(
+        self,
+        plan: Path | str,
+        *,
+        state: Path | str,
+        tls: Path | str,
+        listen: str = "127.0.0.1:0",
+        said: Said = lambda text: None,
+    ) -> None:
+        self._credentials = credentials_for("server", Path(tls))
+        setup = SessionSetup.of(read_plan(Path(plan)), self._credentials.roster)
+        if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
+            problem = "with this protection the server would open the exact sum"
+            raise BadInput(problem, remedy="let the clients add noise")
+        self._listen, self._said = listen, said
+        warn = partial(_warn, said)
+        self.federation = FederationServer(setup, self._credentials.identity, Path(state), warn)
+        self._endpoint: grpc.aio.Server | None = None
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        try:
+            self._endpoint, self.address = await serve(self._credentials, self.federation, self._listen)
+            write_synced(self.federation.stages[0].folder / "address", self.address.encode())
+        except BaseException:
+            self.federation.close()
+            raise
+        self._said(f"listening on {self.address}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening; what is kept lies in the state folder."""
+        if self._endpoint is not None:
+            await self._endpoint.stop(grace=1.0)
+        self.federation.close()
+
+    async def run(self) -> Result:
+        """Carry the plan to its end. Raises SessionAborted where too few members are left."""
+        last = await self.last_stage()
+        if last.session.outcome is None:
+            raise BadInput("the last session has no outcome", remedy="start the server again")
+        return Result.of(last.setup, last.session.outcome, last.folder)
+
+    async def last_stage(self) -> Stage:
+        """The same, and the last session as it stands then."""
+        was_over = self.federation.is_over
+        try:
+            last = await self.federation.run()
+        except SessionAborted:
+            await self.federation.farewell()
+            await asyncio.sleep(FAREWELL_SECONDS)  # who was told last has the answer, and who just comes is told too
+            raise
+        if was_over:  # an earlier life may have died as it said its last word: who has not heard that asks again
+            await asyncio.sleep(FAREWELL_SECONDS)
+        return last
+
+
+class Client:
+    """One member of a plan. Making it reads data, policy and keys, and checks all three before anything is sent.
+
+    `plan`, `data`, `policy`, `state`, `tls`, `backbone` and `model` are what `secagg client` takes, `server` is
+    HOST:PORT, `aggregators` the address of each by its name. `stays`: wait for the outcome even where the protection
+    lets a client upload and be gone. `wait`: seconds for the server to be there. Start it again over the same state
+    after a crash: only the same bytes are ever sent again. Raises BadInput or PlanRefused.
+    """
+
+    def __init__(
+        self,
+        plan: Path | str,
+        *,
+        server: str,
+        data: Path | str,
+        policy: Path | str,
+        state: Path | str,
+        tls: Path | str,
+        backbone: str | None = None,
+        model: Path | None = None,
+        aggregators: Mapping[str, str] | None = None,
+        stays: bool = True,
+        wait: float = LEAST_PATIENCE,
+        said: Said = lambda text: None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.credentials = credentials_for("client", Path(tls))
+        agreed, self.policy = read_plan(Path(plan)), read_policy(Path(policy))
+        admit_listed(model, agreed, self.policy)
+        self.setup = SessionSetup.of(agreed, self.credentials.roster)
+        self._aggregators = addresses_of(self.setup, aggregators or {})
+        self.setup.check(self.policy)
+        self.state = Path(state)
+        session_folder(self.state, self.setup)
+        ledger = open_ledger(self.state)
+        self.records = read_records(self.setup, str(data), backbone, progress)
+        me = LocalParty(self.credentials.index, self.credentials.identity, OperatingSystem())
+        self._link = Link(self.credentials, server, self.setup.patience)
+        known = ledger.has_uploaded(self.setup.context.plan)
+        meet = partial(
+            _meet, self._link, partial(greet, self.credentials, server, wait), None if known else agreed.digest
+        )
+        self.federation = FederationClient(
+            self.setup, me, self.policy, ledger, self.state, self.records, meet, said, stays
+        )
+        ledger.check(self.federation.release, self.policy.budget)
+
+    async def run(self) -> Result | None:
+        """Take part to the end. None where the client has uploaded and does not stay: run it again for the outcome."""
+        sessions = await self.sessions()
+        if not sessions or following_setup(*sessions[-1]) is not None:
+            return None
+        setup, outcome = sessions[-1]
+        return Result.of(setup, outcome, session_folder(self.state, setup))
+
+    async def sessions(self) -> list[tuple[SessionSetup, Outcome]]:
+        """The same, and every session that this client was in, with its outcome."""
+        patience = self.setup.patience
+        async with AsyncExitStack() as links:
+            link = await links.enter_async_context(self._link)
+            others = {
+                index: await links.enter_async_context(Link(self.credentials, address, patience, index))
+                for index, address in self._aggregators.items()
+            }
+            return await self.federation.run(link, others)
+
+
+def addresses_of(setup: SessionSetup, given: Mapping[str, str]) -> dict[int, str]:
+    """Each aggregator's address by its index. Raises BadInput unless there is one for every aggregator of the plan."""
+    asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
+    names = {setup.roster.name(index): index for index in asked}
+    if set(given) != set(names):
+        wanted = " ".join(f"--aggregator {name}=HOST:PORT" for name in sorted(names))
+        raise BadInput(
+            f"the plan's aggregators are {', '.join(sorted(names)) or 'none'}", remedy=f"give {wanted or 'none'}"
+        )
+    for name, address in given.items():
+        if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
+            raise BadInput(f"{address!r} is no address of {name}", remedy="write HOST:PORT")
+    return {names[name]: address for name, address in given.items()}
+
+
+async def _meet(link: Link, greets: Callable[[], object], plan: bytes | None) -> None:
+    """See that the server is there, and runs the plan; None where a vector may have left, so that nothing ends this."""
+    await asyncio.to_thread(greets)
+    if plan is not None:
+        await link.check_plan(plan)
+
+
+def _warn(said: Said, text: str) -> None:
+    said(f"warning: {text}")

@@ -1,0 +1,151 @@
+"""The model card beside a head's file: what it is, which plan made it, what was promised, and whose word that is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from secagg.parties import SessionSetup
+from secagg.parties.outcome import HEAD_FILE
+from secagg.parties.sealed_state import write_synced
+from secagg.printable import escaped
+from secagg.roster import SERVER_INDEX
+from secagg.scoring.metrics import Metrics
+
+CARD_JSON, CARD_MARKDOWN = "model_card.json", "model_card.md"
+SIGNED = "members signed what they sent, the server its outcome: `secagg verify` checks both on a transcript"
+NOBODY = "nobody: simulated, with throw-away keys"
+EXACT = "none: an exact sum promises nothing about any one record"
+MEASURED = "measured on held-out records without noise: no ε covers it"
+
+
+def card_of(
+    setup: SessionSetup,
+    head_sha256: str,
+    members: Sequence[int],
+    *,
+    simulated: bool = False,
+    known_noise: bool = False,
+    metrics: Metrics | None = None,
+) -> dict[str, Any]:
+    """The card as plain values, version 1, of the head that the last session of a plan gave.
+
+    `members` are the roster indices in its sum. `known_noise`: a seed gives the noise again, so that nothing is
+    promised. `metrics` are an experiment's: a real federation measures nothing.
+    """
+    plan, roster = setup.plan, setup.roster
+    signers = {} if simulated else {roster.name(each): roster.identity(each).hex() for each in (SERVER_INDEX, *members)}
+    return {
+        "version": 1,
+        "head_sha256": head_sha256,
+        "method": plan.method,
+        "parameters": plan.method_parameters,
+        "classes": list(plan.classes),
+        "data": {
+            "kind": plan.data_kind,
+            "shape": list(plan.input_shape),
+            "schema": json.loads(plan.schema) if plan.schema else None,
+            "backbone": plan.backbone,
+            "backbone_sha256": plan.backbone_digest.hex(),
+            "expand": plan.expand,
+            "normalisation": plan.normalisation,
+        },
+        "plan": {
+            "sha256": plan.digest.hex(),
+            "purpose": plan.purpose,
+            "consortium": roster.consortium,
+            "roster_sha256": roster.digest.hex(),
+            "protection": plan.protection,
+            "rounds": setup.rounds,
+            "clients": len(roster.clients),
+            "in_the_sum": len(members),
+        },
+        "privacy": {
+            "epsilon": plan.epsilon if math.isfinite(plan.epsilon) else "inf",
+            "delta": plan.delta or None,
+            "adjacency": plan.adjacency or None,
+            "unit": plan.unit,
+            "promise": setup.claim.sentence() if setup.claim and not known_noise else None,
+            "reproducible_noise": known_noise,
+        },
+        "signed_by": signers,
+        "simulated": simulated,
+        "metrics": {**metrics.to_json(), "note": MEASURED} if metrics is not None else None,
+        "secagg": version("secagg"),
+    }
+
+
+def write_card(folder: Path, card: Mapping[str, Any]) -> None:
+    """Write `model_card.json` and `model_card.md` into the folder of a head, for its owner alone."""
+    write_synced(folder / CARD_JSON, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
+    write_synced(folder / CARD_MARKDOWN, markdown_of(card).encode())
+
+
+def markdown_of(card: Mapping[str, Any]) -> str:
+    """The same for people."""
+    plan, privacy, data = card["plan"], card["privacy"], card["data"]
+    who = ", ".join(f"{name} (`{key[:16]}…`)" for name, key in card["signed_by"].items()) or NOBODY
+    lines = [
+        f"# A classifier head: {card['method']}, {len(card['classes'])} classes",
+        "",
+        *_table(
+            ("head", f"`{HEAD_FILE}`, SHA-256 `{card['head_sha256']}`"),
+            ("made by", f"{plan['consortium']}, plan SHA-256 `{plan['sha256']}`"),
+            ("purpose", plan["purpose"] or "not said"),
+            ("tells apart", ", ".join(card["classes"])),
+            ("takes", _inputs(data)),
+            ("in the last sum", f"{plan['in_the_sum']} of {plan['clients']} clients, protection {plan['protection']}"),
+            ("promise", "none: the noise is known" if privacy["reproducible_noise"] else privacy["promise"] or EXACT),
+            ("signed by", who + ("" if card["simulated"] else f"; {SIGNED}")),
+        ),
+        "",
+        *(_columns(data["schema"]) if data["schema"] else []),
+        *(_measures(card["metrics"]) if card["metrics"] else []),
+        f"Use: `secagg predict --head {HEAD_FILE} --data FILE`. A head is made of the members' records: it tells of",
+        "them as far as the promise above lets it, and its accuracy holds for records like theirs.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(*rows: tuple[str, str]) -> list[str]:
+    cells = [(name, _cell(value)) for name, value in rows]
+    return ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in cells)]
+
+
+def _cell(text: str) -> str:
+    return escaped(text).replace("|", "\\|")
+
+
+def _inputs(data: Mapping[str, Any]) -> str:
+    shape = "×".join(map(str, data["shape"]))
+    more = f", expanded to {data['expand']}" if data["expand"] else ""
+    return f"{data['kind']} of {shape}, backbone {data['backbone']} (`{data['backbone_sha256'][:16]}…`){more}"
+
+
+def _columns(schema: Mapping[str, Any]) -> list[str]:
+    """What a table must hold."""
+    rows = [
+        (
+            each["name"],
+            f"{each['low']:g} to {each['high']:g}" if each["kind"] == "numeric" else ", ".join(each["values"]),
+        )
+        for each in schema["columns"]
+    ]
+    listed = [f"| {_cell(name)} | {_cell(values)} |" for name, values in rows]
+    return ["| column | values |", "| --- | --- |", *listed, ""]
+
+
+def _measures(metrics: Mapping[str, Any]) -> list[str]:
+    rows = [(name.replace("_", " "), each) for name, each in metrics.items() if isinstance(each, dict)]
+    listed = [f"| {name} | {each['value']:.4f} | {each['low']:.4f} to {each['high']:.4f} |" for name, each in rows]
+    head = [
+        f"On {metrics['records']} records, {metrics['note']}.",
+        "",
+        "| measure | value | 95 % |",
+        "| --- | ---: | --- |",
+    ]
+    return [*head, *listed, ""]

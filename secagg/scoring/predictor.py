@@ -1,0 +1,118 @@
+"""A head's file applied to records, with nothing else than the file and, where there is one, the backbone's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data import Records
+from secagg.data.records import UNLABELLED
+from secagg.errors import BadInput
+from secagg.features import FeatureMap, Progress
+from secagg.head import LinearHead, load_as
+from secagg.models import SlotMeans, TrainedModel, parse_artifact
+from secagg.parties import Pipeline
+from secagg.scoring.calibration import Calibration, probabilities_of
+from secagg.scoring.metrics import Metrics
+from secagg.statistics import inputs_of
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A head or a trained model behind its pipeline; `metadata` is what its file says of it."""
+
+    model: LinearHead | TrainedModel | SlotMeans
+    pipeline: Pipeline
+    feature_map: FeatureMap
+    metadata: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def open(cls, head: Path, backbone: str | None = None, progress: Progress | None = None) -> Predictor:
+        """Read a head's file. Raises BadInput for another file, and for one that tells no classes apart."""
+        model, metadata = load_as(head, parse_artifact)
+        if not model.predicts:
+            raise BadInput(f"{head} tells no classes apart by itself", remedy="give a member's own model")
+        pipeline = Pipeline.of_metadata(metadata)
+        feature_map = pipeline.feature_map(backbone, progress)
+        return cls(
+            model.over(feature_map) if isinstance(model, TrainedModel) else model, pipeline, feature_map, metadata
+        )
+
+    def scores(self, inputs: NDArray[Any]) -> NDArray[np.float64]:
+        """The classes' scores (n, C) of records' inputs (n, …)."""
+        return self.model.scores(self._prepared(inputs))
+
+    def predict(self, source: str, calibration: Calibration | None = None) -> Predictions:
+        """Open a file or folder of records, with labels or without, and predict. Raises BadInput."""
+        records = self.pipeline.to_predict(source)
+        temperature = calibration.temperature if calibration is not None else 1.0
+        probabilities = probabilities_of(self.scores(records.inputs), temperature)
+        return Predictions(self.pipeline.classes, records, probabilities)
+
+    def calibrate(self, source: str) -> Calibration:
+        """The temperature that fits labelled records of the member's own. Raises BadInput."""
+        records = self.pipeline.to_predict(source)
+        known = records.labels != UNLABELLED
+        return Calibration.fit(self.scores(records.inputs[known]), records.labels[known])
+
+    def _prepared(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        if isinstance(self.model, TrainedModel) and self.model.reads_inputs:
+            return self.feature_map.encoder.prepare(inputs)
+        return inputs_of(self.feature_map.extract(inputs), self.pipeline.grid)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Of n records: `probabilities` (n, C), each row adding up to 1, and what is known of the records themselves."""
+
+    classes: tuple[str, ...]
+    records: Records = field(repr=False)
+    probabilities: NDArray[np.float64] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """The most probable class of each record (n,), the lower one of several."""
+        found: NDArray[np.int64] = np.argmax(self.probabilities, axis=1).astype(np.int64)
+        return found
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which records have a label (n,)."""
+        found: NDArray[np.bool_] = self.records.labels != UNLABELLED
+        return found
+
+    @property
+    def labelled(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Probabilities (m, C) and labels (m,) of the records that have one."""
+        return self.probabilities[self.known], self.records.labels[self.known]
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """How good they are; None where no record has a label."""
+        probabilities, labels = self.labelled
+        return Metrics.of(probabilities, labels, self.classes) if len(labels) else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each record's file and row, class, probabilities by class, and label (None: it has none)."""
+        origin, names = self.records.origin, (*self.classes, None)
+        places = zip(origin.file.tolist(), origin.row.tolist(), strict=True)
+        labels = np.where(self.known, self.records.labels, len(self.classes)).tolist()
+        columns = zip(places, self.predicted.tolist(), self.probabilities.tolist(), labels, strict=True)
+        return [
+            {
+                "file": origin.files[file],
+                "row": row,
+                "class": self.classes[said],
+                "probabilities": dict(zip(self.classes, chances, strict=True)),
+                "label": names[label],
+            }
+            for (file, row), said, chances, label in columns
+        ]

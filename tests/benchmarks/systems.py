@@ -1,0 +1,183 @@
+"""The table of the papers' eight systems in methods/README.md: made of plans that hold, and of figures in RESULTS.md.
+
+`python -m tests.benchmarks.systems` writes it between its marks there. A promise stands in it where such a plan can be
+made under every protection; an accuracy is read from the cell of methods/RESULTS.md that its row names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from secagg.parties import SessionSetup
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.plan import NoiseFrom
+from secagg.privacy import Adjacency, Unit
+from secagg.protection import PROTECTIONS
+from secagg.randomness import OperatingSystem
+from secagg.statistics import Normalisation
+from tests.architecture.source import ROOT
+from tests.benchmarks import leaving
+from tests.worlds.rosters import make_roster
+
+README, RESULTS = ROOT / "methods" / "README.md", ROOT / "methods" / "RESULTS.md"
+BEGIN = "<!-- made by: python -m tests.benchmarks.systems -->\n"
+PRIVATE: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE}
+MEMBERS = 100
+SECURE = [each for each in PROTECTIONS if each != "none"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of RESULTS.md: under which heading, in which of the tables there, in which row and column."""
+
+    heading: str
+    row: str
+    column: str
+    table: int = 0
+
+    @property
+    def figure(self) -> str:
+        """What stands there. Raises ValueError where there is no such cell."""
+        tables = list(_tables_under(self.heading))
+        if self.table >= len(tables):
+            raise ValueError(f"{self.heading} has {len(tables)} tables")
+        columns, *rows = tables[self.table]
+        for row in rows:
+            if self.row in row and self.column in columns:
+                return row[columns.index(self.column)].strip("*")
+        raise ValueError(f"{self.heading} has no {self.row} × {self.column}: {columns}")
+
+
+def _tables_under(heading: str) -> Iterator[list[list[str]]]:
+    """Yield the cells of each table under a heading, columns first."""
+    text = RESULTS.read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    for block in re.findall(r"(?:^\|.*\n)+", found[1] if found else "", re.MULTILINE):
+        cells = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines()]
+        yield [cells[0], *cells[2:]]
+
+
+@dataclass(frozen=True)
+class System:
+    """A paper's system: our method, what it promises of a record and of a member, what it reached, what was claimed."""
+
+    name: str
+    method: str
+    figures: Mapping[str, Cell]
+    claim: str
+    held: str
+    of_record: Mapping[str, Any] | None = field(default_factory=dict)
+    """Parameters with which a record is promised; None: with none."""
+    of_member: Mapping[str, Any] | None = None
+    noise: NoiseFrom = NoiseFrom.CLIENT
+    """Where the noise of a record's promise comes from."""
+
+
+def promises(system: System) -> str:
+    """What a system promises, after the plans that say so were made under every protection."""
+    found = []
+    for unit, parameters in ((Unit.RECORD, system.of_record), (Unit.SILO, system.of_member)):
+        if parameters is None:
+            continue
+        noise = system.noise if unit is Unit.RECORD else NoiseFrom.CLIENT
+        for protection in SECURE:
+            plan_of(system.method, protection, unit, noise, parameters)
+        found.append("a record" if unit is Unit.RECORD else "a member")
+    return ", ".join(["exact", *found])
+
+
+def plan_of(method: str, protection: str, unit: Unit, noise: NoiseFrom, parameters: Mapping[str, Any]) -> SessionSetup:
+    """A plan at ε = 8. Raises BadInput where there can be none."""
+    roster, _ = make_roster(MEMBERS, protection)
+    dimension = leaving.TOKEN if method == "feddat" else leaving.FEATURES
+    data = PublicData("features", (dimension,), tuple(map(str, range(leaving.CLASSES))), None, None)
+    given = tuple({**leaving.GIVEN.get(method, {}), **parameters}.items())
+    normalisation = Normalisation.CENTRED_UNIT
+    choices = PlanChoices(
+        method=method,
+        parameters=given,
+        protection=protection,
+        unit=unit,
+        noise=noise,
+        normalisation=normalisation,
+        **PRIVATE,
+    )
+    return SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+
+
+SYSTEMS = (
+    System(
+        "FedTC",
+        "fedtc",
+        {
+            "Fashion-MNIST, a class per member": Cell("Fashion-MNIST by sharding", "fedtc, 200 slots", "ResNet-18: 1"),
+            "one-shot FedAvg": Cell("Fashion-MNIST by sharding", "fedavg-one-shot, as published", "ResNet-18: 1"),
+        },
+        "above all one-shot methods that it is compared with, under every label shift",
+        "above one-shot FedAvg and the ensemble, as slot sums too; FedCGS and FedPFT, which it leaves out, are above",
+    ),
+    System(
+        "FedCGS",
+        "fedcgs",
+        {
+            "CIFAR-10 features": Cell("What privacy costs", "one sum", "∞"),
+            "ε = 1": Cell("What privacy costs", "one sum", "1"),
+        },
+        "above one-shot FedAvg, the ensemble and mostly FedPFT, the same however records are divided",
+        "yes; on PACS ahead of FedPFT on average, not on the paintings",
+        of_member={},
+    ),
+    System(
+        "MPFT",
+        "mpft",
+        {
+            "PACS, in domain": Cell("PACS", "mpft, 32 slots", "in domain"),
+            "out of domain": Cell("PACS", "mpft, 32 slots", "out of domain"),
+            "FedCGS out of domain": Cell("PACS", "fedcgs", "out of domain"),
+        },
+        "above FedAvg, FedProx, Ditto, MOON, FedProto and DBE in and out of domain; its noise costs nothing",
+        "not tried against these; below FedCGS in domain; its noise costs nothing and promises ε = 45",
+        of_member={},
+    ),
+    System(
+        "FedPCL",
+        "fedpcl",
+        {
+            "digits by domain": Cell("FedPCL", "FedPCL, own prototypes", "feature shift"),
+            "alone": Cell("FedPCL", "local only", "feature shift"),
+            "at ε = 8": Cell("FedPCL", "FedPCL, own prototypes", "feature shift", table=1),
+        },
+        "above FedProto, training alone and FedAvg everywhere",
+        "on digits by domain alone; elsewhere not distinguishable, or below",
+        of_record={"sampling": 0.1},
+        of_member={"cap": 50},
+    ),
+)
+
+
+def row_of(system: System) -> str:
+    """A row, in Markdown."""
+    figures = "; ".join(f"{name}: {cell.figure}" for name, cell in system.figures.items())
+    kinds = leaving.leaving(leaving.plan_of(system.method))
+    leaves = "; ".join(f"{each.kind}: {each.times} × {each.numbers:,} numbers" for each in kinds)
+    cells = f"{system.name} (`{system.method}`)", promises(system), leaves, figures, system.claim, system.held
+    return "| " + " | ".join(cells) + " |"
+
+
+def table() -> str:
+    """All rows, in Markdown."""
+    heads = "system", "promises", "what leaves a member", "accuracy here, %", "the paper's own claim", "did it hold?"
+    return "\n".join(["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *map(row_of, SYSTEMS)]) + "\n"
+
+
+def main() -> None:
+    """Write it."""
+    made = leaving.placed(README.read_text(encoding="utf-8"), table(), BEGIN)
+    README.write_text(made, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Metrics of predictions against scikit-learn's, and their intervals."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from secagg.errors import BadInput
+from secagg.scoring import Metrics, probabilities_of
+from secagg.scoring.metrics import calibration_bins
+
+
+def guesses(classes: int, records: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and probabilities that know something of them."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, classes, records)
+    scores = generator.normal(size=(records, classes)) + 1.5 * np.eye(classes)[labels]
+    return probabilities_of(scores), labels
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_values_are_those_of_scikit_learn(classes: int) -> None:
+    """Each measure of all records and of each class is what scikit-learn computes."""
+    probabilities, labels = guesses(classes)
+    found, said = (
+        Metrics.of(probabilities, labels, [f"c{each}" for each in range(classes)]),
+        probabilities.argmax(axis=1),
+    )
+    average = {"average": "binary"} if classes == 2 else {"average": "macro"}
+    area = (
+        sk.roc_auc_score(labels, probabilities[:, 1])
+        if classes == 2
+        else sk.roc_auc_score(labels, probabilities, multi_class="ovr")
+    )
+    expected = {
+        "accuracy": sk.accuracy_score(labels, said),
+        "balanced_accuracy": sk.balanced_accuracy_score(labels, said),
+        "auc": area,
+        "f1": sk.f1_score(labels, said, **average),
+    }
+    if classes == 2:
+        expected |= {"sensitivity": sk.recall_score(labels, said), "specificity": sk.recall_score(1 - labels, 1 - said)}
+    assert {name: found.overall[name].value for name in expected} == pytest.approx(expected)
+    assert np.array_equal(found.confusion, sk.confusion_matrix(labels, said))
+    for each, own in enumerate(found.by_class):
+        inside, hit = labels == each, said == each
+        values = {
+            "sensitivity": sk.recall_score(inside, hit),
+            "specificity": sk.recall_score(~inside, ~hit),
+            "auc": sk.roc_auc_score(inside, probabilities[:, each]),
+            "f1": sk.f1_score(inside, hit),
+        }
+        assert {name: own[name].value for name in values} == pytest.approx(values)
+
+
+def test_ties_count_half() -> None:
+    """Equal probabilities everywhere give an area of one half, as scikit-learn's trapezoids do."""
+    found = Metrics.of(np.full((20, 2), 0.5), np.arange(20) % 2, ["no", "yes"])
+    assert found.overall["auc"].value == 0.5
+
+
+def test_every_interval_holds_its_value_and_has_a_width() -> None:
+    """Also where nothing is wrong: few records never prove that there is no error."""
+    labels = np.arange(30) % 3
+    for probabilities in (0.9 * np.eye(3)[labels] + 0.1 / 3, *(guesses(3, 30, seed)[0] for seed in range(5))):
+        for name, of, each in Metrics.of(probabilities, labels, "abc").rows():
+            assert 0 <= each.low <= each.value <= each.high <= 1, (name, of)
+            assert each.high - each.low > 1e-3 or name == "calibration_error", (name, of)
+
+
+@pytest.mark.parametrize(("name", "at_least"), [("auc", 0.9), ("f1", 0.9), ("balanced_accuracy", 0.9)])
+def test_intervals_cover_the_truth_about_as_often_as_they_say(name: str, at_least: float) -> None:
+    """Of 100 samples of 80 records, nine in ten intervals or more hold the value of 200,000 records."""
+    truth = Metrics.of(*guesses(2, 200_000, 1000), "ny", draws=1).overall[name].value
+    found = [Metrics.of(*guesses(2, 80, seed), "ny", draws=200).overall[name] for seed in range(100)]
+    assert np.mean([each.low <= truth <= each.high for each in found]) >= at_least
+
+
+def test_calibration_error_sees_too_much_confidence() -> None:
+    """The truth's own probabilities are calibrated; sharper ones are not, by as much as they are wrong."""
+    generator = np.random.default_rng(3)
+    chance = generator.uniform(0.5, 1, 20_000)
+    labels = (generator.uniform(size=20_000) < chance).astype(np.int64)
+    true = np.column_stack([1 - chance, chance])
+    assert Metrics.of(true, labels, "ny", draws=50).overall["calibration_error"].value < 0.02
+    sure = np.column_stack([np.zeros(20_000), np.ones(20_000)])
+    assert Metrics.of(sure, labels, "ny", draws=50).overall["calibration_error"].value == pytest.approx(0.25, abs=0.01)
+    assert calibration_bins(sure, labels) == [(20_000, 1.0, pytest.approx(0.75, abs=0.01))]
+
+
+def test_absent_class_has_no_sensitivity_and_no_area() -> None:
+    """What no record says is null, and the means are over the classes that occur; the result is JSON."""
+    probabilities, labels = guesses(2)
+    wider = np.column_stack([probabilities, np.zeros(len(labels))])
+    found = Metrics.of(wider, labels, ["a", "b", "c"])
+    assert (found.by_class[2]["sensitivity"], found.by_class[2]["auc"], found.by_class[2]["f1"]) == (None, None, None)
+    assert found.overall["balanced_accuracy"].value == pytest.approx(
+        sk.balanced_accuracy_score(labels, wider.argmax(1))
+    )
+    assert found.overall["sensitivity"] is None
+    content = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert content["classes"][2] | {"specificity": 0} == {
+        "class": "c", "records": 0, "sensitivity": None, "specificity": 0, "auc": None, "f1": None,
+    }  # fmt: skip
+
+
+def test_one_class_alone_can_be_scored() -> None:
+    """Records of a single class have an accuracy and no area."""
+    found = Metrics.of(np.tile([0.3, 0.7], (5, 1)), np.ones(5, dtype=np.int64), "ny")
+    assert found.overall["accuracy"].value == 1
+    assert found.overall["auc"] is None
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (3, 3), (4, 2)])
+def test_wrong_shapes_are_refused(shape: tuple[int, int]) -> None:
+    """No record, other classes and other records are bad input."""
+    labels = np.zeros(3 if shape[0] else 0, dtype=np.int64)
+    with pytest.raises(BadInput, match="cannot score"):
+        Metrics.of(np.full(shape, 0.5), labels, "ny")
