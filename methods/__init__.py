@@ -1,4 +1,8 @@
-"""Methods: which blocks are summed, and which head the sum gives. README.md says how to add one."""
+"""Methods: which blocks are summed, and which head the sum gives. README.md says how to add one.
+
+A method of one's own needs no place here: a file's `FILE.py:NAME`, or an entry point of the group `secagg.methods`
+(`secagg.plugins`); plans name it by its code's digest.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from methods.gate import GATE, put_gate
 from methods.method import Method, Parameters, SumSpec
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
+from secagg import plugins
 from secagg.errors import BadInput
 from secagg.models import planned_program
 from secagg.plan import Plan
@@ -40,27 +45,66 @@ METHODS: Mapping[str, Callable[..., Method]] = {
 }
 
 
+_seen: set[str] = set()
+"""Methods of others that were tried, by the names that plans have for them."""
+
+
 def method_named(name: str, parameters: Mapping[str, str | float] | None = None) -> Method:
     """Return the method with these parameters, defaults for the rest; any method takes a `gate` (`Gated`), 0 for none.
 
     Raises BadInput for unknown names or types.
     """
-    if name not in METHODS:
-        problem = f"unknown method {name!r}: {', '.join(sorted(METHODS))} have a secure sum"
-        raise BadInput(problem, remedy="secagg methods lists them, and the baselines that simulate and compare take")
+    kind = kind_named(name)
     given = dict(parameters or {})
     threshold = given.pop(GATE, 0)
-    known = METHODS[name]().parameters
+    known = kind().parameters
     for key, value in given.items():
         if key not in known:
             raise BadInput(f"method {name} has no parameter {key!r}", remedy=f"it has {', '.join(known) or 'none'}")
-        kind = (int, float) if isinstance(known[key], float) else type(known[key])
-        if isinstance(value, bool) or not isinstance(value, kind):
+        types = (int, float) if isinstance(known[key], float) else type(known[key])
+        if isinstance(value, bool) or not isinstance(value, types):
             raise BadInput(f"parameter {key} of method {name} is {value!r}", remedy=f"its default is {known[key]!r}")
-    method = METHODS[name](**given)
+    method = kind(**given)
     if isinstance(threshold, bool) or not isinstance(threshold, int):
         raise BadInput(f"the class gate is {threshold!r}", remedy="give a whole number of clients")
     return put_gate(method, threshold)
+
+
+def kind_named(name: str) -> Callable[..., Method]:
+    """What makes a method of that name, with its parameters: one of `METHODS`, or somebody's own, whose code then runs.
+
+    Raises BadInput for unknown names, and for code that is not here or brings no method.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    found = plugins.load(plugins.METHODS, name)
+    if found is None:
+        problem = f"unknown method {name!r}: {', '.join(sorted(METHODS))} have a secure sum"
+        remedy = "secagg methods lists them, and the baselines that simulate and compare take; FILE.py:NAME is your own"
+        raise BadInput(problem, remedy=remedy)
+    kind: Callable[..., Method] = found.value
+    if found.planned not in _seen:
+        _refuse_others(found)
+        _seen.add(found.planned)
+    return kind
+
+
+def planned_method(name: str) -> str:
+    """What a plan calls a method: code of others by its name and digest. Raises what `kind_named` raises."""
+    found = None if name in METHODS else plugins.load(plugins.METHODS, name)
+    return found.planned if found is not None else name
+
+
+def _refuse_others(found: plugins.Plugin) -> None:
+    """Raise BadInput for code that is no method."""
+    try:
+        made = found.value()
+        is_method = all(hasattr(made, each) for each in ("name", "parameters", "sums", "begin", "read_artifact"))
+    except Exception as error:
+        problem = f"{found.name} of {found.source} cannot be made without arguments ({type(error).__name__}: {error})"
+        raise BadInput(problem, remedy="give each of its fields a default") from error
+    if not is_method:
+        raise BadInput(f"{found.name} of {found.source} is no method", remedy="methods/README.md shows what one is")
 
 
 def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
@@ -102,4 +146,13 @@ def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
     return read
 
 
-__all__ = ["METHODS", "Method", "method_named", "parameters_of", "read_parameters", "sums_of"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "kind_named",
+    "method_named",
+    "parameters_of",
+    "planned_method",
+    "read_parameters",
+    "sums_of",
+]

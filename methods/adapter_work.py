@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.chain import Floats
+from methods.chain import LARGEST, Floats
 from methods.local_work import UPDATE, SentUpdate, as_trained
 from methods.method import SampledTraining, SumSpec
 from methods.round import Contribution, Local
@@ -153,7 +153,7 @@ class PrivateAdapterUpdate(AdapterUpdate):
 
     The teacher's adapter and the head are in the gradient of the shared one, so they are trained in the same clipped
     gradient of each record (both losses at once, `Distilling`), and all of them come from noised steps alone: what a
-    member keeps is untainted, and may feed the next round's steps.
+    member keeps is untainted, and may feed the next round's steps. Steps that leave float32's numbers move nothing.
     """
 
     private: DpSgdSettings
@@ -173,8 +173,9 @@ class PrivateAdapterUpdate(AdapterUpdate):
         begun = self._noised(local).then(lambda kept: kept.beside(start.value))
         trained = dp_sgd(public(program), begun, self._inputs(local), local.examples.labels, settings, local.randomness)
         size = len(start.value)
-        moved = trained.then(lambda weights: weights[:size] - start.value)
-        kept = trained.then(lambda weights: Kept(self.adapted, weights[size:]).to_bytes())
+        finite = trained.then(lambda weights: weights if np.abs(weights).max() <= LARGEST else begun.value)
+        moved = finite.then(lambda weights: weights[:size] - start.value)
+        kept = finite.then(lambda weights: Kept(self.adapted, weights[size:]).to_bytes())
         sent = self.encoding.encode(self._shortened(require_untainted(moved)), local.randomness)
         return Contribution({UPDATE: sent.integers}, require_untainted(kept))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from methods.chain import ChainRound, Floats, for_unit_length
+from methods.chain import LARGEST, ChainRound, Floats, for_unit_length
 from methods.local_work import SentUpdate, program_inputs
 from methods.method import SampledTraining, SumSpec
 from methods.private_projection import read_kept
@@ -218,7 +218,7 @@ class AugmentedPrivately(AugmentedUpdate):
             replace(self.private, sigma=local.sigma),
             local.randomness,
         )
-        finite = trained.then(lambda flat: flat if np.isfinite(flat.astype(np.float32)).all() else begun)
+        finite = trained.then(lambda flat: flat if np.abs(flat).max() <= LARGEST else begun)
         update = finite.then(lambda flat: self._packed((flat - begun)[: start.size]))
         return require_untainted(update), require_untainted(finite.then(lambda flat: self._kept(flat, prototypes)))
 

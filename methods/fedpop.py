@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from methods.chain import MAX_ROUNDS, require_room
+from methods.fedavg import LEAST
 from methods.method import Method, Parameters, SumSpec, UsualMethod
 from methods.population import Population, Search
 from methods.population_round import LOSS, SCORED, PopulationRound
@@ -66,9 +67,11 @@ class FedPop(UsualMethod):
         for name in ("population", "local", "interval", "score_cap"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise BadInput(f"{name} is {getattr(self, name)}", remedy=f"give 1 to {MOST}")
-        if not (0 < self.validation < 1 and 0 < self.largest_loss <= MOST and 0 <= self.draw < 1 << 32):
+        if not (0 < self.validation < 1 and LEAST <= self.largest_loss <= MOST and 0 <= self.draw < 1 << 32):
             problem = f"validation is {self.validation}, largest_loss {self.largest_loss}, draw {self.draw}"
-            raise BadInput(problem, remedy="the first is between 0 and 1, the second above 0, the third no less")
+            raise BadInput(
+                problem, remedy=f"the first is between 0 and 1, the second {LEAST:g} or more, the third no less than 0"
+            )
         if self.local > 1 and (self.search != "evolution" or self.fixed_parameters.get("gradients")):
             problem = "settings beside a configuration's are for evolution, and for members that train by themselves"
             raise BadInput(problem, remedy="take local=1")

@@ -35,12 +35,15 @@ from secagg.updates import SERVER_STEPS, ServerStep, State
 
 CORRECTED, RELEASED = "corrected", "as-released"
 OWN, SHARED, BATCH = "own", "shared", "batch"
+MOST_SYNTHETIC = 1 << 14
+"""Rows of synthetic embeddings in a step: memory that no member's policy bounds."""
 RANGES: tuple[tuple[float, float, tuple[str, ...]], ...] = (
     (LEAST, LARGEST, ("rate", "generator_rate", "transfer_rate", "clip", "gradient_clip", "server_rate")),
     (LEAST, LARGEST, ("generator_scale",)),
     (0, LARGEST, ("alpha", "beta", "proximal", "ramp")),
     (0, 1, ("ema_ramp",)),
-    (1, MOST, ("latent", "hidden")),
+    (1, MOST, ("latent", "hidden", "steps", "batch")),
+    (1, MOST_SYNTHETIC, ("synthetic",)),
     (0, MOST, ("cap",)),
     (0, 1, ("augment",)),
     (1, MAX_ROUNDS, ("rounds",)),

@@ -72,6 +72,8 @@ def audit(
     plans: Sequence[Path | str] = (),
     rosters: Sequence[Path | str] = (),
     gate: Path | str | None = None,
+    auditor: str = "",
+    against: Path | str | None = None,
     **settings: Any,
 ) -> Audit:
     """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
@@ -101,6 +103,8 @@ def audit(
         seed=int(settings.get("seed", 0)),
         simulation=_simulated(dataset, settings),
         trust=Trust.in_files([Path(each) for each in plans], [Path(each) for each in rosters]),
+        auditor=auditor,
+        against=Path(against) if against is not None else None,
     )
     return Audit(*judged(_Silent(), question))
 

@@ -38,3 +38,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a private file so that after a crash it is there whole, as before, or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)  # what a crash has left, whoever may read it
+    with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)

@@ -1,18 +1,20 @@
 """The ledger: a client's own record of what it has released about which data set, and what that adds up to.
 
 Append-only and hash-chained. A row is one federation, charged in full and on the disk before its first upload leaves,
-so that a crash can only overstate what was released. What rows add up to is for `secagg.spending`; how a cost is
+so that a crash can only overstate what was released; a second row of the same one says what it came to where it ended
+early (`settle`). What rows add up to is for `secagg.spending`; how a cost is
 written, for `COSTS`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +25,11 @@ from secagg.errors import BadInput
 from secagg.files import open_private
 from secagg.policy import Budget
 from secagg.privacy import GaussianCost, RdpCurve, SampledSteps, TrainingCost
-from secagg.spending import Cost, Release, Spent, refuse_overspending
+from secagg.spending import Account, Cost, Release, Spent, account_of, came_to, refuse_overspending, settles
 
 FILE_NAME = "ledger.sqlite"
-SCHEMA_VERSION = 5
-CARRIED_OVER = (3, 4)
+SCHEMA_VERSION = 6
+CARRIED_OVER = (3, 4, 5)
 """The older versions whose ledgers are read too."""
 
 
@@ -48,6 +50,7 @@ _COSTS = _append_only(
     "number INTEGER NOT NULL, unit TEXT NOT NULL, adjacency TEXT NOT NULL, kind TEXT NOT NULL, content BLOB NOT NULL, "
     "UNIQUE (number, unit, adjacency)",
 )
+_TIMES = _append_only("times", "number INTEGER NOT NULL UNIQUE, at TEXT NOT NULL")
 _SCHEMA = (
     *_append_only(
         "releases",
@@ -56,6 +59,7 @@ _SCHEMA = (
     ),
     *_COSTS,
     *_UPLOADS,
+    *_TIMES,
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 START = bytes(32)
@@ -75,11 +79,16 @@ Another mechanism is another kind, with its own parameters as content; the schem
 
 @dataclass(frozen=True)
 class Entry:
-    """One row: its number, counted from 1 over the whole ledger, and the head of the chain after it, 32 bytes."""
+    """One row: its number, counted from 1 over the whole ledger, and the head of the chain after it, 32 bytes.
+
+    `at` is when it was written (UTC, to the second), by this machine's clock and for people alone: no head covers it.
+    None for rows of schema 5 and before, and those that were recovered.
+    """
 
     number: int
     head: bytes
     release: Release
+    at: datetime.datetime | None = field(default=None, compare=False)
 
     @property
     def digest(self) -> bytes:
@@ -126,12 +135,16 @@ class Ledger:
             return _version(connection)
 
     def _carry_over(self, connection: sqlite3.Connection, version: int) -> None:
-        """Give every curve its kind, and chain the uploads of version 3, which had them unchained; heads stay."""
-        for statement in _COSTS:
+        """Give every curve its kind, and chain the uploads of version 3, which had them unchained; heads stay.
+
+        Before version 6 nobody noted when a row was written.
+        """
+        for statement in (*_TIMES, *(_COSTS if version < 5 else ())):
             connection.execute(statement)
-        curves = "SELECT number, unit, adjacency, ?, curve FROM curves ORDER BY rowid"
-        connection.execute(f"INSERT INTO costs {curves}", (CURVE,))
-        connection.execute("DROP TABLE curves")
+        if version < 5:
+            curves = "SELECT number, unit, adjacency, ?, curve FROM curves ORDER BY rowid"
+            connection.execute(f"INSERT INTO costs {curves}", (CURVE,))
+            connection.execute("DROP TABLE curves")
         if version == 3:
             contexts = [context for (context,) in connection.execute("SELECT context FROM uploads ORDER BY rowid")]
             for statement in ("DROP TABLE uploads", *_UPLOADS):
@@ -162,22 +175,39 @@ class Ledger:
         """
         refuse_overspending([entry.release for entry in self.entries()], release, budget)
 
-    def record(self, release: Release, budget: Budget) -> Entry:
+    def account(self, release: Release | None, data_name: str, budget: Budget) -> Account:
+        """What was spent on a data set, what a plan adds or has added, and what is left."""
+        return account_of([entry.release for entry in self.entries()], release, data_name, budget)
+
+    def record(self, release: Release, budget: Budget, at: datetime.datetime | None = None) -> Entry:
         """Check the budget, write the release and wait until the disk has it, all in one transaction.
 
-        The same release again changes nothing and gives the same entry. Raises like `check`, and BadInput when the
-        disk refuses; nothing is written then.
+        The same release again changes nothing and gives the same entry; `at` is when it happened, where that is known.
+        Raises like `check`, and BadInput when the disk refuses; nothing is written then.
         """
         with self._connection("BEGIN IMMEDIATE") as connection:
             entries = self._entries(connection)
             refuse_overspending([entry.release for entry in entries], release, budget)
+            if came_to([entry.release for entry in entries], release) is not None:
+                raise BadInput("this plan has ended, and was charged for what it opened: nothing more of it can leave")
             for entry in entries:
                 if entry.release == release:
                     return entry
-            number = len(entries) + 1
-            entry = Entry(number, head_after(entries[-1].head if entries else START, number, release), release)
-            _insert(connection, entry)
-            return entry
+            return _append(connection, entries, release, at)
+
+    def settle(self, whole: Release, part: Release, at: datetime.datetime | None = None) -> Entry:
+        """Write that a plan charged `whole` has ended for good, and came to a `part`: nothing of it leaves after.
+
+        The same again changes nothing. Raises BadInput where the plan was not charged so, or is not settled by this.
+        """
+        with self._connection("BEGIN IMMEDIATE") as connection:
+            entries = self._entries(connection)
+            for entry in entries:
+                if settles(entry.release, whole):
+                    return entry
+            if not settles(part, whole) or whole not in [entry.release for entry in entries]:
+                raise BadInput("the ledger has no such plan to settle")
+            return _append(connection, entries, part, at)
 
     def begin_upload(self, context: bytes) -> None:
         """Write that a vector of the session with this context digest may have left; again changes nothing."""
@@ -221,6 +251,7 @@ class Ledger:
         costs: dict[int, list[tuple[Any, ...]]] = {}
         for number, *cost in connection.execute("SELECT * FROM costs ORDER BY rowid"):
             costs.setdefault(number, []).append(tuple(cost))
+        times: dict[int, Any] = dict(connection.execute("SELECT number, at FROM times"))
         entries: list[Entry] = []
         for number, head, *row in connection.execute("SELECT * FROM releases ORDER BY number"):
             previous = entries[-1].head if entries else START
@@ -229,10 +260,16 @@ class Ledger:
             release = _release(row, own)
             if number != len(entries) + 1 or release is None or head != head_after(previous, number, release):
                 raise self._broken(len(entries) + 1)
-            entries.append(Entry(number, head, release))
+            entries.append(Entry(number, head, release, self._time(number, times)))
         if costs or len(entries) != _written(connection, "releases"):
             raise self._broken(len(entries) + 1)
         return tuple(entries)
+
+    def _time(self, number: int, times: Mapping[int, Any]) -> datetime.datetime | None:
+        try:
+            return datetime.datetime.fromisoformat(times[number]) if number in times else None
+        except (ValueError, TypeError):
+            raise self._broken(number, "times") from None
 
     def _refuse_unknown(self, number: int, costs: Sequence[tuple[Any, ...]]) -> None:
         if unknown := [kind for _, _, kind, _ in costs if kind not in COSTS]:
@@ -289,11 +326,22 @@ def _written(connection: sqlite3.Connection, table: str) -> int:
     return int(row[0]) if row else 0
 
 
+def _append(
+    connection: sqlite3.Connection, entries: Sequence[Entry], release: Release, at: datetime.datetime | None
+) -> Entry:
+    number = len(entries) + 1
+    entry = Entry(number, head_after(entries[-1].head if entries else START, number, release), release, at)
+    _insert(connection, entry)
+    return entry
+
+
 def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
     row = entry.release
     values = (row.data_name, row.session, row.plan, row.unit, row.adjacency, repr(row.epsilon), repr(row.delta))
     connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (entry.number, entry.head, *values))
     costs = [(entry.number, *columns) for columns in map(_columns, row.spent)]
+    if entry.at is not None:
+        connection.execute("INSERT INTO times VALUES (?, ?)", (entry.number, entry.at.isoformat(timespec="seconds")))
     connection.executemany("INSERT INTO costs VALUES (?, ?, ?, ?, ?)", costs)
 
 

@@ -68,7 +68,7 @@ class Plan:
     version: Annotated[int, Range(PLAN_VERSION, PLAN_VERSION)]
     session: Annotated[bytes, Length(32)]
     purpose: Annotated[str, Text(0, 200)]
-    method: Annotated[str, Text(1, 40)]
+    method: Annotated[str, Text(1, 105)]
     parameters: Annotated[str, Text(2, 4096)]
     data_kind: Annotated[str, Text(1, 40)]
     schema: Annotated[str, Text(0, 1 << 20)]

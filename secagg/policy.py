@@ -6,7 +6,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from secagg.printable import first_unprintable, is_printable
 from secagg.reading import parse_toml, read_document, resembling
 
 _NO_NAME = ("", ".", "..")
+_OF_ONE_PLAN = ("roster", "backbones", "programs")
 
 
 def data_set(data_name: str) -> str:
@@ -80,7 +81,7 @@ MEANING = {
     "roster": "SHA-256 of the roster whose members you have checked",
     "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
     "programs": "SHA-256 of each file of a model that you would train: a .pt2 file is code",
-    "methods": "what may be summed",
+    "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
     "minimum_cohort": "fewest clients whose sum may be opened",
@@ -227,6 +228,11 @@ class Policy:
         if unlisted := self._unlisted(programs):
             raise PlanRefused(unlisted)
 
+    def require_method(self, method: str) -> None:
+        """Raise PlanRefused unless this method is listed: code of others before any of it runs."""
+        if method not in self.methods:
+            raise PlanRefused((f"methods: the plan runs code of others, {method}",))
+
     def _unlisted(self, programs: Sequence[str]) -> tuple[str, ...]:
         return tuple(f"programs: the plan trains {each}" for each in programs if each not in self.programs)
 
@@ -281,6 +287,48 @@ def _parse(content: Mapping[str, Any]) -> Policy:
     if missing := sorted({"roster", "backbones"} - set(values)):
         raise BadInput(f"missing keys: {', '.join(missing)}", remedy="write a policy with plan policy")
     return Policy(**{name: _read_typed(name, types[name], value) for name, value in values.items()})
+
+
+def limits_text() -> str:
+    """A file of limits as a consortium may hand them out: every key that is no fact of one plan, at its default."""
+    lines = [
+        "# What members of this consortium accept at the most: a starting point for each one's own policy.",
+        "[accept]",
+    ]
+    for field in fields(Policy):
+        if field.name in MEANING and field.default is not MISSING and field.name not in _OF_ONE_PLAN:
+            lines += [f"# {MEANING[field.name]}", f"{field.name} = {_toml(field.default)}"]
+    return "\n".join(lines) + "\n"
+
+
+def parse_limits(text: str) -> Mapping[str, Any]:
+    """The limits in a text: keys of a policy's [accept] table, as many as there are, but for its roster.
+
+    A whole policy will do. Raises BadInput naming every unknown or mistyped key.
+    """
+    try:
+        content = parse_toml(text)
+    except ValueError as error:
+        raise BadInput(f"these limits are not TOML: {error}") from None
+    accept = content.get("accept", {})
+    if set(content) - {"data", "accept"} or not isinstance(accept, dict):
+        raise BadInput("limits have the table [accept]")
+    types = {field.name: str(field.type) for field in fields(Policy) if field.name != "data_name"}
+    if unknown := sorted(set(accept) - set(types)):
+        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=resembling(unknown, types))
+    return {name: _read_typed(name, types[name], value) for name, value in accept.items() if name != "roster"}
+
+
+def read_limits(path: Path) -> Mapping[str, Any]:
+    """Read a file of limits, or a policy as such. Raises BadInput naming the file."""
+    try:
+        return parse_limits(read_document(path))
+    except OSError as error:
+        raise BadInput(f"cannot read the limits {path} ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not TOML: it is no UTF-8") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
 
 def _read_typed(name: str, expected: str, value: Any) -> Any:

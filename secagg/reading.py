@@ -79,6 +79,13 @@ def parse_json(text: str | bytes, **options: Callable[..., Any]) -> Any:
     return _shallow(json.loads, text, **options)
 
 
+def each_field_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of a JSON text, as `object_pairs_hook`. Raises ValueError where two fields have one name."""
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a field stands twice")
+    return dict(pairs)
+
+
 def parse_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text. Raises ValueError, also where it is too deep."""
     if _DEEP_KEY.search(text):

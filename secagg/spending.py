@@ -19,6 +19,10 @@ validity and approximate solutions", arXiv 2602.06756). So the policy says which
 may train, and the test is Gaussian's; with it all plans, Gaussian ones and those before the first training too, are
 tested by Rényi: one filter on every path. Who changes it after sums were opened has the 2δ.
 
+A plan is charged whole before anything of it leaves, and *settled* where it ends early for good: a further row says
+what the sums cost for which a vector may have left, and nothing of the plan can leave after it. A filter charges what
+runs, when it runs; what never ran costs nothing, whatever ended the plan: the sequence is chosen adaptively anyway.
+
 The first plan of a data set is chosen before anything is seen, and fits also by its own claim: if by the filter it
 costs more than the budget, no other is accepted after it.
 """
@@ -35,6 +39,7 @@ from secagg.errors import BadInput, PlanRefused
 from secagg.policy import Budget, data_set
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
 from secagg.privacy.claim import shown
+from secagg.privacy.gaussian import largest
 from secagg.privacy.rdp import best_order
 
 Cost = GaussianCost | TrainingCost | RdpCurve
@@ -95,6 +100,35 @@ class Release:
         return found[0] if found else None
 
 
+def settles(row: Release, whole: Release) -> bool:
+    """Whether a row says what a plan came to that was charged `whole`, with less or the same for every neighbours."""
+    same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
+    if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
+        return False
+    pairs = [(each.unit, each.adjacency) for each in whole.spent]
+    costs = [(row.cost(*pair), whole.cost(*pair)) for pair in pairs]
+    gaussian = [(a, b) for a, b in costs if isinstance(a, GaussianCost) and isinstance(b, GaussianCost)]
+    fits = all(a.squared_mu <= b.squared_mu and a.gap <= b.gap for a, b in gaussian)
+    return row != whole and len(gaussian) == len(costs) == len(row.spent) and fits
+
+
+def in_force(releases: Sequence[Release]) -> list[Release]:
+    """The rows that count: of a plan that was settled the later one."""
+    counted: list[Release] = []
+    for release in releases:
+        whole = next((place for place, each in enumerate(counted) if settles(release, each)), None)
+        if whole is None:
+            counted.append(release)
+        else:
+            counted[whole] = release
+    return counted
+
+
+def came_to(releases: Sequence[Release], whole: Release) -> Release | None:
+    """What a plan that was charged `whole` was settled by; None where it was not."""
+    return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
+
+
 def total_cost(
     releases: Sequence[Release], unit: str, adjacency: str, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
@@ -148,11 +182,12 @@ def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
 def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:
     """Raise PlanRefused unless every promise about the release's data set, before and with it, fits into the budget.
 
-    Raises BadInput when its session is among `releases` with another plan, name or cost.
+    One that was settled adds nothing. Raises BadInput when its session is among `releases` with another plan, name or
+    cost.
     """
-    together = same_data(releases, release.data_name)
+    together = in_force(same_data(releases, release.data_name))
     known = [each for each in together if each.session == release.session]
-    if known and known != [release]:
+    if known and known != [release] and known != [came_to(releases, release)]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
     if not known:
         _refuse_training(release, budget)
@@ -165,6 +200,78 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
         if math.isinf(total) and others and not budget.may_repeat:
             had = f"{data_set(release.data_name)} was in {len(others)} other session(s)"
             raise PlanRefused((f"repeat_sessions: {had} and the total is infinite{_exact_before(others)}",))
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a budget says of one data set: every figure an ε at `delta`, for one unit and adjacency, math.inf for none.
+
+    `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
+    `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly
+    less than the sum, and `left` more than the difference.
+    """
+
+    unit: str
+    adjacency: str
+    delta: float
+    sessions: int
+    spent: float
+    plan: float
+    together: float
+    limit: float
+    left: float
+
+
+def account_of(releases: Sequence[Release], release: Release | None, data_name: str, budget: Budget) -> Account:
+    """What was spent on a data set, what a plan adds or has added, and what is left.
+
+    Where plans promise different things, it is about the promise of which most is spent. Raises BadInput for a δ out of
+    range.
+    """
+    counted = in_force(same_data(releases, data_name))
+    others = [each for each in counted if release is None or each.session != release.session]
+    if release is not None:
+        release = came_to(releases, release) or release
+    together = others if release is None else [*others, release]
+    pairs = [(each.unit, each.adjacency) for each in reversed(together)]
+    noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]
+
+    def total(some: Sequence[Release], pair: tuple[str, str]) -> float:
+        return total_epsilon(some, *pair, budget.delta, within=budget)
+
+    pair = max(noisy or pairs or [(Unit.RECORD, "")], key=lambda each: total(together, each))
+    return Account(
+        *pair,
+        budget.delta,
+        len(others),
+        total(others, pair),
+        total([release], pair) if release is not None else 0.0,
+        total(together, pair),
+        budget.max_epsilon_total,
+        _left(together, pair, budget),
+    )
+
+
+def _left(together: Sequence[Release], pair: tuple[str, str], budget: Budget) -> float:
+    """The largest ε of a Gaussian plan at the budget's δ that the filter takes after these; 0 for none.
+
+    With nothing spent a plan fits by its own claim, so that it is the limit.
+    """
+    most = budget.max_epsilon_total
+    if not together:
+        return most
+    if math.isinf(most):
+        exact = any(math.isinf(each.epsilon) for each in together)
+        return 0.0 if exact and not budget.may_repeat else most
+
+    def fits(squared_mu: float) -> bool:
+        further = Release("", b"", b"", *pair, most, budget.delta, (Spent(*pair, GaussianCost(squared_mu)),))
+        return total_epsilon([*together, further], *pair, budget.delta, within=budget) <= most
+
+    smallest = 2.0**-40
+    if not fits(smallest):
+        return 0.0
+    return GaussianCost(max(smallest, largest(fits))).epsilon(budget.delta)
 
 
 def _refuse_training(release: Release, budget: Budget) -> None:

@@ -57,6 +57,9 @@ def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowle
     sees = views[0].sees
     findings = []
     for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
+        if why := _explain_nothing(attack, adversary, seen[0]):
+            findings.append(Finding(attack.name, adversary.name, Verdict.NOT_APPLICABLE, why))
+            continue
         title = f"{adversary.title}: {attack.title}"
         unseen = _find_unseen(attack, adversary, seen)
         found = _explain_not_run(attack, adversary, seen, views, knowledge, unseen)
@@ -72,6 +75,16 @@ def _find_unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) 
     used = set(attack.needs) | (set() if attack.needs and set(attack.needs) <= APART else {"release", "contributions"})
     missing = {name for session in seen for name in missing_from(session, adversary)}
     return tuple(name for name in FIELDS if name in used & missing)
+
+
+def _explain_nothing(attack: Attack, adversary: Adversary, session: Session) -> str:
+    """Why an attack has nothing to work on, whatever else were at hand: by the plan, or by what the adversary sees."""
+    if adversary.name == CONTROL:
+        return ""
+    opened = session.plan.protection in adversary.opens or adversary.colluders
+    closed = {name for name in FIELDS if name not in adversary.sees or (name == "contributions" and not opened)}
+    hidden = [SEEN[need] for need in attack.needs if need in closed]
+    return attack.unsuited(session) or (f"It does not see {', '.join(hidden)}." if hidden else "")
 
 
 def _explain_not_run(

@@ -55,8 +55,9 @@ class Message:
 class Provenance:
     """What the verification of one transcript (a file) said: what it proves, and with which doubts.
 
-    `signers` are the names and identity keys (hex) of those who signed what is in it; `vouched_by` says on whose word
-    plan and roster are the consortium's, and is empty where nobody's.
+    `consortium` is the roster's word, which has so many `clients`; `signers` are the names and identity keys (hex) of
+    those who signed what is in it; `vouched_by` says on whose word plan and roster are the consortium's, and is empty
+    where nobody's.
     """
 
     transcript: str
@@ -66,6 +67,8 @@ class Provenance:
     vouched_by: str
     signers: Mapping[str, str]
     has_doubts: bool
+    consortium: str = ""
+    clients: int = 0
 
 
 class Encoding(StrEnum):

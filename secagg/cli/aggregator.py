@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import ModelOption, PlanOption
+from secagg.cli.options import ModelOption, PlanOption, PluginOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption
 from secagg.cli.second import ServerOption, take_part
 from secagg.parties.setup import LEAST_PATIENCE
@@ -21,6 +21,7 @@ def aggregator(
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on for clients; port 0 takes a free one.")],
     wait: WaitOption = LEAST_PATIENCE,
     _: ModelOption = None,
+    plugin: PluginOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from secagg.cli.console import Speaker, refuse_unwritable
-from secagg.cli.options import ModelOption, TrustedPlansOption, TrustedRostersOption
+from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.cli.simulate import simulate
 from secagg.errors import BadInput
 from secagg.extras import extra
@@ -20,7 +20,7 @@ USUAL = ("no_protection", "curious_server", "network_observer", "released_head_w
 _OF_TRANSCRIPTS = {"known", "public", "records"}
 _OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
 """Options of simulate that no audit has: noise that is known would hide nothing, nothing is compared or taken up."""
-_OF_BOTH = {"json_to", "quiet"}
+_OF_BOTH = {"formats", "json_to", "quiet"}
 """Options of simulate that any audit has."""
 
 
@@ -52,9 +52,22 @@ def audit(
     plans: TrustedPlansOption = None,
     rosters: TrustedRostersOption = None,
     _: ModelOption = None,
+    plugin: PluginOption = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attack",
+            metavar="FILE.py:NAME",
+            help="An attack of your own beside each adversary's, whose code runs; several allowed.",
+        ),
+    ] = None,
     gate: Annotated[Path | None, typer.Option(help="Pass rules (TOML); default: the packaged ones.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one page.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the findings as SARIF 2.1.0.")] = None,
+    auditor: Annotated[str, typer.Option(help="Who audits, for the report's first page.")] = "",
+    against: Annotated[
+        Path | None, typer.Option(help="An earlier audit's JSON: the report says what changed since.")
+    ] = None,
     **options: Any,
 ) -> None:
     """Measure what an adversary could have learnt from what it really saw.
@@ -82,9 +95,12 @@ def audit(
         sarif=sarif,
         canaries=canaries,
         records=records,
+        attacks=tuple(attack or ()),
         seed=options["seed"],
         simulation=options,
         trust=Trust.in_files(plans or (), rosters or ()),
+        auditor=auditor,
+        against=against,
     )
     raise typer.Exit(answer(speaker, asked))
 

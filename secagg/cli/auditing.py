@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from secagg import plugins
 from secagg.cli.console import Speaker, two_columns, warn_of_programs
 from secagg.cli.simulate import among_settings, open_simulated, settings_of
-from secagg.errors import BadInput
+from secagg.errors import BadInput, why
+from secagg.experiments.provenance import data_sha256
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
 from secagg.protection import protection_named
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
-from threat_models.attacks import ATTACKS
+from threat_models.attacks import ATTACKS, Attack, add_attack
 from threat_models.audit import examine, plan_comparisons
 from threat_models.estimation import OneRunBound, SecondOpinion, SharesTested, audit_canaries
 from threat_models.evidence import canaries_of, input_of, known_of, of_plans, plant, read_sessions, rehearse
 from threat_models.findings import Finding
 from threat_models.multiplicity import Comparisons
+from threat_models.report.changes import compare
 from threat_models.report.content import AttackNote, AuditReport, Examination, Input, Level
-from threat_models.report.gate import DEFAULT, METRICS, Gate
+from threat_models.report.gate import DEFAULT, Gate, all_metrics
 from threat_models.report.gate_evaluation import judge
 from threat_models.report.html import as_html
 from threat_models.report.json_report import as_json
@@ -36,15 +40,21 @@ from threat_models.report.summary_facts import (
     add_drawn,
     add_multiples,
     bound_of,
+    cover_of,
     environment,
     limits_of,
     measure_promise,
     subject_of,
 )
 from threat_models.session import Knowledge, Provenance, Session
+from threat_models.views import View
 
 ACTIVE = AttackNote(
-    "malicious_server", "Server that cheats real parties", "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own"
+    "malicious_server",
+    "Server that cheats real parties",
+    "Bonawitz et al. 2017; Pasquini et al. 2022; the probes' own",
+    "A server that cheats gets what it should not, from real parties that went along.",
+    "Stop using this build, and report it as SECURITY.md says.",
 )
 NO_PUBLIC = (
     "No --public given: membership and unmixing cannot be judged; "
@@ -67,9 +77,12 @@ class Question:
     sarif: Path | None
     canaries: str | None = None
     records: int | None = None
+    attacks: tuple[str, ...] = ()
     seed: int = 0
     simulation: Mapping[str, Any] = field(default_factory=dict)
     trust: Trust = NOTHING_BROUGHT
+    auditor: str = ""
+    against: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -100,14 +113,18 @@ def answer(speaker: Speaker, question: Question) -> int:
 
 def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     """The report, written where the question asks for files, and its gate's exit code."""
+    brought = [_bring(speaker, spec) for spec in question.attacks]
     rules = Gate.read(question.gate or DEFAULT)
-    adversaries = [adversary_named(name) for name in question.threat_models]
+    adversaries = [_with_brought(adversary_named(name), brought) for name in question.threat_models]
     evidence = _record(speaker, question, adversaries) if question.transcripts else _simulate(speaker, question)
     comparisons = plan_comparisons(rules, adversaries, one_run=question.canaries is not None)
     with comparisons.apply():
-        report = _report(speaker, evidence, adversaries, comparisons, seed=question.seed)
-    result = judge(rules, report, datetime.now(UTC).date())
-    report = replace(report, gate=result)
+        report = _report(speaker, _naming(evidence, brought), adversaries, comparisons, seed=question.seed)
+    today = datetime.now(UTC).date()
+    result = judge(rules, report, today)
+    report = replace(report, gate=result, cover=cover_of(evidence.recorded, question.auditor, today))
+    if question.against is not None:
+        report = replace(report, against=compare(report, question.against))
     if question.html is not None:
         question.html.write_text(as_html(report), encoding="utf-8", errors="backslashreplace")
     if question.sarif is not None:
@@ -117,13 +134,51 @@ def judged(speaker: Speaker, question: Question) -> tuple[AuditReport, int]:
     return report, result.exit_code
 
 
+def _bring(speaker: Speaker, spec: str) -> tuple[Attack, plugins.Plugin]:
+    """An attack of somebody's own, which its adversaries try beside theirs. Its code runs. Raises BadInput."""
+    warn_of_programs(speaker, (), methods=[spec])
+    found = plugins.load(plugins.ATTACKS, spec)
+    if found is None:
+        raise BadInput(f"there is no attack {spec!r} to bring", remedy="give FILE.py:NAME, or install what brings it")
+    attack: Any = found.value
+    own = replace(attack, run=partial(_run_brought, spec, attack)) if isinstance(attack, Attack) else None
+    return add_attack(own, spec), found
+
+
+def _run_brought(
+    spec: str, attack: Attack, views: tuple[View, ...], knowledge: Knowledge, progress: Callable[[int, int], None]
+) -> Finding:
+    """What somebody's own attack finds. Raises BadInput where its code fails, or returns no Finding."""
+    try:
+        found: object = attack.run(views, knowledge, progress)
+    except Exception as error:
+        problem = f"the attack {spec} failed ({type(error).__name__}: {why(error)})"
+        raise BadInput(problem, remedy="mend it; --debug shows where") from error
+    if not isinstance(found, Finding) or found.attack != attack.name:
+        raise BadInput(f"the attack {spec} returns no Finding of {attack.name}", remedy="see CONTRIBUTING.md")
+    return found
+
+
+def _with_brought(adversary: Adversary, brought: Sequence[tuple[Attack, plugins.Plugin]]) -> Adversary:
+    """The adversary with these attacks beside its own; none for one that only talks to real parties."""
+    if adversary.attacks == (ACTIVE.name,):
+        return adversary
+    return replace(adversary, attacks=(*adversary.attacks, *(attack.name for attack, _ in brought)))
+
+
+def _naming(evidence: Evidence, brought: Sequence[tuple[Attack, plugins.Plugin]]) -> Evidence:
+    """The evidence, its settings saying which code was brought."""
+    named = {f"attack {attack.name}": f"{found.source}, SHA-256 {found.sha256}" for attack, found in brought}
+    return replace(evidence, settings={**evidence.settings, **named})
+
+
 def list_attacks(speaker: Speaker) -> None:
     """Every attack: what it is after, needs to see and measures, who published it, and which adversaries use it."""
     users = {name: [each for each in names() if name in adversary_named(each).attacks] for name in _notes()}
     rows, content = [], {}
     for name, note in _notes().items():
         needs = ", ".join(ATTACKS[name].needs) if name in ATTACKS else "real parties to talk to"
-        measures = {metric.id: metric.label for metric in METRICS[name]}
+        measures = {metric.id: metric.label for metric in all_metrics()[name]}
         words = f"needs: {needs or 'any of the sums'}\nmeasures: {', '.join(measures)}\n{note.paper}"
         rows.append((name, f"{note.title}\n{words}\nused by: {', '.join(users[name])}"))
         content[name] = {"title": note.title, "paper": note.paper, "adversaries": users[name], "measures": measures}
@@ -131,7 +186,9 @@ def list_attacks(speaker: Speaker) -> None:
 
 
 def _notes() -> dict[str, AttackNote]:
-    found = {name: AttackNote(name, each.title, each.paper) for name, each in ATTACKS.items()}
+    found = {
+        name: AttackNote(name, each.title, each.paper, each.meaning, each.remedy) for name, each in ATTACKS.items()
+    }
     return {**found, ACTIVE.name: ACTIVE}
 
 
@@ -139,8 +196,8 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
     """The plan of the flags; where it has noise, the same plan without it for comparison; once more with canaries."""
     options = question.simulation
     settings = settings_of(options)
-    source = (options[name] for name in ("label", "schema", "image_size"))
-    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
+    source = (options[name] for name in ("label", "schema", "image_size", "test"))
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
     data = open_simulated(speaker, options["dataset"], settings.epsilon, *source)
     one_run = None
     if question.canaries is not None:
@@ -156,6 +213,7 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
     chosen = {"dataset": data.name, **among_settings(options)}
     shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
+    shown["data_sha256"] = data_sha256(data)
     return Evidence(
         found.sessions,
         found.knowledge,

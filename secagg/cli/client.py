@@ -8,19 +8,29 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.cli.budget import budget_content, budget_rows, budget_sentence
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import AggregatorsOption, BackboneFileOption, ModelFileOption, PlanOption, StayOption
+from secagg.cli.options import (
+    AggregatorsOption,
+    BackboneFileOption,
+    FormatOption,
+    ModelFileOption,
+    PlanOption,
+    PluginOption,
+    StayOption,
+)
 from secagg.cli.party import StateOption, TlsOption, WaitOption, rows_of
+from secagg.cli.schema import told_of
 from secagg.data.sources import kinds_of_files
+from secagg.errors import SessionAborted
 from secagg.federation import Client, session_folder
 from secagg.files import keep_to_owner
-from secagg.parties import LocalRecords, SessionSetup
+from secagg.parties import SessionSetup, look_at_own
 from secagg.parties.explanation import explain
 from secagg.parties.outcome import HEAD_FILE, write_personal
 from secagg.parties.private_state import recall_state
 from secagg.parties.rounds import following_setup
 from secagg.parties.setup import LEAST_PATIENCE
-from secagg.policy import Policy
 from secagg.protection.messages import Outcome
 from secagg.scoring import card_of, write_card
 from secagg.transcript import FILE_NAME, read_transcript
@@ -35,6 +45,8 @@ def client(
     tls: TlsOption,
     backbone: BackboneFileOption = None,
     model: ModelFileOption = None,
+    plugin: PluginOption = None,
+    formats: FormatOption = None,
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
@@ -69,16 +81,17 @@ def client(
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
     if dry_run:
-        _explain_dry_run(speaker, setup, member.policy, records, member.credentials.name)
+        _explain_dry_run(speaker, member, data)
         return
-    sessions = asyncio.run(member.sessions())
+    sessions = _take_part(speaker, member)
     due = following_setup(*sessions[-1]) if sessions else setup
+    budget, spent = _budget(member)
     if due is not None:
-        speaker.result(_uploaded_content(due, state), _what_next(due))
+        speaker.result(_uploaded_content(due, state) | budget, two_columns(_what_next(due), spent))
         return
-    content = _client_content(sessions, state)
+    content = _client_content(sessions, state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
-    speaker.result(content, two_columns("The session is over", rows_of(content) + own))
+    speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
 
 
 def _named(given: list[str]) -> dict[str, str]:
@@ -87,15 +100,35 @@ def _named(given: list[str]) -> dict[str, str]:
     return found if len(found) == len(given) else {}
 
 
-def _explain_dry_run(speaker: Speaker, setup: SessionSetup, policy: Policy, records: LocalRecords, name: str) -> None:
+def _take_part(speaker: Speaker, member: Client) -> list[tuple[SessionSetup, Outcome]]:
+    """Carry the plan to its end; where it has none, say what it has cost."""
+    try:
+        return asyncio.run(member.sessions())
+    except SessionAborted:
+        name, budget = member.policy.data_name, member.policy.budget
+        speaker.say(budget_sentence(member.federation.ledger.account(None, name, budget), name))
+        raise
+
+
+def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """What the plan leaves of the member's budget, for JSON and for people."""
+    account, name = member.federation.account(), member.policy.data_name
+    return {"budget": budget_content(account, name)}, budget_rows(account, name)
+
+
+def _explain_dry_run(speaker: Speaker, member: Client, data: str) -> None:
+    setup, records, (budget, spent) = member.setup, member.records, _budget(member)
+    own = look_at_own(setup, data)
     rows = [
-        ("member", name),
-        ("data set (ledger)", policy.data_name),
+        ("member", member.credentials.name),
+        ("data set (ledger)", member.policy.data_name),
         ("records read", f"{len(records)}, of which {records.bad} count for nothing"),
         *explain(setup),
+        *spent,
     ]
     content = {"dry_run": True, "plan_sha256": setup.plan.digest.hex(), "upload_bytes": setup.context.upload_bytes}
-    speaker.result(content, two_columns("Dry run: nothing was sent", rows))
+    text = two_columns("Dry run: nothing was sent", rows)
+    speaker.result(content | budget | {"own_records": own.to_json()}, text, told_of(own))
 
 
 def _uploaded_content(setup: SessionSetup, state: Path) -> dict[str, Any]:

@@ -35,7 +35,10 @@ COMMANDS = {
         "tune:tune",
         "Find settings for a method that trains, while it trains: simulate FedPop over secure sums of scores.",
     ),
-    "predict": ("predict:predict", "Apply a head to labelled records and say how often it is right."),
+    "predict": (
+        "predict:predict",
+        "Say each record's class and probabilities, and how good they are on records that have labels.",
+    ),
     "adapt": ("adapt:adapt_head", "Train a received head on the member's own records; nothing leaves."),
     "generate": (
         "generate:generate_pictures",
@@ -59,8 +62,13 @@ COMMANDS = {
         "Make canaries, throw a fair coin for each, and put those with heads into a copy of a member's data.",
     ),
     "epsilon": ("epsilon:epsilon", "Say which epsilon an amount of noise gives, or how much noise an epsilon takes."),
-    "pki": ("pki:app", "Consortium CA, certificate requests, member certificates, roster."),
-    "plan": ("plan:app", "Write, explain and check the plan of a session."),
+    "pki": ("pki:app", "Consortium CA, certificate requests and changes of keys, member certificates, roster."),
+    "join": (
+        "join:join_by_kit",
+        "Join a consortium by a start kit, or go on after its roster has changed.",
+    ),
+    "plan": ("plan:app", "Write, explain, check and countersign the plan of a session."),
+    "schema": ("schema:app", "Say what the columns of a table are, in public; look at one's own."),
     "methods": (
         "methods:app",
         "List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.",

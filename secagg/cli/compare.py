@@ -11,6 +11,7 @@ from secagg.cli.options import (
     CollectOption,
     DatasetOption,
     EngineOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     RayOption,
@@ -19,6 +20,7 @@ from secagg.cli.options import (
     SchemaOption,
     SeedsOption,
     ShardOption,
+    TestOption,
     WorkersOption,
 )
 from secagg.cli.simulate import open_simulated
@@ -49,6 +51,8 @@ def compare(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    test: TestOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -68,8 +72,13 @@ def compare(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()), [each.parameters for each in contenders])
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
+    warn_of_programs(
+        speaker,
+        grid.get("backbone", ()),
+        [each.parameters for each in contenders],
+        (each.method for each in contenders),
+    )
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     with speaker.progress(f"comparing methods on {data.name}") as progress:
         result = experiments.compare(data, contenders, grid, seeds, out, workers, progress, **how)
     if shard is None and not any(run.result for run in result.runs):

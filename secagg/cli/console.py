@@ -29,6 +29,7 @@ from secagg.errors import BadInput
 from secagg.features import backbone_digest, programs_in
 from secagg.head import Evaluation, LinearHead, load_safetensors
 from secagg.models import files_in
+from secagg.plugins import admit, file_in
 from secagg.printable import escaped
 
 JsonOption = Annotated[
@@ -181,13 +182,17 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"  {name:<{width}}  {line}".rstrip() for name, line in listed)])
 
 
-def warn_of_programs(speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = ()) -> None:
-    """Say which backbones, and values of methods' parameters, are files of code that no plan vouches for.
+def warn_of_programs(
+    speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
+) -> None:
+    """Say which backbones, methods, and values of methods' parameters, are files of code that no plan vouches for.
 
     With their digests, and before any is parsed.
 
     Raises BadInput for a file that cannot be read.
     """
+    for path in dict.fromkeys(path for path in map(file_in, methods) if path is not None):
+        speaker.say(f"WARNING: {path} is code, which runs now with your rights; its SHA-256 is {admit(path)}")
     given = [*(file for text in parameters for file in files_in(text)), *backbones]
     for program in dict.fromkeys(part for spec in given for part in programs_in(spec or "")):
         digest = backbone_digest(program)

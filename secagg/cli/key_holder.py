@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker
-from secagg.cli.options import ModelOption, PlanOption
+from secagg.cli.options import ModelOption, PlanOption, PluginOption
 from secagg.cli.party import StateOption, TlsOption, WaitOption
 from secagg.cli.second import ServerOption, take_part
 from secagg.parties.setup import LEAST_PATIENCE
@@ -16,6 +16,7 @@ def key_holder(
     tls: TlsOption,
     wait: WaitOption = LEAST_PATIENCE,
     _: ModelOption = None,
+    plugin: PluginOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

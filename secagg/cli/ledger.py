@@ -11,20 +11,21 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg.cli.budget import budget_content, budget_rows
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.errors import BadInput
 from secagg.federation import recover_ledger
 from secagg.ledger import FILE_NAME, Entry, Ledger
-from secagg.policy import data_set
+from secagg.policy import data_set, read_policy
 from secagg.printable import escaped
 from secagg.privacy import Adjacency, GaussianCost, RdpCurve, TrainingCost, Unit
 from secagg.privacy.claim import shown
 from secagg.privacy.gaussian import check_delta
 from secagg.privacy.rdp import ORDERS
-from secagg.spending import Cost, Release, total_epsilon
+from secagg.spending import Cost, Release, in_force, settles, total_epsilon
 
 EXPORT_VERSION = 2
-_HEADER = ("row", "session", "epsilon", "delta", "unit", "adjacency", "name")
+_HEADER = ("row", "date", "plan", "session", "epsilon", "delta", "unit", "adjacency", "name")
 
 app = typer.Typer(help="What was released about this member's data sets.", no_args_is_help=True)
 StateOption = Annotated[Path, typer.Option("--state", help="The member's folder: sessions, transcripts, ledger.")]
@@ -35,12 +36,16 @@ def show(
     state: StateOption,
     data: Annotated[str | None, typer.Option(help="Only this data set, under any version of its name.")] = None,
     delta: Annotated[float, typer.Option(help="The chance that the totals leave out.")] = 1e-5,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="Also say what this policy's budget leaves of its data set.")
+    ] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """List the releases of each data set and what they cost together. Rounded up, never down."""
     check_delta(delta)
-    entries = Ledger(state, create=False).entries()
+    ledger = Ledger(state, create=False)
+    entries = ledger.entries()
     names = sorted({data_set(entry.release.data_name) for entry in entries})
     if data is not None:
         if data_set(data) not in names:
@@ -48,13 +53,23 @@ def show(
                 f"the ledger has no data set {data_set(data)}", remedy=f"it has {', '.join(names) or 'none'}"
             )
         names = [data_set(data)]
+    own_policy = read_policy(policy) if policy is not None else None
+    budgets = {} if own_policy is None else {data_set(own_policy.data_name): own_policy}
     content: list[dict[str, Any]] = []
     lines: list[str] = []
     for name in names:
         own = [entry for entry in entries if data_set(entry.release.data_name) == name]
-        totals = _totals([entry.release for entry in own], delta)
+        totals = _totals(in_force([entry.release for entry in own]), delta)
         content.append({"data_set": name, "releases": [_row(entry) for entry in own], "spent": totals})
         lines += [*_table(name, own), _spent(totals, delta), ""]
+        if (asked := budgets.pop(name, None)) is not None:
+            account = ledger.account(None, asked.data_name, asked.budget)
+            content[-1]["budget"] = budget_content(account, asked.data_name)
+            lines.insert(-1, two_columns("  by the policy", budget_rows(account, asked.data_name)))
+    for name, asked in budgets.items():
+        account = ledger.account(None, asked.data_name, asked.budget)
+        content.append({"data_set": name, "releases": [], "budget": budget_content(account, asked.data_name)})
+        lines += [two_columns(f"{name}: nothing was released yet", budget_rows(account, asked.data_name)), ""]
     head = entries[-1].head.hex() if entries else None
     lines.append(two_columns("Ledger", [("rows", str(len(entries))), ("head", head or "-")]))
     Speaker(quiet=quiet, json_to=json_to).result({"delta": delta, "head": head, "data_sets": content}, *lines)
@@ -106,6 +121,7 @@ def _row(entry: Entry) -> dict[str, Any]:
     release = entry.release
     return {
         "number": entry.number,
+        "at": entry.at.isoformat(timespec="seconds") if entry.at is not None else None,
         "data_name": release.data_name,
         "session": release.session.hex(),
         "plan": release.plan.hex(),
@@ -141,9 +157,13 @@ def _show(epsilon: float | str) -> str:
 
 def _table(title: str, entries: list[Entry]) -> list[str]:
     rows = [_HEADER]
-    for row in map(_row, entries):
+    for entry in entries:
+        row = _row(entry)
         cost = (_show(row["epsilon"]), f"{row['delta']:g}", row["unit"], row["adjacency"] or "-")
-        rows.append((str(row["number"]), row["session"][:12], *cost, escaped(row["data_name"])))
+        when = f"{entry.at:%Y-%m-%d %H:%M}" if entry.at is not None else "-"
+        whole = next((each.number for each in entries if settles(entry.release, each.release)), None)
+        name = row["data_name"] if whole is None else f"{row['data_name']}: what row {whole} came to"
+        rows.append((str(entry.number), when, row["plan"][:12], row["session"][:12], *cost, escaped(name)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (zip(row, widths, strict=True) for row in rows)
     return [title, *("  " + "  ".join(f"{cell:<{width}}" for cell, width in row).rstrip() for row in padded)]

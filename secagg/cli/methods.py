@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
-from methods import METHODS, method_named, parameters_of
+from methods import METHODS, kind_named, method_named, parameters_of
 from methods.baselines import BASELINES, DpSgd
 from methods.declaration import check_declaration, check_steps
 from methods.method import Method
-from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg import plugins
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns, warn_of_programs
 from secagg.cli.options import ParametersOption
 from secagg.experiments.baselines import DP_SGD, LEAVES_FOR_DP_SGD
 from secagg.statistics import Grid, Normalisation
@@ -43,8 +45,12 @@ def methods(context: typer.Context, json_to: JsonOption = None, quiet: QuietOpti
     }
     rows = [(name, f"{each['title']}\nsums {', '.join(each['blocks'])}{_name(each)}") for name, each in known.items()]
     others = [(name, f"leaves a client: {each['leaves']}{_name(each)}") for name, each in baselines.items()]
-    text = "\n\n".join([two_columns("Methods", rows), two_columns("Baselines (--protection none)", others)])
-    Speaker(quiet=quiet, json_to=json_to).result({"methods": known, "baselines": baselines}, text)
+    tables = [two_columns("Methods", rows), two_columns("Baselines (--protection none)", others)]
+    installed = {each.name: plugins.installed_sha256(each) for each in entry_points(group=plugins.METHODS)}
+    if installed:
+        tables.append(two_columns("Installed by others (SHA-256 of their code)", installed.items()))
+    content = {"methods": known, "baselines": baselines, "installed": installed}
+    Speaker(quiet=quiet, json_to=json_to).result(content, "\n\n".join(tables))
 
 
 @app.command("check")
@@ -61,6 +67,7 @@ def check(
     `finalize` runs as well, on every round's sum, and shares of the noise must add up to 1.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
+    warn_of_programs(speaker, (), methods=[name or ""])
     checked = {}
     for each in METHODS if name is None else (name,):
         method = method_named(each, parameters_of(each, {}, parameters))
@@ -77,7 +84,7 @@ def _blocks(method: Method) -> list[str]:
 
 def _method(name: str) -> dict[str, Any]:
     return {
-        "title": (sys.modules[METHODS[name].__module__].__doc__ or name).splitlines()[0],
+        "title": (sys.modules[kind_named(name).__module__].__doc__ or name).splitlines()[0],
         "blocks": _blocks(method_named(name)),
         "parameters": method_named(name).parameters,
     }

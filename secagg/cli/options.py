@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from secagg import plugins
 from secagg.data.named import NAMES
-from secagg.data.sources import kinds_of_files
+from secagg.data.sources import add_format, kinds_of_files
 from secagg.engines import ENGINES
 from secagg.errors import BadInput
 from secagg.models import admit
@@ -47,8 +48,22 @@ def _admit(file: Path | None) -> Path | None:
     return file
 
 
+def _take_code(files: list[Path] | None) -> list[Path] | None:
+    """Let a plan's name find its code in these files; none of it runs before the plan, and a policy, are read."""
+    for file in files or ():
+        plugins.admit(file)
+    return files
+
+
+def _take_formats(specs: list[str] | None) -> list[str] | None:
+    """Let these formats be read, from now on. Raises BadInput."""
+    for spec in specs or ():
+        add_format(spec)
+    return specs
+
+
 PlanOption = Annotated[Path, typer.Option("--plan", help="The plan's file.")]
-MethodOption = Annotated[str, typer.Option(help="The method.")]
+MethodOption = Annotated[str, typer.Option(help="The method; FILE.py:NAME for one of your own, whose code runs.")]
 ParametersOption = Annotated[
     str,
     typer.Option(
@@ -128,6 +143,24 @@ _OF_MODEL: dict[str, Any] = {
 ModelFileOption = Annotated[Path | None, typer.Option("--model", **_OF_MODEL)]
 ModelOption = Annotated[Path | None, typer.Option("--model", callback=_admit, **_OF_MODEL)]
 """For commands that no policy decides for."""
+PluginOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE.py",
+        help="Code that the plan's method is in, where it is none of ours; several allowed.",
+        callback=_take_code,
+    ),
+]
+FormatOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        metavar="FILE.py:NAME",
+        help="A data format of your own, whose code runs; several allowed.",
+        callback=_take_formats,
+    ),
+]
 ExpandOption = Annotated[int, typer.Option(min=0, help="Random ReLU features after the backbone; 0 is off.")]
 CentreOption = Annotated[float, typer.Option(help="Public constant subtracted from every feature.")]
 RadiusOption = Annotated[float | None, typer.Option(help="Public length that no feature vector exceeds.")]
@@ -147,6 +180,9 @@ ImageSizeOption = Annotated[
     int | None, typer.Option(min=1, help="Folder of images: scale and cut each to a square of this side.")
 ]
 LabelOption = Annotated[str | None, typer.Option(help="Label column of a table.")]
+TestOption = Annotated[
+    str | None, typer.Option(help="Test records of your own, of the same kind; none of the data set is held out.")
+]
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
 ResultsOption = Annotated[
     Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")

@@ -10,20 +10,33 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_of
+from secagg.errors import BadInput
 from secagg.roster import SERVER_INDEX, read_roster
-from secagg.transport.enrolment import create_authority, create_request, issue
+from secagg.transport.credentials import end_of
+from secagg.transport.enrolment import change_keys, create_authority, create_request, issue, remove
+from secagg.transport.kit import make_kits
 
-app = typer.Typer(help="Consortium CA, certificate requests, member certificates, roster.", no_args_is_help=True)
+app = typer.Typer(
+    help="Consortium CA, certificate requests and changes of keys, member certificates, roster.", no_args_is_help=True
+)
+
+CaOption = Annotated[Path, typer.Option("--ca", help="The authority's folder.")]
 
 
 @app.command("init")
 def init(
     ca: Annotated[Path, typer.Option("--ca", help="New folder of the authority (keep it off the servers).")],
     consortium: Annotated[str, typer.Option(help="Name of the consortium.")],
+    protect: Annotated[
+        bool, typer.Option("--protect", help="Put the authority's key under a passphrase (15 characters or more).")
+    ] = False,
+    passphrase_file: PassphraseOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Make the consortium's certificate authority."""
-    create_authority(ca, consortium)
+    locks = protect or passphrase_file is not None
+    create_authority(ca, consortium, ask_passphrase(passphrase_file, twice=True) if locks else None)
     Speaker(quiet=quiet).say(f"made the authority of {consortium} in {ca}; next, every member: secagg pki request")
 
 
@@ -44,18 +57,116 @@ def request(
 @app.command("issue")
 def issue_certificates(
     requests: Annotated[list[Path], typer.Argument(help="The members' request.json files, the server's among them.")],
-    ca: Annotated[Path, typer.Option("--ca", help="The authority's folder.")],
+    ca: CaOption,
+    passphrase_file: PassphraseOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Certify members and write the roster.
+    """Certify members and write the roster. Requests of pki renew and pki rotate are certified alike.
 
     Compare each identity key with its member over another channel first: the roster is what everyone trusts.
     """
-    roster = issue(ca, requests)
+    roster = issue(ca, requests, passphrase_of(ca, passphrase_file))
     speaker = Speaker(quiet=quiet, json_to=json_to)
     _show(speaker, ca / "issued" / roster.name(SERVER_INDEX) / "roster.json")
-    speaker.say(f"each member copies ca.pem, cert.pem and roster.json from {ca}/issued/NAME/ into its own folder")
+    speaker.say(f"each member copies what is in {ca}/issued/NAME/ into its own folder, or gets a kit (secagg pki kit)")
+
+
+@app.command("renew")
+def renew(
+    tls: Annotated[Path, typer.Option("--tls", help="This member's folder of keys.")], quiet: QuietOption = False
+) -> None:
+    """Make a new TLS key, signed by this member's identity, and the request to send to the authority.
+
+    The keys of now stay in force until the member joins by a kit that certifies the next.
+    """
+    _say_changed(Speaker(quiet=quiet), change_keys(tls, rotate=False))
+
+
+@app.command("rotate")
+def rotate(
+    tls: Annotated[Path, typer.Option("--tls", help="This member's folder of keys.")], quiet: QuietOption = False
+) -> None:
+    """Make a new identity, signed by the one of now, and a new TLS key, and the request to send to the authority.
+
+    Whoever has stolen the identity of now could do the same: then have the member removed, and enrol by another name.
+    """
+    _say_changed(Speaker(quiet=quiet), change_keys(tls, rotate=True))
+
+
+def _say_changed(speaker: Speaker, path: Path) -> None:
+    speaker.say(f"the next keys are in {path.parent}; send {path} to the authority (it holds no secret)")
+    speaker.say(f"identity key {json.loads(path.read_text())['identity']}: compare it over the phone")
+
+
+@app.command("remove")
+def remove_member(
+    name: Annotated[str, typer.Argument(help="The member that is to be none any more.")],
+    ca: CaOption,
+    reason: Annotated[str, typer.Option(help="Why, in words that all members read.")] = "",
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Take a member out of the register and the roster, for good: neither its name nor its keys are certified again.
+
+    Plans of the new roster are closed to it from then on; those of older rosters go on unless the others stop them.
+    """
+    roster = remove(ca, name, reason)
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    _show(speaker, ca / "issued" / roster.name(SERVER_INDEX) / "roster.json")
+    speaker.say(f"removed {name}; give all others the new roster (secagg pki kit), and make new plans")
+
+
+@app.command("kit")
+def kit(
+    ca: CaOption,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the kits, NAME.kit for each member.")],
+    plan: Annotated[Path | None, typer.Option("--plan", help="The plan that they are to run.")] = None,
+    limits: Annotated[
+        Path | None, typer.Option("--limits", help="The consortium's limits for policies (plan limits).")
+    ] = None,
+    address: Annotated[
+        list[str] | None, typer.Option("--address", help="NAME=HOST:PORT of the server, of each aggregator.")
+    ] = None,
+    passphrase_file: PassphraseOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write one file for each member: certificates, register, plan, limits, addresses; no secret. Signed.
+
+    Members join by it: secagg join. Only a kit of one's own fits one's own keys.
+    """
+    pairs = [text.partition("=")[::2] for text in address or []]
+    if len(dict(pairs)) != len(pairs):
+        raise BadInput("a name has two addresses")
+    kits = make_kits(ca, passphrase_of(ca, passphrase_file), plan, limits, dict(pairs))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in kits.items():
+            (out / f"{name}.kit").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write the kits into {out} ({error.strerror})") from None
+    Speaker(quiet=quiet).say(f"wrote {len(kits)} kits into {out}: send each member its own; next: secagg join")
+
+
+@app.command("expiry")
+def expiry(
+    tls: Annotated[Path | None, typer.Option("--tls", help="A member's folder of keys.")] = None,
+    ca: Annotated[Path | None, typer.Option("--ca", help="The authority's folder: everybody's certificates.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Say when certificates end, the first first; those that end within 30 days are warned of on stderr."""
+    if (tls is None) == (ca is None):
+        raise BadInput("say whose certificates", remedy="give one of --tls and --ca")
+    folder = tls or ca or Path()
+    certificates = [folder / "ca.pem", *([folder / "cert.pem"] if tls else sorted(folder.glob("issued/*/cert.pem")))]
+    ends = sorted(map(end_of, certificates), key=lambda end: (end.days, str(end.file)))
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    for end in filter(lambda each: each.is_near, ends):
+        speaker.say(end.warning())
+    rows = [(str(end.file), f"{end.on}, {max(end.days, 0)} days left") for end in ends]
+    content = [{"file": str(end.file), "ends": end.on.isoformat(), "days_left": end.days} for end in ends]
+    speaker.result({"certificates": content}, two_columns("Certificates", rows))
 
 
 @app.command("show")

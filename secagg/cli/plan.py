@@ -11,6 +11,7 @@ import typer
 
 from methods import method_named, parameters_of
 from methods.refinement import AUTO, why_none
+from secagg.cli.budget import budget_content, budget_rows
 from secagg.cli.console import (
     JsonOption,
     QuietOption,
@@ -34,6 +35,7 @@ from secagg.cli.options import (
     DeltaOption,
     EpsilonOption,
     ExpandOption,
+    FormatOption,
     LevelsOption,
     MethodOption,
     ModelFileOption,
@@ -41,6 +43,7 @@ from secagg.cli.options import (
     NoiseOption,
     ParametersOption,
     PlanOption,
+    PluginOption,
     ProtectionOption,
     RadiusOption,
     RefineOption,
@@ -48,19 +51,24 @@ from secagg.cli.options import (
     SharesOption,
     read_rounds,
 )
+from secagg.cli.plan_approval import approvals, sign
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
+from secagg.federation import release_of, releases_in
 from secagg.parties import SessionSetup, read_records
-from secagg.parties.consent import admit_listed, policy_accepting
+from secagg.parties.consent import admit_listed, policy_accepting, policy_within
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
-from secagg.policy import read_policy
+from secagg.plugins import is_planned
+from secagg.policy import Policy, limits_text, read_limits, read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
 from secagg.roster import Roster, read_roster
+from secagg.spending import Account, account_of, refuse_overspending
 from secagg.statistics import Normalisation
+from secagg.transport.register import read_current_roster
 
 if TYPE_CHECKING:
     from secagg.experiments.choosing import Choice
@@ -68,7 +76,9 @@ if TYPE_CHECKING:
 UNSAID = ""
 GAIN = "0.5 to 9.4 points of accuracy at epsilon 1, mostly more below it and less above,"
 """On the ten sets, of 456 to 60,000 records, in methods/RESULTS.md."""
-app = typer.Typer(help="Write, explain and check the plan of a session.", no_args_is_help=True)
+app = typer.Typer(help="Write, explain, check and countersign the plan of a session.", no_args_is_help=True)
+app.command("sign")(sign)
+app.command("approvals")(approvals)
 
 RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
 
@@ -141,6 +151,7 @@ def new(
         typer.Option(min=1, help="How long it waits for members to join a later round, for which they compute first."),
     ] = None,
     result: Annotated[str, typer.Option(help="Who receives the head: server or members.")] = PlanChoices.result,
+    formats: FormatOption = None,
     explain_all: Annotated[
         bool, typer.Option("--explain", help="Compare all protections for this plan, measured on this machine.")
     ] = False,
@@ -153,8 +164,8 @@ def new(
     refuse_unwritable(out)
     choices = _choices_of({**given, "refine": _rounds(method, refine)})
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    members, data = read_roster(roster), _public_data(schema, like, classes, shape)
-    warn_of_programs(speaker, [backbone], [parameters])
+    members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
+    warn_of_programs(speaker, [backbone], [parameters], [method])
     setup = SessionSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
     _ask_for_rounds(setup, refine, parameters)
     write_plan(setup.plan, out)
@@ -235,6 +246,7 @@ def show(
     plan: PlanOption,
     roster: RosterOption,
     _: ModelOption = None,
+    plugin: PluginOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -247,23 +259,41 @@ def check(
     plan: PlanOption,
     roster: RosterOption,
     policy: Annotated[Path, typer.Option("--policy", help="The member's policy.")],
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Also ask the ledger in this folder whether it fits."),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Also check that this data fits the plan.")] = None,
     backbone: BackboneFileOption = None,
     model: ModelFileOption = None,
+    plugin: PluginOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Check a plan against a policy, and against data; a refusal names every violated line."""
+    """Check a plan against a policy, a ledger and data; a refusal names every violated line."""
     chosen, own = read_plan(plan), read_policy(policy)
     admit_listed(model, chosen, own)
     setup = SessionSetup.of(chosen, read_roster(roster))
     setup.check(own)
-    lines = ["the policy accepts the plan; the ledger was not asked: client --dry-run asks it"]
+    content: dict[str, Any] = {"plan": chosen.digest.hex(), "accepted": True}
+    lines = ["the policy accepts the plan; the ledger was not asked: give --state"]
+    if state is not None:
+        account = _ask_ledger(state, setup, own)
+        lines = ["policy and ledger accept the plan", two_columns("Budget", budget_rows(account, own.data_name))]
+        content["budget"] = budget_content(account, own.data_name)
     if data is not None:
         records = read_records(setup, data, backbone)
         bad = f", {records.bad} of which count for nothing" if records.bad else ""
         lines.append(f"{data}: {len(records)} records fit the plan{bad}")
-    Speaker(quiet=quiet, json_to=json_to).result({"plan": chosen.digest.hex(), "accepted": True}, *lines)
+    Speaker(quiet=quiet, json_to=json_to).result(content, *lines)
+
+
+def _ask_ledger(state: Path, setup: SessionSetup, policy: Policy) -> Account:
+    """What the plan leaves of the budget. Raises PlanRefused where it does not fit."""
+    releases, release = releases_in(state), release_of(setup, policy.data_name)
+    refuse_overspending(releases, release, policy.budget)
+    return account_of(releases, release, policy.data_name, policy.budget)
 
 
 @app.command("policy")
@@ -271,14 +301,38 @@ def policy_for(
     plan: PlanOption,
     data_name: Annotated[str, typer.Option(help="What your ledger calls this data set.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write the policy.")],
+    limits: Annotated[
+        Path | None, typer.Option("--limits", help="The consortium's limits, or your own policy of an earlier plan.")
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a policy that trusts this plan's roster and backbone, for you to read and tighten."""
+    """Write a policy that trusts this plan's roster and code, for you to read and tighten.
+
+    With --limits it concedes what these do, and nothing because the plan asks for it: see plan check.
+    """
     refuse_existing(out)
     refuse_unwritable(out)
-    policy = policy_accepting(read_plan(plan), data_name)
+    agreed, speaker = read_plan(plan), Speaker(quiet=quiet)
+    if limits is None:
+        policy = policy_accepting(agreed, data_name)
+        speaker.say("note: its limits are what this plan asks for; --limits takes those of your consortium")
+    else:
+        policy = policy_within(read_limits(limits), agreed, data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")
-    Speaker(quiet=quiet).say(f"wrote {out}: read it, it decides what this member ever agrees to")
+    if is_planned(agreed.method) and agreed.method in policy.methods:
+        speaker.say(f"WARNING: the policy lists {agreed.method}, code that would run with your rights: read it first")
+    speaker.say(f"wrote {out}: read it, it decides what this member ever agrees to")
+
+
+@app.command("limits")
+def limits_for_all(
+    out: Annotated[Path, typer.Option("--out", help="Where to write them.")], quiet: QuietOption = False
+) -> None:
+    """Write what members accept at the most, for a consortium to edit and hand out: no plan's wishes are in it."""
+    refuse_existing(out)
+    refuse_unwritable(out)
+    out.write_text(limits_text(), encoding="utf-8")
+    Speaker(quiet=quiet).say(f"wrote {out}: edit it, and hand it out (pki kit --limits); plan policy --limits takes it")
 
 
 def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = ()) -> None:

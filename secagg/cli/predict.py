@@ -17,11 +17,13 @@ from secagg.cli.console import (
     refuse_unwritable,
     two_columns,
 )
-from secagg.cli.options import BackboneFileOption, ModelOption
+from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.errors import BadInput
 from secagg.extras import extra
 from secagg.head import Evaluation
 from secagg.scoring import Calibration, Metrics, Predictions, Predictor
+from secagg.scoring.predictor import read_head
+from secagg.scoring.program import export_program
 
 SHOWN = 10
 """Predictions, and classes, that a terminal shows; files hold all."""
@@ -32,6 +34,7 @@ def predict(
     data: Annotated[str, typer.Option(help="Records of the plan's kind, with labels or without.")],
     backbone: BackboneFileOption = None,
     _: ModelOption = None,
+    formats: FormatOption = None,
     calibrate: Annotated[
         str | None,
         typer.Option(
@@ -48,16 +51,23 @@ def predict(
     html: Annotated[
         Path | None, typer.Option(help="Write the measures as one page, with ROC curves.", metavar="FILE")
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write backbone and head as one PyTorch program, for use without secagg.", metavar="FILE.pt2"
+        ),
+    ] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Say each record's class and probabilities, and how good they are on records that have labels."""
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    for path in filter(None, (out, metrics, html)):
+    for path in filter(None, (out, metrics, html, export)):
         refuse_unwritable(path)
     refuse_torch_file(head)
+    read = read_head(head)
     with speaker.progress(f"predicting {data}") as progress:
-        predictor = Predictor.open(head, backbone, progress)
+        predictor = Predictor.of(*read, backbone, progress)
         calibration = predictor.calibrate(calibrate) if calibrate is not None else None
         found = predictor.predict(data, calibration)
     if calibrate is not None and Path(calibrate).resolve() == Path(data).resolve():
@@ -71,7 +81,9 @@ def predict(
         _write_measures(scored, metrics)
     if scored is not None and html is not None:
         _write_page(predictor, found, scored, calibration, html)
-    for path in filter(None, (out, metrics, html)):
+    if export is not None:
+        export_program(predictor, export, calibration.temperature if calibration is not None else 1.0)
+    for path in filter(None, (out, metrics, html, export)):
         speaker.say(f"wrote {path}")
     speaker.result(_content(predictor, found, scored, calibration), *_tables(found, scored, calibration))
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.cli.options import PluginOption
 from secagg.cli.party import StateOption
 from secagg.errors import SecaggError
 from secagg.parties.purging import earlier_sessions, purge_sum, session_folders
 from secagg.parties.purging import purge as purge_session
 
 
-def purge(state: StateOption, json_to: JsonOption = None, quiet: QuietOption = False) -> None:
+def purge(
+    state: StateOption, plugin: PluginOption = None, json_to: JsonOption = None, quiet: QuietOption = False
+) -> None:
     """Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.
 
     Transcripts, with all digests, and heads stay. Verify and audit before: afterwards `verify` can tell no more than

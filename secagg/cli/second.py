@@ -13,9 +13,8 @@ from secagg.cli.console import Speaker, two_columns
 from secagg.cli.party import rows_of
 from secagg.errors import BadInput
 from secagg.federation import FederationSecond, credentials_for, session_folder
-from secagg.files import keep_to_owner
+from secagg.files import keep_to_owner, write_synced
 from secagg.parties import SessionSetup
-from secagg.parties.sealed_state import write_synced
 from secagg.plan import read_plan
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -31,7 +30,7 @@ def take_part(
 ) -> None:
     """Carry every session of the plan to its outcome; `listen` is where clients come, if they do."""
     keep_to_owner()
-    credentials = credentials_for(role, tls)
+    credentials = credentials_for(role, tls, speaker.say)
     setup = SessionSetup.of(read_plan(plan), credentials.roster)
     if credentials.index not in setup.context.seconds:
         raise BadInput(f"the plan's protection is {setup.plan.protection}, which has no {role}")

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import ModelOption, PlanOption
+from secagg.cli.options import ModelOption, PlanOption, PluginOption
 from secagg.cli.party import StateOption, TlsOption, rows_of
+from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
 from secagg.federation import FederationServer, Server, Stage
-from secagg.files import keep_to_owner
+from secagg.files import keep_to_owner, write_synced
 from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
-from secagg.parties.sealed_state import write_synced
 from secagg.scoring import card_of, write_card
 from secagg.transcript import FILE_NAME
 
@@ -27,17 +27,23 @@ def server(
     tls: TlsOption,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen on; port 0 takes a free one.")],
     _: ModelOption = None,
+    plugin: PluginOption = None,
+    approvals: Annotated[
+        Path | None, typer.Option(help="Folder of members' approvals (plan sign): say who has countersigned.")
+    ] = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
     keep_to_owner()
     speaker = Speaker(quiet=quiet, json_to=json_to)
-    server = Server(plan, state=state, tls=tls, listen=listen, said=speaker.say)
+    server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
     last = asyncio.run(_serve(server))
     _export_torch(last.folder)
     _write_card(last)
     content = _server_content(last, server.federation)
+    if server.approvals is not None:
+        content["approvals"] = content_of(server.approvals)
     write_synced(last.folder / "result.json", json.dumps(content, indent=2).encode())
     speaker.result(content, two_columns("The sum is opened", rows_of(content)))
 

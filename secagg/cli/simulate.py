@@ -37,6 +37,7 @@ from secagg.cli.options import (
     EpsilonOption,
     EveryOption,
     ExpandOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     LeaveOutOption,
@@ -51,11 +52,13 @@ from secagg.cli.options import (
     RoundsOption,
     SchemaOption,
     SharesOption,
+    TestOption,
     ValidateOption,
     read_rounds,
 )
 from secagg.data import Dataset, load_schema, open_dataset
 from secagg.data.schema import GUIDE as SCHEMA_GUIDE
+from secagg.data.sources import open_with_test
 from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
@@ -160,6 +163,8 @@ def simulate(
     label: LabelOption = None,
     schema: SchemaOption = None,
     image_size: ImageSizeOption = None,
+    test: TestOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -172,7 +177,7 @@ def simulate(
     given = locals()
     speaker = Speaker(quiet=quiet, json_to=json_to)
     settings = settings_of(given)
-    data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size)
+    data = open_simulated(speaker, dataset, settings.epsilon, label, schema, image_size, test)
     if not protection_named(protection).hides_vectors:
         speaker.say(f"WARNING: --protection {protection}: the server would see every client's vector")
     if curves is not None:
@@ -229,7 +234,7 @@ def among_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 def _simulate(
     speaker: Speaker, data: Dataset, settings: SimulationSettings, processes: int, keep: Path | None
 ) -> SimulationResult:
-    warn_of_programs(speaker, [settings.backbone], [settings.parameters])
+    warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
     engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
@@ -262,12 +267,19 @@ def _known(report: RoundReport) -> str:
 
 
 def open_simulated(
-    speaker: Speaker, name: str, epsilon: float, label: str | None, schema: str | None, image_size: int | None
+    speaker: Speaker,
+    name: str,
+    epsilon: float,
+    label: str | None,
+    schema: str | None,
+    image_size: int | None,
+    test: str | None = None,
 ) -> Dataset:
     """The data of simulations whose smallest epsilon this is; with noise a bad record is no reason to refuse."""
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
-    data = open_dataset(name, label=label, schema=known, tolerant=math.isfinite(epsilon), image_size=size)
+    how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}
+    data = open_with_test(name, test, **how) if test is not None else open_dataset(name, **how)
     if data.schema is not None and schema is None and label is not None:
         speaker.say("the schema was derived from the pooled data; a real plan needs a public one (--schema)")
         speaker.say(f"how to write it: {SCHEMA_GUIDE}")

@@ -14,6 +14,7 @@ from secagg.cli.options import (
     CollectOption,
     DatasetOption,
     EngineOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     RayOption,
@@ -22,6 +23,7 @@ from secagg.cli.options import (
     SchemaOption,
     SeedsOption,
     ShardOption,
+    TestOption,
     WorkersOption,
     read_rounds,
 )
@@ -77,6 +79,8 @@ def sweep(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    test: TestOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -94,8 +98,8 @@ def sweep(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()))
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
+    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
         result = experiments.sweep(data, grid, seeds, out, workers, progress, **how)
     for line in result.refusals[0 if result.series or shard else 1 :]:

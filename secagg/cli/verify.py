@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import ModelOption, TrustedPlansOption, TrustedRostersOption
+from secagg.cli.options import ModelOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
 from secagg.parties.links import verify_together
 from secagg.parties.verification import Verified
@@ -22,6 +22,7 @@ def verify(
     plans: TrustedPlansOption = None,
     rosters: TrustedRostersOption = None,
     _: ModelOption = None,
+    plugin: PluginOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -9,13 +10,12 @@ import zlib
 from pathlib import Path
 
 from secagg.data.format import Lines, TableFormat
-from secagg.data.schema import Schema
+from secagg.data.schema import DELIMITERS, Schema
 from secagg.data.table import COMMA_REMEDY, header_of
 from secagg.errors import BadInput, BadRecord, why
 from secagg.reading import data_limit, read_stream
 
 SUFFIXES = (".csv", ".data", ".tsv")
-DELIMITERS = (",", ";", "\t")
 _GROWTH = 16
 """A field of a few characters takes about this many times its length."""
 
@@ -27,7 +27,7 @@ def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
 
 def _lines(path: Path, schema: Schema | None) -> Lines:
     """Return header, fields and rows; the first row that cannot be used is refused."""
-    lines, rows = _parse(path)
+    lines, rows = _parse(path, _allowed(schema))
     if not lines:
         raise BadInput(f"{path} is empty")
     header, start = header_of(path, lines[0], schema)
@@ -59,10 +59,10 @@ def _lines_alone(path: Path, schema: Schema | None) -> Lines:
     """
     content = [(row, line) for row, line in enumerate(_content(path, "replace"), start=1) if line.strip()]
     if schema is not None and schema.fields:
-        return _lines_in_order(content, list(schema.fields))
+        return _lines_in_order(content, list(schema.fields), schema.delimiters)
     if not content:
         raise BadInput(f"{path} is empty", remedy="a table without records has its header")
-    delimiter = _delimiter(content[0][1])
+    delimiter = _delimiter(content[0][1], _allowed(schema))
     header, _ = header_of(path, _split(content[0][1], delimiter), schema)
     return (
         header,
@@ -71,13 +71,13 @@ def _lines_alone(path: Path, schema: Schema | None) -> Lines:
     )
 
 
-def _lines_in_order(content: list[tuple[int, str]], header: list[str]) -> Lines:
+def _lines_in_order(content: list[tuple[int, str]], header: list[str], delimiters: tuple[str, ...]) -> Lines:
     """The lines of a file whose schema fixes the order of its columns.
 
     A line that spells this order is a header, wherever it stands, and no record; whatever else the first line says
     decides nothing for the others.
     """
-    records = [(row, _usable(line, DELIMITERS, len(header))) for row, line in content]
+    records = [(row, _usable(line, delimiters, len(header))) for row, line in content]
     kept = [(row, fields) for row, fields in records if [field.strip() for field in fields] != header]
     return header, [fields for _, fields in kept], [row for row, _ in kept]
 
@@ -96,13 +96,30 @@ def _content(path: Path, errors: str) -> list[str]:
             text = read_stream(content.read, path, data_limit() // _GROWTH)
         return list(io.StringIO(text.decode("utf-8-sig", errors), newline=""))
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path} is not UTF-8 text", remedy="save the table as UTF-8") from error
+        raise _refusal_of_encoding(path, error.object, error.start) from None
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"cannot read {path} ({why(error)})") from error
 
 
-def _delimiter(line: str) -> str:
-    return max(DELIMITERS, key=line.count)
+def _refusal_of_encoding(path: Path, content: bytes, place: int) -> BadRecord:
+    """What to say of bytes that are not UTF-8 from this place on: the row and the field, not what stands there."""
+    row = content.count(b"\n", 0, place) + 1
+    before = content[content.rfind(b"\n", 0, place) + 1 : place]
+    field = max(before.count(each.encode()) for each in DELIMITERS) + 1
+    remedy = f"save the table as UTF-8, or: iconv -f WINDOWS-1252 -t UTF-8 {path} > utf8.csv"
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        remedy = f"it looks like UTF-16: save the table as UTF-8, or: iconv -f UTF-16 -t UTF-8 {path} > utf8.csv"
+    return BadRecord(str(path), row, f"field {field} is not UTF-8 text", remedy=remedy)
+
+
+def _allowed(schema: Schema | None) -> tuple[str, ...]:
+    """What may divide fields: any of all, or what a schema allows."""
+    return DELIMITERS if schema is None else schema.delimiters
+
+
+def _delimiter(line: str, allowed: tuple[str, ...]) -> str:
+    """The one that the first line has most of."""
+    return max(allowed, key=line.count)
 
 
 def _split(line: str, delimiter: str) -> list[str]:
@@ -113,11 +130,11 @@ def _split(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _parse(path: Path) -> tuple[list[list[str]], list[int]]:
+def _parse(path: Path, delimiters: tuple[str, ...]) -> tuple[list[list[str]], list[int]]:
     """Return the fields and the first line number of every row that is not blank."""
     content = _content(path, "strict")
     first = next((line for line in content if line.strip()), "")
-    reader = csv.reader(content, delimiter=_delimiter(first), strict=True, skipinitialspace=True)
+    reader = csv.reader(content, delimiter=_delimiter(first, delimiters), strict=True, skipinitialspace=True)
     lines: list[list[str]] = []
     rows: list[int] = []
     start = 1

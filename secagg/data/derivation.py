@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.data.columns import Categorical, Column, Dated, Numeric, canonical, number_of
 from secagg.data.encoding import parse_numbers
-from secagg.data.schema import Categorical, Column, Numeric, Schema, canonical
+from secagg.data.schema import Schema
 from secagg.data.table import Table
 from secagg.errors import BadInput
 
 MAX_VALUES = 256
 MISSING = ("", "?")
 NOT_A_NUMBER = ("nan", "+nan", "-nan")  # a bad number that encoding refuses, not a category
+DAYS = ("YYYY-MM-DD", "DD.MM.YYYY", "DD/MM/YYYY", "MM/DD/YYYY", "YYYY/MM/DD", "DD-MM-YYYY")
+PATTERNS = (*DAYS, *(f"{day}{time}" for day in DAYS for time in (" hh:mm", " hh:mm:ss", "Thh:mm:ss")))
+"""Patterns of dates that are recognised, the first that fits all of a column's values."""
+EVER = "0001-01-01", "9999-12-30"
 
 
 def derive_schema(tables: Sequence[Table], label: str) -> Schema:
-    """Derive a schema from pooled tables: numeric columns with their minimum and maximum, others by value.
+    """Derive a schema from pooled tables: numbers and dates with their minimum and maximum, others by value.
 
     It looks at every record, so it belongs to public data sets and to `simulate`; members of a real
     federation declare a schema instead. Missing values are refused. Raises BadInput when the label or a
@@ -34,14 +40,40 @@ def derive_schema(tables: Sequence[Table], label: str) -> Schema:
             remedy = "give tables with the same columns, or a schema that names the shared ones"
             raise BadInput(f"{table.source} has other columns than {tables[0].source}", remedy=remedy)
     pooled = {name: np.unique(np.concatenate([table.columns[name] for table in tables])) for name in names}
-    labels = _categories(label, pooled[label])
+    decimal = decimal_of([pooled[name] for name in names if name != label])
+    labels = categories(label, pooled[label])
     return Schema(
-        columns=tuple(_column(name, pooled[name]) for name in names if name != label),
+        columns=tuple(_column(name, pooled[name], decimal) for name in names if name != label),
         label=label,
         label_values=tuple((value, value) for value in labels),
         classes=labels,
         missing=MISSING,
+        decimal=decimal,
     )
+
+
+def decimal_of(columns: Sequence[NDArray[np.str_]]) -> str:
+    """The decimal mark of columns' distinct values: a comma where columns have such numbers, and none has a point."""
+    commas, points = (
+        any(np.any(np.strings.find(values, mark) >= 0) and _all_numbers(values, mark) for values in columns)
+        for mark in (",", ".")
+    )
+    return "," if commas and not points else "."
+
+
+def _all_numbers(values: NDArray[np.str_], decimal: str) -> bool:
+    """Whether all of a column's values that are there are numbers, written with this mark."""
+    present = values[~np.isin(values, MISSING)]
+    return not np.isnan(parse_numbers(present, decimal)).any()
+
+
+def date_pattern(values: NDArray[np.str_]) -> str:
+    """The pattern of dates that all of some values are of; "" where there is none, or no value."""
+    if not len(values) or not all(re.match(r"\d{1,4}[-./]\d", str(value)) for value in values):
+        return ""
+    tried = (Dated("", *EVER, pattern) for pattern in PATTERNS)
+    fitting = (each for each in tried if not any(np.isnan(each.read(str(value))) for value in values))
+    return next((each.pattern for each in fitting), "")
 
 
 def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
@@ -54,7 +86,7 @@ def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
     for column in schema.columns:
         if not isinstance(column, Categorical):
             continue
-        text = [value for value in column.values if np.isnan(parse_numbers(np.array([value]))[0])]
+        text = [value for value in column.values if np.isnan(number_of(value, schema.decimal))]
         if not 0 < 10 * len(text) < len(column.values):
             continue
         found = [(table, np.isin(table.columns[column.name], text)) for table in tables]
@@ -66,12 +98,16 @@ def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _column(name: str, values: NDArray[np.str_]) -> Column:
+def _column(name: str, values: NDArray[np.str_], decimal: str) -> Column:
     present = values[~np.isin(values, MISSING)]
-    numbers = parse_numbers(present)
+    numbers = parse_numbers(present, decimal)
     text = np.isnan(numbers) & ~np.isin(np.char.lower(present), NOT_A_NUMBER)
+    if pattern := date_pattern(present):
+        whole = Dated(name, *EVER, pattern)
+        days = [whole.read(str(value)) for value in present]
+        return Dated(name, whole.shown(min(days)), whole.shown(max(days) + 1), pattern)
     if text.any():
-        return Categorical(name, _categories(name, present))
+        return Categorical(name, categories(name, present))
     finite = numbers[np.isfinite(numbers)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
     if low == high:
@@ -79,7 +115,7 @@ def _column(name: str, values: NDArray[np.str_]) -> Column:
     return Numeric(name, low, high)
 
 
-def _categories(name: str, values: NDArray[np.str_]) -> tuple[str, ...]:
+def categories(name: str, values: NDArray[np.str_]) -> tuple[str, ...]:
     """Return the distinct values: by size when all are numbers, else alphabetically."""
     distinct = {canonical(str(value)) for value in values if value not in MISSING}
     if len(distinct) > MAX_VALUES:

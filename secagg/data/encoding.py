@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.data.columns import (
+    Boolean,
+    Categorical,
+    Column,
+    Dated,
+    Hashed,
+    Numeric,
+    Scaled,
+    canonical,
+    number_of,
+)
 from secagg.data.faults import Faults
 from secagg.data.records import UNLABELLED, Records
-from secagg.data.schema import Categorical, Numeric, Schema, canonical
-from secagg.data.table import COMMA_REMEDY, Table
+from secagg.data.schema import Schema, scaled_fill
+from secagg.data.table import COMMA_REMEDY, POINT_REMEDY, Table
 
 REMEDY = "mend or remove the row, or declare the value in the schema"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_DECIMAL_POINT = re.compile(r"[+-]?[\d.,]*\.[\d.,]+")
+Encoded = NDArray[np.float64]
 
 
 def encode_table(table: Table, schema: Schema, *, tolerant: bool = False) -> Records:
@@ -25,37 +40,56 @@ def encode_table(table: Table, schema: Schema, *, tolerant: bool = False) -> Rec
     """
     faults = Faults(table.origin, tolerant=tolerant)
     labels = _labels(table, schema, faults)
-    encoded: list[NDArray[np.float64]] = []
-    indicators: list[NDArray[np.float64]] = []
+    encoded: list[Encoded] = []
+    indicators: list[Encoded] = []
     for column in schema.columns:
-        cells = _Cells.of(table, column.name, faults)
-        missing = cells.among(schema.missing)
-        if schema.missing_rule == "refuse":
+        cells = Cells.of(table.columns[column.name], column.name, schema, faults)
+        missing = cells.missing
+        if schema.rule_of(column) == "refuse":
             cells.refuse_where(missing, "a missing value")
-        encoded.append(
-            _scale(cells, column, missing) if isinstance(column, Numeric) else _one_hot(cells, column, missing)
-        )
-        indicators.append(missing[:, None].astype(np.float64))
-    if schema.missing_rule == "indicator":
-        encoded += indicators
-    records = Records(np.hstack(encoded), labels, table.columns, table.origin)
+        encoded.append(encode_column(cells, column))
+        if column in schema.indicated:
+            indicators.append(missing[:, None].astype(np.float64))
+    records = Records(np.hstack([*encoded, *indicators]), labels, table.columns, table.origin)
     return records.discard(faults.bad | table.broken)
 
 
+def encode_column(cells: Cells, column: Column) -> Encoded:
+    """What one column's cells become (n, width), all of them within length 1."""
+    match column:
+        case Numeric() | Dated():
+            return _scale(cells, column)
+        case Boolean():
+            return _signs(cells, column)
+        case Categorical():
+            return _one_hot(cells, column)
+        case Hashed():
+            return _hash(cells, column)
+
+
 @dataclass(frozen=True, eq=False)
-class _Cells:
-    """One column of a table, its values in canonical spelling."""
+class Cells:
+    """One column of a table: as its file has it, and in canonical spelling; `missing` (n,) bool."""
 
     column: str
+    raw: NDArray[np.str_]
     values: NDArray[np.str_]
+    missing: NDArray[np.bool_]
+    decimal: str
     faults: Faults
 
     @classmethod
-    def of(cls, table: Table, column: str, faults: Faults) -> _Cells:
-        return cls(column, _canonical(table.columns[column]), faults)
+    def of(cls, raw: NDArray[np.str_], column: str, schema: Schema, faults: Faults) -> Cells:
+        """Cells (n,) as a schema reads them."""
+        values = _each(raw, lambda text: canonical(text, schema.decimal), np.str_)
+        missing = np.isin(values, [canonical(token, schema.decimal) for token in schema.missing])
+        return cls(column, raw, values, missing, schema.decimal, faults)
 
-    def among(self, tokens: tuple[str, ...]) -> NDArray[np.bool_]:
-        return np.isin(self.values, [canonical(token) for token in tokens])
+    def numbers(self, column: Scaled) -> Encoded:
+        """The numbers, or days, that the cells say (n,); NaN where they say none."""
+        if isinstance(column, Dated):
+            return _each(self.raw, lambda text: column.read(text.strip()), np.float64)
+        return parse_numbers(self.raw, self.decimal)
 
     def refuse_where(self, bad: NDArray[np.bool_], problem: str, remedy: str = REMEDY) -> None:
         """The rows where `bad` holds are at fault."""
@@ -63,38 +97,71 @@ class _Cells:
 
     def indices_in(self, known: tuple[str, ...]) -> NDArray[np.int64]:
         """Return each value's index in `known`, -1 where it is not in it."""
-        keys = np.array([canonical(value) for value in known])
+        keys = np.array([canonical(value, self.decimal) for value in known])
         order = np.argsort(keys)
         position = order[np.minimum(np.searchsorted(keys, self.values, sorter=order), len(keys) - 1)]
         return np.where(keys[position] == self.values, position, -1)
 
 
-def _canonical(values: NDArray[np.str_]) -> NDArray[np.str_]:
-    distinct, inverse = np.unique(values, return_inverse=True)
-    return np.array([canonical(str(value)) for value in distinct])[inverse]
+def _each(cells: NDArray[np.str_], read: Callable[[str], Any], kind: type) -> NDArray[Any]:
+    """What a function says of every cell (n,), asked once for each distinct one."""
+    distinct, inverse = np.unique(cells, return_inverse=True)
+    return np.array([read(str(cell)) for cell in distinct], dtype=kind)[inverse]
 
 
-def _scale(cells: _Cells, column: Numeric, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Map [low, high] onto [-1, 1]; a missing value becomes the middle, 0."""
-    numbers = parse_numbers(cells.values)
+def _scale(cells: Cells, column: Scaled) -> Encoded:
+    """Map [low, high] onto [-1, 1]; a missing value becomes what is declared for it, or the middle, 0."""
+    (low, high), missing = column.limits, cells.missing
+    numbers = cells.numbers(column)
     unreadable = np.isnan(numbers) & ~missing
-    with_comma = [bool(_DECIMAL_COMMA.fullmatch(value)) for value in cells.values[unreadable]]
-    cells.refuse_where(unreadable, "no number", COMMA_REMEDY if any(with_comma) else REMEDY)
-    cells.refuse_where(np.isinf(numbers) & ~missing, "no finite number")
-    outside = ~((numbers >= column.low) & (numbers <= column.high)) & ~missing
-    cells.refuse_where(outside, f"a number outside the declared range [{column.low:g}, {column.high:g}]")
-    inside = np.where(outside | missing, column.low, numbers)  # other numbers could overflow
-    scaled = (inside - column.low) / (column.high - column.low) * 2.0 - 1.0
-    return np.where(missing, 0.0, scaled)[:, None]
+    if isinstance(column, Dated):
+        cells.refuse_where(unreadable, f"no date {column.pattern}")
+        said = f"[{column.low}, {column.high}]"
+    else:
+        cells.refuse_where(unreadable, "no number", _remedy(cells, unreadable))
+        cells.refuse_where(np.isinf(numbers) & ~missing, "no finite number")
+        said = f"[{low:g}, {high:g}]"
+    outside = ~((numbers >= low) & (numbers <= high)) & ~missing
+    what = "date" if isinstance(column, Dated) else "number"
+    cells.refuse_where(outside, f"a {what} outside the declared range {said}")
+    inside = np.where(outside | missing, low, numbers)  # other numbers could overflow
+    scaled = (inside - low) / (high - low) * 2.0 - 1.0
+    return np.where(missing, scaled_fill(column), scaled)[:, None]
 
 
-def _one_hot(cells: _Cells, column: Categorical, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _remedy(cells: Cells, unreadable: NDArray[np.bool_]) -> str:
+    """What to do about cells that are no numbers: another decimal mark, maybe."""
+    pattern, remedy = (_DECIMAL_COMMA, COMMA_REMEDY) if cells.decimal == "." else (_DECIMAL_POINT, POINT_REMEDY)
+    return remedy if any(pattern.fullmatch(value) for value in cells.raw[unreadable]) else REMEDY
+
+
+def _signs(cells: Cells, column: Boolean) -> Encoded:
+    """1 for true, -1 for false, 0 for a missing value."""
+    index = _index(cells, column)
+    signs = np.where(index < len(column.true), 1.0, -1.0)
+    return np.where(cells.missing | (index < 0), 0.0, signs)[:, None]
+
+
+def _one_hot(cells: Cells, column: Categorical) -> Encoded:
     """One entry per declared value; a missing value becomes all zero."""
+    encoded: Encoded = (_index(cells, column)[:, None] == np.arange(len(column.values))).astype(np.float64)
+    encoded[cells.missing] = 0.0
+    return encoded
+
+
+def _index(cells: Cells, column: Boolean | Categorical) -> NDArray[np.int64]:
+    """Each value's place among the declared ones, -1 where it is missing or refused."""
     index = cells.indices_in(column.values)
-    unknown = (index < 0) & ~missing
-    cells.refuse_where(unknown, f"none of the declared values {list(column.values)}")
-    encoded: NDArray[np.float64] = (index[:, None] == np.arange(len(column.values))).astype(np.float64)
-    encoded[missing] = 0.0
+    cells.refuse_where((index < 0) & ~cells.missing, f"none of the declared values {list(column.values)}")
+    return index
+
+
+def _hash(cells: Cells, column: Hashed) -> Encoded:
+    """1 or -1 in the bucket of each value; a missing value becomes all zero."""
+    places = _each(cells.values, column.place, np.int64).reshape(-1, 2)
+    encoded = np.zeros((len(places), column.buckets))
+    encoded[np.arange(len(places)), places[:, 0]] = places[:, 1]
+    encoded[cells.missing] = 0.0
     return encoded
 
 
@@ -102,11 +169,11 @@ def _labels(table: Table, schema: Schema, faults: Faults) -> NDArray[np.int64]:
     """Return the class index of every row; an unknown label is a fault, and, where the schema needs one, none is."""
     if not schema.needs_label and schema.label not in table.columns:
         return np.full(len(table), UNLABELLED, dtype=np.int64)
-    cells = _Cells.of(table, schema.label, faults)
+    cells = Cells.of(table.columns[schema.label], schema.label, schema, faults)
     raw = tuple(value for value, _ in schema.label_values)
     index = cells.indices_in(raw)
     unknown = index < 0
-    absent = unknown & cells.among(schema.missing)
+    absent = unknown & cells.missing
     if schema.needs_label:
         cells.refuse_where(absent, "no label")
     cells.refuse_where(unknown & ~absent, f"none of the declared labels {list(raw)}")
@@ -114,15 +181,6 @@ def _labels(table: Table, schema: Schema, faults: Faults) -> NDArray[np.int64]:
     return np.where(absent, UNLABELLED, classes[index])
 
 
-def parse_numbers(values: NDArray[np.str_]) -> NDArray[np.float64]:
+def parse_numbers(values: NDArray[np.str_], decimal: str = ".") -> Encoded:
     """Return the values as float64, NaN where the text is no number."""
-    distinct, inverse = np.unique(values, return_inverse=True)
-    numbers: NDArray[np.float64] = np.array([_number(str(value)) for value in distinct], dtype=np.float64)[inverse]
-    return numbers
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+    return _each(values, lambda text: number_of(text.strip(), decimal), np.float64)

@@ -215,7 +215,7 @@ def opened(path: Path | bytes) -> Image.Image:
     """The image, its pixels not read yet. Raises UnusableImage."""
     from PIL import Image
 
-    if isinstance(path, Path) and path.is_symlink():
+    if isinstance(path, Path) and _is_link(path):
         raise UnusableImage("is a link", "put the image itself there")
     if isinstance(path, Path) and path.suffix.lower() not in IMAGE_SUFFIXES:
         raise UnusableImage("has no name of an image", f"remove it; images end in {' '.join(IMAGE_SUFFIXES)}")
@@ -230,6 +230,14 @@ def opened(path: Path | bytes) -> Image.Image:
         image.close()
         raise UnusableImage(problem, "save it as plain 8-bit grey or RGB")
     return image
+
+
+def _is_link(path: Path) -> bool:
+    """Whether it is one; a name that no file can have is none."""
+    try:
+        return path.is_symlink()
+    except OSError:
+        return False
 
 
 def _problem(image: Image.Image) -> str:

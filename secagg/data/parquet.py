@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from secagg.data.format import Lines, TableFormat
 from secagg.data.schema import Schema
@@ -12,12 +14,13 @@ from secagg.errors import BadInput
 from secagg.reading import refuse_larger
 
 Cells = list[str]
+T = TypeVar("T", str, bytes)
 _CELL_BYTES = 64
 """What a cell takes as text, about."""
 
 
-def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
-    """The columns of a Parquet file as text: numbers as arrow writes them, an absent value as "".
+def parquet_columns(path: Path, *, tolerant: bool = False, decimal: str = ".") -> dict[str, Cells]:
+    """The columns of a Parquet file as text: numbers with this decimal mark, else as arrow writes them; absent: "".
 
     Integers, floats, decimals, booleans ("true", "false") and text can be columns, dictionary-encoded or not. With
     `tolerant` bytes that are not UTF-8 are replaced. Raises BadInput for a file that is no
@@ -30,7 +33,7 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
         with path.open("rb") as file:
             names = _check_names(path, pyarrow.parquet.ParquetFile(file))
             table = pyarrow.parquet.ParquetFile(file, read_dictionary=names).read()
-            return {name: _cells(table[name], tolerant) for name in names}
+            return {name: texts_of(table[name], tolerant=tolerant, decimal=decimal) for name in names}
     except OSError as error:
         raise BadInput(f"cannot read {path} as Parquet ({error.strerror or 'damaged'})") from error
     except UnicodeDecodeError:
@@ -41,14 +44,18 @@ def parquet_columns(path: Path, *, tolerant: bool = False) -> dict[str, Cells]:
         raise BadInput(f"cannot read {path} as Parquet", remedy="write it again, or save it as .csv") from error
 
 
+def refuse_expanded(path: Path, file: Any) -> None:
+    """Raise BadInput for a Parquet file that would take more bytes than `data_limit`, read as dictionaries."""
+    expanded = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
+    refuse_larger(path, expanded + _CELL_BYTES * file.metadata.num_rows * len(list(file.schema_arrow)))
+
+
 def _check_names(path: Path, file: Any) -> list[str]:
     """The names of the columns, before any of them is read. Raises BadInput for what is no table of cells."""
     from pyarrow import types
 
-    rows = file.metadata.num_rows
-    expanded = sum(file.metadata.row_group(index).total_byte_size for index in range(file.metadata.num_row_groups))
     fields = list(file.schema_arrow)
-    refuse_larger(path, expanded + _CELL_BYTES * rows * len(fields))
+    refuse_expanded(path, file)
     names = [field.name for field in fields]
     if len(set(names)) != len(names) or "" in names:
         raise BadInput(f"{path}: names of columns are empty or repeated", remedy="name every column once")
@@ -61,32 +68,42 @@ def _check_names(path: Path, file: Any) -> list[str]:
     return names
 
 
-def _cells(column: Any, tolerant: bool) -> Cells:
-    """The cells of a column; equal ones of a dictionary are one text, however many there are."""
+def texts_of(column: Any, *, tolerant: bool, decimal: str = ".") -> Cells:
+    """The cells of a column as text, "" for an absent one. Raises UnicodeDecodeError unless `tolerant`."""
+    return _cells(column, partial(_texts, tolerant=tolerant, decimal=decimal), "")
+
+
+def bytes_of(column: Any) -> list[bytes]:
+    """The cells of a column of bytes, none for an absent one."""
+    return _cells(column, lambda values: [cell or b"" for cell in values.to_pylist()], b"")
+
+
+def _cells(column: Any, read: Callable[[Any], list[T]], absent: T) -> list[T]:
+    """The cells of a column; equal ones of a dictionary are one value, however many there are."""
     from pyarrow import types
 
     if not types.is_dictionary(column.type):
-        return _texts(column, tolerant)
-    cells: Cells = []
+        return read(column)
+    cells: list[T] = []
     for chunk in column.chunks:
-        words = _texts(chunk.dictionary, tolerant)
-        cells += ["" if place is None else words[place] for place in chunk.indices.to_pylist()]
+        words = read(chunk.dictionary)
+        cells += [absent if place is None else words[place] for place in chunk.indices.to_pylist()]
     return cells
 
 
-def _texts(values: Any, tolerant: bool) -> Cells:
+def _texts(values: Any, tolerant: bool, decimal: str) -> Cells:
     import pyarrow
     from pyarrow import types
 
     if types.is_string(values.type) or types.is_large_string(values.type):
         raw = values.cast(pyarrow.large_binary()).to_pylist()
         return ["" if cell is None else cell.decode("utf-8", "replace" if tolerant else "strict") for cell in raw]
-    return [cell or "" for cell in values.cast(pyarrow.string()).to_pylist()]
+    return [(cell or "").replace(".", decimal) for cell in values.cast(pyarrow.string()).to_pylist()]
 
 
 def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
     """The names of the columns, and every row's fields, counted from 1."""
-    columns = parquet_columns(path, tolerant=tolerant)
+    columns = parquet_columns(path, tolerant=tolerant, decimal=schema.decimal if schema else ".")
     header, named = header_of(path, list(columns), schema)
     if not named:
         raise BadInput(f"{path} has none of the schema's columns")

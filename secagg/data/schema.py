@@ -12,46 +12,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from secagg.data.columns import (
+    GUIDE,
+    MISSING_RULES,
+    Boolean,
+    Categorical,
+    Column,
+    Dated,
+    Hashed,
+    MissingRule,
+    Numeric,
+    Scaled,
+    canonical,
+    column_from_dict,
+    column_to_dict,
+    only_keys,
+    text_of,
+    texts_of,
+)
 from secagg.errors import BadInput, why
 from secagg.printable import first_unprintable
-from secagg.reading import parse_json, parse_toml, read_document, resembling
+from secagg.reading import parse_json, parse_toml, read_document
 
-GUIDE = 'secagg/features/README.md, "A table of your own"'
-"""Where people read how a schema is written."""
-MissingRule = Literal["refuse", "midpoint", "indicator"]
-MISSING_RULES: tuple[MissingRule, ...] = ("refuse", "midpoint", "indicator")
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A number in the declared range [low, high], scaled to [-1, 1]."""
-
-    name: str
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise BadInput(f"schema column {self.name!r}: the range [{self.low}, {self.high}] is empty or not finite")
-        if not math.isfinite(self.high - self.low):
-            raise BadInput(f"schema column {self.name!r}: the range [{self.low}, {self.high}] is too wide for float64")
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """One of the declared values, encoded one-hot. Values that read as the same number are the same."""
-
-    name: str
-    values: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len({canonical(value) for value in self.values}) != len(self.values) or not self.values:
-            raise BadInput(f"schema column {self.name!r}: needs one or more different values, got {self.values}")
-
-
-Column = Numeric | Categorical
+DECIMALS = (".", ",")
+DELIMITERS = (",", ";", "\t")
+"""What may divide the fields of a line; where nothing is declared, the first line shows it."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +46,11 @@ class Schema:
     """Columns, label and missing-value rule of one kind of table.
 
     `label_values` maps each raw label value to a class name. `missing` lists the tokens that stand for
-    a missing value. `missing_rule`: "refuse"; "midpoint" (numeric: middle of the range, that is 0 after
-    scaling; categorical: all zero); "indicator" (midpoint and one more 0/1 entry per column).
-    `fields` is the order of all fields in a file without a header (it may name fields that are not used).
+    a missing value. `missing_rule`: "refuse"; "midpoint" (numbers and dates: the column's `fill`, else the middle of
+    the range, that is 0 after scaling; others: all zero); "indicator" (midpoint and one more 0/1 entry per column). A
+    column may have a rule of its own.
+    `fields` is the order of all fields in a file without a header (it may name fields that are not used). `decimal` is
+    the point or the comma in numbers, `delimiter` what divides fields; "": as each file's first line shows.
     `needs_label` False, which no file says: records to be predicted may lack the label, or the whole column.
     Raises BadInput when the parts contradict each other.
     """
@@ -73,6 +62,8 @@ class Schema:
     missing: tuple[str, ...] = ("", "?")
     missing_rule: MissingRule = "refuse"
     fields: tuple[str, ...] = ()
+    decimal: str = "."
+    delimiter: str = ""
     needs_label: bool = True
 
     def __post_init__(self) -> None:
@@ -88,21 +79,55 @@ class Schema:
         if len(raw) != len(self.label_values) or {name for _, name in self.label_values} != set(self.classes):
             raise BadInput("schema: label_values must map different raw values onto exactly the declared classes")
         object.__setattr__(self, "label_values", tuple(sorted(self.label_values)))  # one order, one plan digest
-        if self.missing_rule not in MISSING_RULES:
-            raise BadInput(f"schema: missing_rule is one of {MISSING_RULES}, got {self.missing_rule!r}")
+        self._refuse_odd_rules()
         if self.fields and (len(set(self.fields)) != len(self.fields) or not set(names) <= set(self.fields)):
             raise BadInput("schema: fields must name every column and the label once")
+
+    def _refuse_odd_rules(self) -> None:
+        """Raise BadInput for rules about cells that there are not, or that contradict each other."""
+        for rule in (self.missing_rule, *filter(None, (column.missing_rule for column in self.columns))):
+            if rule not in MISSING_RULES:
+                raise BadInput(f"schema: missing_rule is one of {MISSING_RULES}, got {rule!r}")
+        for column in self.columns:
+            if isinstance(column, Scaled) and column.fill is not None and self.rule_of(column) == "refuse":
+                remedy = 'give missing_rule = "indicator" (or "midpoint"), or leave out fill'
+                raise BadInput(f"schema column {column.name!r}: missing values are refused, not filled", remedy=remedy)
+        if self.decimal not in DECIMALS or self.delimiter not in ("", *DELIMITERS):
+            raise BadInput(
+                f"schema: decimal is {self.decimal!r} and delimiter {self.delimiter!r}",
+                remedy='give decimal = "." or ",", and delimiter = ",", ";" or "\\t"',
+            )
+
+    def rule_of(self, column: Column) -> str:
+        """What happens to a column's missing values."""
+        return column.missing_rule or self.missing_rule
+
+    @property
+    def delimiters(self) -> tuple[str, ...]:
+        """What may divide the fields of a line: as declared, else no comma where numbers have commas."""
+        return (self.delimiter,) if self.delimiter else tuple(each for each in DELIMITERS if each != self.decimal)
+
+    @property
+    def indicated(self) -> tuple[Column, ...]:
+        """The columns that have an entry which says where they are missing."""
+        return tuple(column for column in self.columns if self.rule_of(column) == "indicator")
 
     @property
     def dimension(self) -> int:
         """Length of one encoded record."""
-        encoded = sum(1 if isinstance(column, Numeric) else len(column.values) for column in self.columns)
-        return encoded + (len(self.columns) if self.missing_rule == "indicator" else 0)
+        return sum(column.width for column in self.columns) + len(self.indicated)
 
     @property
     def bound(self) -> float:
-        """Public L2 bound of one encoded record: √columns, as each column's entries have norm ≤ 1."""
-        return math.sqrt(len(self.columns))
+        """Public L2 bound of one encoded record: √columns, as each column's entries have norm ≤ 1.
+
+        But for a column that may be missing and is filled by another value than the middle, beside its indicator.
+        """
+        return math.sqrt(sum(self._squared_bound(column) for column in self.columns))
+
+    def _squared_bound(self, column: Column) -> float:
+        filled = scaled_fill(column) if isinstance(column, Scaled) and column in self.indicated else 0.0
+        return 1.0 + filled**2
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values; `from_dict` undoes it exactly."""
@@ -113,13 +138,15 @@ class Schema:
             "missing": list(self.missing),
             "missing_rule": self.missing_rule,
             "fields": list(self.fields),
-            "columns": [_column_to_dict(column) for column in self.columns],
+            "columns": [column_to_dict(column) for column in self.columns],
+            **({"decimal": self.decimal} if self.decimal != "." else {}),
+            **({"delimiter": self.delimiter} if self.delimiter else {}),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Schema:
         """Read the plain form strictly. Raises BadInput for unknown keys, missing keys or other types."""
-        _only_keys(values, "schema", {"label", "label_values", "classes", "columns"}, _OPTIONAL)
+        only_keys(values, "schema", {"label", "label_values", "classes", "columns"}, _OPTIONAL)
         label_values = values["label_values"]
         if not isinstance(label_values, Mapping):
             raise BadInput("schema: label_values maps raw values to class names")
@@ -127,13 +154,15 @@ class Schema:
         if not isinstance(columns, list):
             raise BadInput("schema: columns is a list of tables")
         return cls(
-            columns=tuple(_column_from_dict(column) for column in columns),
-            label=_text(values["label"], "label"),
-            label_values=tuple((_text(k, "label_values"), _text(v, "label_values")) for k, v in label_values.items()),
-            classes=_texts(values["classes"], "classes"),
-            missing=_texts(values.get("missing", ["", "?"]), "missing"),
+            columns=tuple(column_from_dict(column) for column in columns),
+            label=text_of(values["label"], "label"),
+            label_values=tuple((str(raw), text_of(name, "label_values")) for raw, name in label_values.items()),
+            classes=texts_of(values["classes"], "classes"),
+            missing=texts_of(values.get("missing", ["", "?"]), "missing"),
             missing_rule=values.get("missing_rule", "refuse"),
-            fields=_texts(values.get("fields", []), "fields"),
+            fields=texts_of(values.get("fields", []), "fields"),
+            decimal=text_of(values.get("decimal", "."), "decimal"),
+            delimiter=text_of(values.get("delimiter", ""), "delimiter"),
         )
 
     def to_json(self) -> str:
@@ -152,7 +181,7 @@ class Schema:
         return schema
 
 
-_OPTIONAL = {"missing", "missing_rule", "fields"}
+_OPTIONAL = {"missing", "missing_rule", "fields", "decimal", "delimiter"}
 
 
 def load_schema(source: str) -> Schema:
@@ -174,60 +203,24 @@ def load_schema(source: str) -> Schema:
         raise BadInput(f"{source}: {error.problem}", remedy=error.remedy) from error
 
 
-def canonical(value: str) -> str:
-    """Return the one spelling of a raw value: stripped; numbers as Python prints them, whole ones as integers."""
-    text = value.strip()
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    if not math.isfinite(number):
-        return text
-    return str(int(number)) if number.is_integer() else repr(number)
+def scaled_fill(column: Scaled) -> float:
+    """What stands for a missing value of a column, on the scale from -1 to 1; the middle is 0."""
+    if column.filling is None:
+        return 0.0
+    low, high = column.limits
+    return (column.filling - low) / (high - low) * 2.0 - 1.0
 
 
-def _column_to_dict(column: Column) -> dict[str, Any]:
-    if isinstance(column, Numeric):
-        return {"name": column.name, "kind": "numeric", "low": column.low, "high": column.high}
-    return {"name": column.name, "kind": "categorical", "values": list(column.values)}
-
-
-def _column_from_dict(values: Any) -> Column:
-    kind = values.get("kind") if isinstance(values, Mapping) else None
-    if kind == "numeric":
-        _only_keys(values, "numeric column", {"name", "kind", "low", "high"})
-        return Numeric(_text(values["name"], "name"), _number(values["low"]), _number(values["high"]))
-    if kind == "categorical":
-        _only_keys(values, "categorical column", {"name", "kind", "values"})
-        return Categorical(_text(values["name"], "name"), _texts(values["values"], "values"))
-    raise BadInput(f"schema: a column has kind 'numeric' or 'categorical', got {values!r}")
-
-
-def _only_keys(values: Any, what: str, required: set[str], optional: set[str] | None = None) -> None:
-    if not isinstance(values, Mapping):
-        raise BadInput(f"{what}: is a table of keys and values, got {values!r}")
-    missing = sorted(required - set(values))
-    unknown = sorted(set(values) - required - (optional or set()))
-    if missing or unknown:
-        named = (("missing", missing), ("unknown", unknown))
-        faults = [f"{fault} keys: {', '.join(keys)}" for fault, keys in named if keys]
-        near = resembling(unknown, required | (optional or set()))
-        raise BadInput(f"{what}: {'; '.join(faults)}", remedy=" ".join(filter(None, (near, f"see {GUIDE}"))))
-
-
-def _text(value: Any, key: str) -> str:
-    if not isinstance(value, str):
-        raise BadInput(f"schema: {key} holds text, got {value!r}", remedy="put it in quotes")
-    return value
-
-
-def _texts(value: Any, key: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise BadInput(f"schema: {key} is a list of text, got {value!r}")
-    return tuple(_text(item, key) for item in value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadInput(f"schema: low and high are numbers, got {value!r}")
-    return float(value)
+__all__ = [
+    "GUIDE",
+    "Boolean",
+    "Categorical",
+    "Column",
+    "Dated",
+    "Hashed",
+    "Numeric",
+    "Scaled",
+    "Schema",
+    "canonical",
+    "load_schema",
+]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from secagg import plugins
 from secagg.data.arrays import NPZ
 from secagg.data.delimited import DELIMITED
 from secagg.data.derivation import derive_schema, strays
@@ -18,12 +20,14 @@ from secagg.data.parquet import PARQUET
 from secagg.data.records import Dataset, concatenate
 from secagg.data.schema import Schema
 from secagg.data.split import Split, keep_all, split_records
-from secagg.data.table import read_table
+from secagg.data.table import Table, read_table
 from secagg.data.triplets import TRIPLETS
 from secagg.errors import BadInput
 
 FORMATS: tuple[Format, ...] = (NPZ, *TRIPLETS, DELIMITED, PARQUET)
 """Every format of data files, by the end of its name; a further one is its file and a place in this line."""
+_added: list[Format] = []
+"""Those of one's own, in the order in which they were given."""
 A_TABLE = "a table"
 IMAGE_FOLDER = "a folder of images"
 
@@ -77,9 +81,76 @@ def open_dataset(
     return _open_tables(path, {path: known}, label, schema, cut, tolerant)
 
 
+def open_with_test(
+    source: str,
+    test: str,
+    *,
+    label: str | None = None,
+    schema: Schema | None = None,
+    tolerant: bool = False,
+    image_size: tuple[int, ...] | None = None,
+) -> Dataset:
+    """Open a data set whose test records are those of another source of the same kind; none of its own is held out.
+
+    The options are those of `open_dataset`; a schema that has to be derived comes from both tables together.
+    Raises BadInput, or BadRecord, also for test records of another kind, shape or class.
+    """
+    if schema is None and label is not None and kind_of(source) == kind_of(test) == A_TABLE:
+        files = {**_tables_at(Path(source)), **_tables_at(Path(test))}
+        schema = derive_schema(
+            [read_table(file, known, None, tolerant=tolerant) for file, known in files.items()], label
+        )
+    data = open_dataset(source, schema=schema, split=False, tolerant=tolerant, image_size=image_size)
+    if data.test is not None:
+        raise BadInput(f"{source} brings test records of its own", remedy="leave out --test")
+    size = data.train.inputs.shape[1:]
+    others = open_dataset(test, schema=schema, split=False, tolerant=tolerant, image_size=size, classes=data.classes)
+    if others.kind != data.kind or others.train.inputs.shape[1:] != size:
+        problem = f"{test} holds {others.kind} of shape {others.train.inputs.shape[1:]}"
+        raise BadInput(problem, remedy=f"the training records are {data.kind} of shape {size}")
+    records = others.under(data.classes).train
+    if (unknown := np.flatnonzero(records.labels >= len(data.classes))).size:
+        problem = f"the label is none of the {len(data.classes)} classes of {source}"
+        raise records.origin.refusal(int(unknown[0]), problem, "labels count from 0")
+    return replace(data, test=records)
+
+
+def read_public_table(path: Path) -> Table:
+    """The text of one table with a header, to make a schema of. Raises BadInput for another file."""
+    known = format_of(path)
+    if not isinstance(known, TableFormat) or not path.is_file():
+        raise BadInput(f"{path} is no table", remedy=f"give a file: {_tables()}")
+    return read_table(path, known, None)
+
+
 def format_of(path: Path) -> Format | None:
-    """The format that a file's name says it has."""
-    return next((each for each in FORMATS if each.takes(path)), None)
+    """The format that a file's name says it has; where none of ours takes it, what others bring is asked."""
+    known = next((each for each in (*FORMATS, *_added) if each.takes(path)), None)
+    if known is not None or not path.suffix or not path.is_file():
+        return known
+    return next((each for each in map(_format, plugins.every(plugins.FORMATS)) if each.takes(path)), None)
+
+
+def add_format(spec: str) -> None:
+    """Read a format of one's own from now on: FILE.py:NAME, or an entry point of the group `secagg.formats`.
+
+    Its code runs. Raises BadInput for code that brings no format, or one for files that others read already.
+    """
+    found = plugins.load(plugins.FORMATS, spec)
+    if found is None:
+        raise BadInput(f"there is no format {spec!r}", remedy="give FILE.py:NAME, or install what brings it")
+    known = _format(found)
+    if taken := [end for end in known.suffixes if any(each.takes(Path(f"x{end}")) for each in FORMATS)]:
+        raise BadInput(f"{spec}: files {', '.join(taken)} are read already", remedy="choose another end of names")
+    _added.append(known)
+
+
+def _format(found: plugins.Plugin) -> Format:
+    """Raise BadInput for what is no format."""
+    if not isinstance(found.value, TableFormat | LabelledFormat):
+        problem = f"{found.name} of {found.source} is no format of data"
+        raise BadInput(problem, remedy="make it a TableFormat or LabelledFormat of secagg.data.format")
+    return found.value
 
 
 def kinds_of_files() -> str:
@@ -114,6 +185,12 @@ def _tables_in(folder: Path) -> dict[Path, TableFormat]:
     """The tables of a folder, in the order of their names."""
     found = {file: format_of(file) for file in sorted(folder.iterdir(), key=lambda file: file.name) if file.is_file()}
     return {file: known for file, known in found.items() if isinstance(known, TableFormat)}
+
+
+def _tables_at(path: Path) -> dict[Path, TableFormat]:
+    """The table at a path, or those of a folder."""
+    known = format_of(path)
+    return _tables_in(path) if path.is_dir() else {path: known} if isinstance(known, TableFormat) else {}
 
 
 def _open_tables(

@@ -12,11 +12,12 @@ from secagg.data.format import TableFormat
 from secagg.data.records import Origin
 from secagg.data.schema import Schema
 from secagg.errors import BadInput, BadRecord
-from secagg.reading import refuse_larger
+from secagg.reading import refuse_larger, resembling
 
 MAX_CELL = 1000
 """Longest field in characters: one column takes 4 bytes × its longest field × rows."""
-COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5"
+COMMA_REMEDY = "it looks as if numbers have decimal commas: write 1.5 for 1,5, or say decimal = ',' in the schema"
+POINT_REMEDY = "the schema says decimal = ',': write 1234,5 for 1,234.5 and for 1234.5, or say decimal = '.'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ def header_of(path: Path, first: list[str], schema: Schema | None) -> tuple[list
             return [name for name in schema.fields if not (unlabelled and name == schema.label)], 0
         if absent:
             problem = f"{path} lacks the columns {', '.join(absent)} in its first row of {len(names)} fields"
-            raise BadInput(problem, remedy="the schema names them")
+            raise BadInput(problem, remedy=" ".join(filter(None, (resembling(absent, names), "the schema names them"))))
     if len(set(names)) != len(names) or "" in names:
         remedy = "name every column once in the first row, or give a schema whose `fields` lists the order"
         raise BadInput(f"{path}: the first row is no header: names are empty or repeated", remedy=remedy)

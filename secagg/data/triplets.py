@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,16 @@ from secagg.data.delimited import DELIMITED
 from secagg.data.faults import Faults
 from secagg.data.format import LabelledFormat
 from secagg.data.images import UnusableImage, opened, pixels_of
+from secagg.data.parquet import bytes_of, refuse_expanded, texts_of
 from secagg.data.records import BAD, DOMAIN, Dataset, Origin, Records, concatenate
 from secagg.data.split import Split
-from secagg.data.table import read_table
-from secagg.errors import BadInput
-from secagg.reading import parse_json, read_limited, refuse_larger
+from secagg.data.table import MAX_CELL, read_table
+from secagg.errors import BadInput, why
+from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited, refuse_larger
 
 PICTURE, TEXT, ANSWER = "picture", "text", "answer"
+BYTES = "bytes"
+"""The field of a picture's struct, as `datasets` writes it."""
 TABLE, FACTS = "table.csv", "triplets.json"
 METADATA = b"triplets"
 TEXT_BYTES = 256
@@ -204,7 +207,7 @@ def _folder(path: Path, tolerant: bool) -> _Table:
         raise BadInput(f"{path} holds no {TABLE}", remedy="it has the columns picture, text and answer")
     table = read_table(path / TABLE, DELIMITED, None, tolerant=tolerant)
     _require_columns(path, list(table.columns))
-    facts = (path / FACTS).read_bytes() if (path / FACTS).is_file() else None
+    facts = read_limited(path / FACTS, DOCUMENT_BYTES) if (path / FACTS).is_file() else None
     pictures = [path / name if _is_inside(name) else b"" for name in table.columns[PICTURE]]
     return _Table(pictures, table.columns, table.origin, table.broken, facts)
 
@@ -216,21 +219,41 @@ def _is_inside(name: str) -> bool:
 
 
 def _parquet(path: Path, tolerant: bool) -> _Table:
-    """The rows of a Parquet file. Raises BadInput for one without the columns."""
-    import pyarrow
-    import pyarrow.parquet
-
+    """The rows of a Parquet file. Raises BadInput for one without the columns, or that would take too much memory."""
     try:
-        table = pyarrow.parquet.read_table(pyarrow.BufferReader(read_limited(path)))
-    except (OSError, pyarrow.ArrowException) as error:
-        raise BadInput(f"cannot read {path} as Parquet", remedy="write it again") from error
-    _require_columns(path, table.column_names)
-    pictures = [_bytes_of(cell) for cell in table[PICTURE].to_pylist()]
-    texts = {name: table[name] for name in table.column_names if name in (TEXT, ANSWER) or _is_text(table[name].type)}
-    columns = {name: np.array([_word(cell) for cell in column.to_pylist()]) for name, column in texts.items()}
-    facts = (table.schema.metadata or {}).get(METADATA)
+        with path.open("rb") as file:
+            pictures, words, facts = _read_columns(path, file, tolerant)
+    except OSError as error:
+        raise BadInput(f"cannot read {path} as Parquet ({why(error)})", remedy="write it again") from error
+    except (BadInput, MemoryError):
+        raise
+    except Exception as error:  # of arrow, for whatever is damaged
+        raise BadInput(f"cannot read {path} as Parquet", remedy="write it again, texts in UTF-8") from error
+    long = [any(len(word) > MAX_CELL for word in row) for row in zip(*words.values(), strict=True)]
+    words = {
+        name: ["" if out else word.strip() for word, out in zip(column, long, strict=True)]
+        for name, column in words.items()
+    }
+    refuse_larger(path, 4 * len(long) * sum(max(map(len, column), default=0) for column in words.values()))
+    columns = {name: np.array(column, dtype=np.str_) for name, column in words.items()}
     rows = np.arange(1, len(pictures) + 1)
-    return _Table(pictures, columns, Origin.of(str(path), rows), np.zeros(len(rows), dtype=np.bool_), facts)
+    return _Table(pictures, columns, Origin.of(str(path), rows), np.array(long, dtype=np.bool_), facts)
+
+
+def _read_columns(path: Path, file: BinaryIO, tolerant: bool) -> tuple[list[bytes], dict[str, list[str]], bytes | None]:
+    """The pictures' bytes, the columns of text, and the facts; equal cells are one value, however many there are."""
+    from pyarrow.parquet import ParquetFile
+
+    known = ParquetFile(file)
+    refuse_expanded(path, known)
+    kinds = {field.name: field.type for field in known.schema_arrow}
+    _require_columns(path, list(kinds))
+    words = [name for name in kinds if name in (TEXT, ANSWER) or (name != PICTURE and _is_text(kinds[name]))]
+    leaves = [*words, *_leaf_of(kinds[PICTURE])]
+    table = ParquetFile(file, read_dictionary=leaves).read(columns=leaves).flatten()
+    pictures = [bytes_of(table[name]) for name in _leaf_of(kinds[PICTURE])] or [[b""] * table.num_rows]
+    facts = (known.schema_arrow.metadata or {}).get(METADATA)
+    return pictures[0], {name: texts_of(table[name], tolerant=tolerant) for name in words}, facts
 
 
 def _require_columns(path: Path, names: Sequence[str]) -> None:
@@ -241,17 +264,22 @@ def _require_columns(path: Path, names: Sequence[str]) -> None:
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+    inner = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(types.is_string(inner) or types.is_large_string(inner))
 
 
-def _bytes_of(cell: Any) -> bytes:
-    """The bytes of a picture's cell; none where it holds none."""
-    inner = cell.get("bytes") if isinstance(cell, dict) else cell
-    return inner if isinstance(inner, bytes) else b""
+def _leaf_of(kind: Any) -> list[str]:
+    """Where the bytes of pictures of a type are: nowhere, where it holds none."""
+    from pyarrow import types
 
+    def is_bytes(inner: Any) -> bool:
+        plain = inner.value_type if types.is_dictionary(inner) else inner
+        return bool(types.is_binary(plain) or types.is_large_binary(plain))
 
-def _word(cell: Any) -> str:
-    return "" if cell is None else str(cell).strip()
+    if types.is_struct(kind):
+        place = kind.get_field_index(BYTES)
+        return [f"{PICTURE}.{BYTES}"] if place >= 0 and is_bytes(kind.field(place).type) else []
+    return [PICTURE] if is_bytes(kind) else []
 
 
 def facts_of(side: int, answers: Sequence[str] | Mapping[str, Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Results as notebooks show them: a pandas frame, and a table in HTML."""
+"""Results as rows: one without nested values, a pandas frame of several, a table in HTML as notebooks show it."""
 
 from __future__ import annotations
 
@@ -32,3 +32,27 @@ def html_of(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, 
 
 def _text(value: str) -> str:
     return escape(escaped(value))
+
+
+def flat(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without nested values."""
+    values = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
+    if result:
+        values["accuracy_low"], values["accuracy_high"] = result["accuracy_interval"] or (None, None)
+        values |= _measures(result["metrics"])
+        for name, found in (result["by_domain"] or {"domains": {}})["domains"].items():
+            values[f"accuracy_on_{name}"] = found["accuracy"]
+        values |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
+        values["not_private"] = " ".join(result["not_private"])
+        values["notes"] = "; ".join(result["notes"])
+    return values
+
+
+def _measures(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+    """Each measure of all records but accuracy, which has its own columns, with the ends of its interval.
+
+    Those of each class are in the JSON.
+    """
+    found = {name: each for name, each in (metrics or {}).items() if isinstance(each, dict) and name != "accuracy"}
+    ends = (("", "value"), ("_low", "low"), ("_high", "high"))
+    return {f"{name}{suffix}": each[end] for name, each in found.items() for suffix, end in ends}

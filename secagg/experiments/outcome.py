@@ -14,12 +14,11 @@ from methods.method import domains_of
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients
 from secagg.experiments.features import DomainAccuracy
-from secagg.experiments.frames import frame_of, html_of
+from secagg.experiments.frames import flat, frame_of, html_of
 from secagg.experiments.personal import PersonalAccuracy
 from secagg.experiments.rounds import RoundReport
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.tables import flat
 from secagg.head import Artifact, Evaluation, save_safetensors
 from secagg.models import TunedModel
 from secagg.parties import SessionSetup, SumResult

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 import methods
 from secagg.data import Dataset
+from secagg.experiments.baselines import BASELINES
 from secagg.features import programs_in
 from secagg.models import files_in
+from secagg.plugins import is_planned
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "opacus")
 """Those whose arithmetic is in heads and features."""
@@ -43,7 +45,14 @@ def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]
         "data_sha256": data_sha256,
         "backbone_sha256": [sha256_of(Path(file)) for file in files if Path(file).is_file()],
         "settings": plain(settings),
+        **code_of(settings["method"]),
     }
+
+
+def code_of(method: str) -> dict[str, str]:
+    """The digest of a method that is none of ours, nothing for others. Raises BadInput where its code cannot be run."""
+    planned = method if method in BASELINES else methods.planned_method(method)
+    return {"method_sha256": planned.rpartition("@")[2]} if is_planned(planned) else {}
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

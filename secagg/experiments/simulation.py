@@ -202,7 +202,7 @@ def _adapt(
 
 def simulate(
     features: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     test_features: NDArray[Any] | None = None,
     test_labels: NDArray[Any] | None = None,
@@ -211,23 +211,30 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a federation over feature vectors (n, d) with labels (n,), numbers in 0…C−1 or names (`dataset_of`).
 
-    Keyword arguments are the fields of `SimulationSettings`, with the command line's names and defaults; `clients` may
-    also be an id for each record, or for each client an array of its rows, and features and labels lists with an array
-    for each client.
+    `features` may also be a data set (`open_dataset`), which brings the other arrays. Keyword arguments are the fields
+    of `SimulationSettings`, with the command line's names and defaults; `clients` may also be an id for each record, or
+    for each client an array of its rows, and features and labels lists with an array for each client.
     Raises BadInput, or SessionAborted below a threshold.
 
     >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
+    arrays = (labels, test_features, test_labels, classes)
+    if isinstance(features, Dataset) and any(each is not None for each in arrays):
+        raise BadInput("features is a data set, which has its own labels and classes", remedy="leave out the others")
     features, labels, clients = joined(features, labels, settings.get("clients"))
-    if (ids := ids_of(clients, len(features))) is not None:
+    ids = ids_of(clients, len(features.train if isinstance(features, Dataset) else features))
+    if ids is not None:
         if settings.get("partition", BY_CLIENT) not in (BY_CLIENT, "iid"):
             raise BadInput("clients say who holds which record", remedy="leave out partition")
         settings |= {"clients": None, "partition": BY_CLIENT}
     chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
-    tolerant = math.isfinite(chosen.epsilon)
-    dataset = dataset_of(features, labels, test_features, test_labels, classes, tolerant=tolerant)
+    dataset = features
+    if not isinstance(dataset, Dataset):
+        tolerant = math.isfinite(chosen.epsilon)
+        dataset = dataset_of(features, labels, test_features, test_labels, classes, tolerant=tolerant)
     if ids is not None:
-        dataset = replace(dataset, train=replace(dataset.train, columns={CLIENT: ids}))
+        columns = {**dataset.train.columns, CLIENT: ids}
+        dataset = replace(dataset, train=replace(dataset.train, columns=columns), parts=None)
     with one_blas_thread():
         return simulate_dataset(dataset, chosen)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.experiments.frames import html_of
+from secagg.experiments.frames import flat, html_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
@@ -191,16 +191,6 @@ def _tested(share: float, dataset: str) -> str:
     return validated if share else f"the held-out records of {dataset}"
 
 
-def _measures(metrics: Mapping[str, Any] | None) -> dict[str, float]:
-    """Each measure of all records but accuracy, which has its own columns, with the ends of its interval.
-
-    Those of each class are in the JSON.
-    """
-    found = {name: each for name, each in (metrics or {}).items() if isinstance(each, dict) and name != "accuracy"}
-    ends = (("", "value"), ("_low", "low"), ("_high", "high"))
-    return {f"{name}{suffix}": each[end] for name, each in found.items() for suffix, end in ends}
-
-
 def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:
     """The one value that all results have, or None."""
     values = {result[name] for result in results if result[name] is not None}
@@ -209,17 +199,3 @@ def _common(results: Sequence[Mapping[str, Any]], name: str) -> Any:
 
 def _number(value: Any) -> str:
     return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
-
-
-def flat(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without nested values."""
-    values = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
-    if result:
-        values["accuracy_low"], values["accuracy_high"] = result["accuracy_interval"] or (None, None)
-        values |= _measures(result["metrics"])
-        for name, found in (result["by_domain"] or {"domains": {}})["domains"].items():
-            values[f"accuracy_on_{name}"] = found["accuracy"]
-        values |= {f"seconds_{name}": value for name, value in result["seconds"].items()}
-        values["not_private"] = " ".join(result["not_private"])
-        values["notes"] = "; ".join(result["notes"])
-    return values

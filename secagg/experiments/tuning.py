@@ -14,7 +14,7 @@ from secagg.experiments.execution import Execution
 from secagg.experiments.summary import Run
 from secagg.experiments.sweep import SweepResult, combinations, runs_of
 from secagg.features import Progress
-from secagg.parties.sealed_state import write_synced
+from secagg.files import write_synced
 
 SETTINGS_FILE = "settings{}.txt"
 

@@ -20,7 +20,7 @@ from secagg.experiments.references import References
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.summary import Run
-from secagg.parties.sealed_state import write_synced
+from secagg.files import write_synced
 from secagg.reading import parse_json
 
 Kind = tuple[str | None, int]

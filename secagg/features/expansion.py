@@ -50,7 +50,7 @@ class Expansion:
 
     def expand(self, features: Features) -> Features:
         """Map features (n, d) to (n, size) ≥ 0; a record with a NaN or infinite entry becomes NaN."""
-        projection = _projection(features.shape[1], self.size)
+        projection = projection_of(features.shape[1], self.size)
         expanded = np.empty((len(features), self.size))
         rows = max(1, BLOCK_ENTRIES // max(self.size, features.shape[1]))
         for start in range(0, len(features), rows):
@@ -71,7 +71,7 @@ class Expansion:
         """
         from scipy.linalg import eigvalsh
 
-        projection = _projection(input_dimension, self.size)
+        projection = projection_of(input_dimension, self.size)
         gram = projection @ projection.T if input_dimension <= self.size else projection.T @ projection
         largest = float(eigvalsh(gram, subset_by_index=(len(gram) - 1, len(gram) - 1))[0])
         rounding = 1.0 + input_dimension**0.5 * 2.0**-MANTISSA_BITS + 1e-9
@@ -79,7 +79,7 @@ class Expansion:
 
 
 @lru_cache(maxsize=2)
-def _projection(dimension: int, size: int) -> Features:
+def projection_of(dimension: int, size: int) -> Features:
     """Return P (dimension, size) as read-only float64 integers."""
     largest = dimension * 2**MANTISSA_BITS * MAX_ENTRY
     if largest >= 2**53:

@@ -2,7 +2,7 @@
 
 from secagg.federation.client import FederationClient
 from secagg.federation.embedding import Client, Result, Server, credentials_for
-from secagg.federation.recovery import open_ledger, recover_ledger
+from secagg.federation.recovery import open_ledger, recover_ledger, release_of, releases_in
 from secagg.federation.second import FederationSecond
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
@@ -18,5 +18,7 @@ __all__ = [
     "credentials_for",
     "open_ledger",
     "recover_ledger",
+    "release_of",
+    "releases_in",
     "session_folder",
 ]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.cohorts import Draw
 from secagg.errors import BadInput, LeftBehind, SessionAborted
-from secagg.federation.recovery import release_of
+from secagg.federation.recovery import release_of, release_until
 from secagg.federation.returning import learn_draw, way_back
 from secagg.federation.storage import session_folder
+from secagg.files import write_synced
 from secagg.ledger import Ledger
 from secagg.parties import (
     Connection,
@@ -31,11 +33,10 @@ from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.private_state import erase_state, keep_state, recall_state
 from secagg.parties.returning import outcome_at_end
 from secagg.parties.rounds import opening_after
-from secagg.parties.sealed_state import write_synced
 from secagg.policy import Policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
-from secagg.spending import Release
+from secagg.spending import Account, Release
 from secagg.threads import compute_aside
 from secagg.transcript import FILE_NAME, Journal
 
@@ -88,6 +89,7 @@ class FederationClient:
                 private = b""
                 continue
             except SessionAborted as error:
+                self._settle(setup, [each for each, _ in rounds.done])
                 raise self._say_counted(setup, error) from None
             if outcome is None:
                 return rounds.done
@@ -102,6 +104,10 @@ class FederationClient:
     def release(self) -> Release:
         """What the whole plan costs: one row of the ledger, entered before the first upload."""
         return release_of(self.setup, self.policy.data_name)
+
+    def account(self) -> Account:
+        """What the policy's budget says of the data set: spent before, this plan, left."""
+        return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
         self, left: SessionSetup, why: LeftBehind, server: Connection, others: Mapping[int, Connection]
@@ -119,10 +125,23 @@ class FederationClient:
             raise self._say_counted(left, SessionAborted(f"{why.reason}; {error.reason}")) from None
 
     def _say_counted(self, setup: SessionSetup, error: SessionAborted) -> SessionAborted:
-        """The session's end, and that the ledger counts it where a vector may have left: nothing is ever refunded."""
+        """The session's end, and that the ledger counts it where a vector may have left: that is never refunded."""
         if not self.ledger.has_uploaded(setup.context.plan):
             return error
         return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
+
+    def _settle(self, ended: SessionSetup, before: Sequence[SessionSetup]) -> None:
+        """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
+
+        `before` are the sessions that led to the one that `ended`: only who was told of all can count.
+        """
+        first = self.setup.context.plan
+        if len(before) != ended.number - 1 or not self.ledger.has_uploaded(first):
+            return
+        sums = len(before) + self.ledger.has_uploaded(ended.context.plan)
+        came_to = release_until(self.setup, self.policy.data_name, sums)
+        if came_to is not None:
+            self.ledger.settle(self.release, came_to, datetime.datetime.now(datetime.UTC))
 
     async def _part(
         self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]
@@ -176,7 +195,7 @@ class FederationClient:
 
             def before_upload() -> None:
                 keep_state(folder, prepare().state, context, me.randomness)
-                entry = self.ledger.record(self.release, self.policy.budget)
+                entry = self.ledger.record(self.release, self.policy.budget, datetime.datetime.now(datetime.UTC))
                 self.ledger.begin_upload(context)
                 journal.append("ledger", entry.digest)
 

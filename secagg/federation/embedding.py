@@ -23,11 +23,12 @@ from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
+from secagg.files import write_synced
 from secagg.parties import SessionSetup, read_records
+from secagg.parties.approval import gather_approvals
 from secagg.parties.consent import admit_listed
 from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import following_setup
-from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import NoiseFrom, read_plan
 from secagg.policy import read_policy
@@ -71,9 +72,14 @@ class Result:
         )
 
 
-def credentials_for(role: str, tls: Path) -> Credentials:
-    """Read a member's keys. Raises BadInput for one that has another role in the roster."""
+def credentials_for(role: str, tls: Path, said: Said) -> Credentials:
+    """Read a member's keys, and say which certificates end soon.
+
+    Raises BadInput for one that has another role in the roster.
+    """
     credentials = read_credentials(tls)
+    for end in filter(lambda each: each.is_near, credentials.ends()):
+        said(end.warning())
     if (found := credentials.roster.role(credentials.index)) != role:
         raise BadInput(f"{credentials.name} is no {role} in the roster, but {found}")
     return credentials
@@ -83,8 +89,8 @@ class Server:
     """The server of one plan: listens while the `async with` block runs, and `run` carries the plan to its end.
 
     `plan`, `state` and `tls` are the paths that `secagg server` takes; `listen` is HOST:PORT, port 0 a free one
-    (`address` then says which). `said` is told what a log should say. Start it again over the same state after a crash.
-    Raises BadInput for files that cannot be used.
+    (`address` then says which). `said` is told what a log should say, of members' `approvals` in a folder too. Start it
+    again over the same state after a crash. Raises BadInput for files that cannot be used.
     """
 
     def __init__(
@@ -94,14 +100,20 @@ class Server:
         state: Path | str,
         tls: Path | str,
         listen: str = "127.0.0.1:0",
+        approvals: Path | str | None = None,
         said: Said = lambda text: None,
     ) -> None:
-        self._credentials = credentials_for("server", Path(tls))
+        self._credentials = credentials_for("server", Path(tls), said)
         setup = SessionSetup.of(read_plan(Path(plan)), self._credentials.roster)
         if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
             problem = "with this protection the server would open the exact sum"
             raise BadInput(problem, remedy="let the clients add noise")
         self._listen, self._said = listen, said
+        self.approvals = None
+        if approvals is not None:
+            self.approvals = gather_approvals(setup.plan, setup.roster, Path(approvals))
+            for line in self.approvals.lines():
+                said(line)
         warn = partial(_warn, said)
         self.federation = FederationServer(setup, self._credentials.identity, Path(state), warn)
         self._endpoint: grpc.aio.Server | None = None
@@ -173,7 +185,7 @@ class Client:
         said: Said = lambda text: None,
         progress: Progress | None = None,
     ) -> None:
-        self.credentials = credentials_for("client", Path(tls))
+        self.credentials = credentials_for("client", Path(tls), said)
         agreed, self.policy = read_plan(Path(plan)), read_policy(Path(policy))
         admit_listed(model, agreed, self.policy)
         self.setup = SessionSetup.of(agreed, self.credentials.roster)

@@ -8,11 +8,12 @@ data set, and every data set that the transcripts name counts as spent.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from secagg.errors import BadInput, SecaggError, TranscriptInvalid
@@ -23,7 +24,7 @@ from secagg.parties.purging import session_folders
 from secagg.parties.transcripts import setup_of
 from secagg.policy import Budget, data_set
 from secagg.privacy import Unit
-from secagg.spending import Release
+from secagg.spending import Release, settles
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import read_transcript
 
@@ -55,11 +56,29 @@ def release_of(setup: SessionSetup, data_name: str) -> Release:
     )
 
 
+def release_until(setup: SessionSetup, data_name: str, sums: int) -> Release | None:
+    """What the plan's first so many sums cost, which settles its row; None where they have no cost of their own."""
+    came_to = setup.spent_until(sums)
+    return came_to and replace(release_of(setup, data_name), epsilon=came_to[0], spent=came_to[1])
+
+
 def open_ledger(state: Path) -> Ledger:
     """Open or create the ledger of a client's folder.
 
     Raises BadInput where a transcript beside it names a row that it lacks, as when the file is gone.
     """
+    _refuse_lost(state)
+    return Ledger(state)
+
+
+def releases_in(state: Path) -> list[Release]:
+    """What a client's folder says was released, without making anything there; raises as `open_ledger` does."""
+    _refuse_lost(state)
+    existing = _existing(state)
+    return [entry.release for entry in existing.entries()] if existing is not None else []
+
+
+def _refuse_lost(state: Path) -> None:
     path = state / FILE_NAME
     if lost := _lost(state):
         problem = f"the ledger {path} lacks" if path.exists() else f"there is no ledger {path}, but there are"
@@ -67,7 +86,6 @@ def open_ledger(state: Path) -> Ledger:
             f"{problem} releases that transcripts beside it name (in {lost[0].folder.name} for one)",
             remedy=f"bring it back from a backup, or write it again: secagg ledger recover --state {state}",
         )
-    return Ledger(state)
 
 
 def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
@@ -83,12 +101,23 @@ def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
     ledger = Ledger(state)
     setups = {each.folder: each.setup() for each in lost}
     known = [(each.head, release_of(setup, each.data_name)) for each in lost if (setup := setups[each.folder])]
-    proven = _proven(ledger.entries(), known) if len(known) == len(lost) else None
+    settled = [row for each in lost if (setup := setups[each.folder]) for row in _settlements(setup, each.data_name)]
+    proven = _proven(ledger.entries(), known, settled) if len(known) == len(lost) else None
     releases = _exact_sums(ledger.entries(), lost) if proven is None else proven
-    rows = [ledger.record(release, _ANYTHING) for release in releases]
+    rows = [_enter(ledger, release) for release in releases]
     for setup in filter(None, setups.values()):
         ledger.begin_upload(setup.context.plan)
     return rows, proven is not None
+
+
+def _settlements(setup: SessionSetup, data_name: str) -> list[Release]:
+    """All that a plan may have been settled by; no transcript names it."""
+    return [row for sums in range(1, setup.rounds) if (row := release_until(setup, data_name, sums))]
+
+
+def _enter(ledger: Ledger, release: Release) -> Entry:
+    whole = next((entry.release for entry in ledger.entries() if settles(release, entry.release)), None)
+    return ledger.record(release, _ANYTHING) if whole is None else ledger.settle(whole, release)
 
 
 def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Release]:
@@ -100,16 +129,26 @@ def _exact_sums(entries: Sequence[Entry], lost: Sequence[Charge]) -> list[Releas
     return [Release(name, plan, plan, Unit.RECORD, "", math.inf, 0.0, ()) for (_, plan), name in charged.items()]
 
 
-def _proven(entries: Sequence[Entry], known: Sequence[tuple[bytes, Release]]) -> list[Release] | None:
-    """The releases in the one order in which they continue the chain through their heads; None where there is none."""
+def _proven(
+    entries: Sequence[Entry], known: Sequence[tuple[bytes, Release]], settled: Sequence[Release]
+) -> list[Release] | None:
+    """The releases in the one order in which they continue the chain through their heads; None where there is none.
+
+    Between two of them one plan at the most may have been settled.
+    """
     head, left, ordered = entries[-1].head if entries else START, dict(known), list[Release]()
     while left:
         number = len(entries) + len(ordered) + 1
-        following = [each for each, release in left.items() if head_after(head, number, release) == each]
-        if not following:
+        ways = [(), *((row,) for row in settled if any(settles(row, each) for each in ordered))]
+        for way in ways:
+            reached = functools.reduce(lambda at, row: head_after(at, number, row), way, head)
+            following = [h for h, release in left.items() if head_after(reached, number + len(way), release) == h]
+            if following:
+                (head,) = following
+                ordered += [*way, left.pop(head)]
+                break
+        else:
             return None
-        (head,) = following
-        ordered.append(left.pop(head))
     return ordered
 
 

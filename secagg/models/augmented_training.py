@@ -57,6 +57,11 @@ class AugmentedSettings:
             problem = f"momentum is {self.momentum}, proximal {self.proximal}, ema {self.ema}"
             raise BadInput(problem, remedy="momentum from 0 to below 1, proximal 0 or more, ema from above 0 to 1")
 
+    def noise(self, source: np.random.Generator, rows: int, latent: int) -> NDArray[np.float32]:
+        """The next noises z (rows, latent) of a stream."""
+        draw = source.random if self.is_uniform else source.standard_normal
+        return draw((rows, latent), dtype=np.float32)
+
 
 def train_augmented(
     whole: Augmented,
@@ -106,7 +111,7 @@ def train_privately(
     noise, latent = draws_of(randomness), whole.augmentation.latent if whole.augmentation else 1
     rates = settings.generator_rate / settings.rate, settings.transfer_rate / settings.rate
     for each in _single_steps(private):
-        z = _draw(noise, DRAWS if whole.augmentation else 1, latent, settings.is_uniform)
+        z = settings.noise(noise, DRAWS if whole.augmentation else 1, latent)
         program = Untainted(OneRecord(whole, weights, *rates, z))  # no record decides z
         start = dp_sgd(program, start, x, labels, each, randomness)
     return start
@@ -126,11 +131,6 @@ def batches(count: int, batch: int, steps: int, randomness: RandomSource) -> lis
 def draws_of(randomness: RandomSource) -> np.random.Generator:
     """The stream of a training's noises z, from 16 bytes."""
     return np.random.Generator(np.random.Philox(key=int.from_bytes(randomness.bytes(16), "little")))
-
-
-def _draw(noise: np.random.Generator, rows: int, latent: int, is_uniform: bool) -> NDArray[np.float32]:
-    shape = rows, latent
-    return noise.random(shape, dtype=np.float32) if is_uniform else noise.standard_normal(shape, dtype=np.float32)
 
 
 def _parts(whole: Augmented) -> tuple[slice, slice, slice]:
@@ -160,7 +160,7 @@ class _Run:
         z, cells = None, None
         if self.whole.augmentation is not None:
             self._remember(u.detach(), labels)
-            z = u.new_tensor(_draw(noise, len(labels), self.whole.augmentation.latent, self.settings.is_uniform))
+            z = u.new_tensor(self.settings.noise(noise, len(labels), self.whole.augmentation.latent))
             cells = self._cells(noise)
         loss = self.whole.classifier_loss(self.leaves, u, labels, z, cells, self.scales)  # type: ignore[arg-type]
         self._descend(loss, (theta, self.settings.rate))
@@ -193,6 +193,6 @@ class _Run:
         if not len(known) or self.whole.augmentation is None:
             return None
         labels = known.repeat_interleave(-(-self.settings.synthetic // len(known)))
-        z = torch.from_numpy(_draw(noise, len(labels), self.whole.augmentation.latent, self.settings.is_uniform))
+        z = torch.from_numpy(self.settings.noise(noise, len(labels), self.whole.augmentation.latent))
         prototypes = self.prototypes.clone()
         return Cells(prototypes[labels], z, labels, len(known), prototypes)

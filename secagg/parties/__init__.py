@@ -1,7 +1,14 @@
 """The parties of a session: state machine, storage and transcript of each brought together."""
 
 from secagg.parties.aggregator import AggregatorWork
-from secagg.parties.contribution import LocalRecords, Prepared, contribution_of, opening_noise_of, read_records
+from secagg.parties.contribution import (
+    LocalRecords,
+    Prepared,
+    contribution_of,
+    look_at_own,
+    opening_noise_of,
+    read_records,
+)
 from secagg.parties.hearing import Connection
 from secagg.parties.member_session import Hooks, MemberSession
 from secagg.parties.outcome import SumResult, conclude, write_result
@@ -27,6 +34,7 @@ __all__ = [
     "begin_transcript",
     "conclude",
     "contribution_of",
+    "look_at_own",
     "note_plan",
     "opening_noise_of",
     "read_records",

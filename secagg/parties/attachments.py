@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from secagg.errors import BadInput, ServerAway
-from secagg.files import open_private, private_folder, sync_folder
+from secagg.files import open_private, private_folder, sync_folder, write_synced
 from secagg.parties.hearing import Connection, Hearing
-from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.roster import SERVER_INDEX

@@ -1,12 +1,15 @@
-"""The policy of a member who has read one plan and trusts its roster and backbone, as a file to tighten."""
+"""The policy of a member who trusts one plan's roster and code: by the plan's own wishes, to tighten, or by limits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from methods import method_named
 from secagg.models import admit
 from secagg.plan import NoiseFrom, Plan
+from secagg.plugins import is_planned
 from secagg.policy import Policy
 from secagg.protection import USUAL, protection_named
 
@@ -34,12 +37,29 @@ def policy_accepting(plan: Plan, data_name: str) -> Policy:
     )
 
 
+def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Policy:
+    """A policy of these limits, which may refuse the plan: of it comes only what it is about, its roster and code.
+
+    Code that the limits list stays as it is; other code of the plan is then refused.
+    """
+    facts = {"backbones": (plan.backbone_digest.hex(),), "programs": _programs(plan)}
+    return Policy(**{**facts, **limits, "roster": plan.roster.hex(), "data_name": data_name})
+
+
 def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
-    """Let the program that a plan trains be parsed from a file. Raises PlanRefused for one that no policy lists."""
-    policy.require_listed(_programs(plan))
+    """Let a plan's method be run, and the program that it trains be parsed from a file.
+
+    Raises PlanRefused for code of others that the policy does not list: before any of it runs.
+    """
+    if is_planned(plan.method):
+        policy.require_method(plan.method)
+    policy.require_listed(method_named(plan.method, plan.method_parameters).programs)
     if file is not None:
         admit(file)
 
 
 def _programs(plan: Plan) -> tuple[str, ...]:
+    """The programs that a plan trains; what code of others trains is known only to who runs it."""
+    if is_planned(plan.method):
+        return ()
     return method_named(plan.method, plan.method_parameters).programs

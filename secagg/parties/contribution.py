@@ -14,6 +14,7 @@ from methods import method_named
 from methods.method import domains_of
 from methods.round import Examples, Local
 from secagg.data import Records
+from secagg.data.profile import Profile, profile_of
 from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import BadInput
@@ -140,6 +141,15 @@ def read_records(
         problem = f"all records of {source} are of the class {plan.classes[own.labels[0]]}"
         raise BadInput(problem, remedy=f"{plan.method} learns to tell classes apart: bring another")
     return own
+
+
+def look_at_own(setup: SessionSetup, source: str) -> Profile:
+    """What a member's records look like beside what the plan declares: for the member's own eyes, and in no message.
+
+    Raises what `read_records` raises.
+    """
+    pipeline = Pipeline.of_plan(setup.plan)
+    return profile_of(pipeline.records(source, tolerant=setup.plan.has_noise), setup.plan.classes, pipeline.schema)
 
 
 @dataclass(frozen=True, eq=False)

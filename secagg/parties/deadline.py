@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from secagg.errors import BadInput
-from secagg.parties.sealed_state import write_synced
+from secagg.files import write_synced
 
 CLOSING_FILE = "closing"
 """Holds the step that a party waits in, when it closes (seconds of the system's clock), and whether it was put off."""

@@ -210,8 +210,8 @@ def _doubts_of_gate(setup: SessionSetup) -> list[str]:
         return []
     said = (
         f"a class that all {clients} clients have passes the class gate with probability {passes:.2g} only, such is "
-        "the census's noise; a census that leaves fewer than two classes ends the plan, and is charged like the whole "
-        "of it: take more clients, a larger epsilon, a lower gate or none"
+        "the census's noise; a census that leaves fewer than two classes ends the plan, and is charged for itself: "
+        "take more clients, a larger epsilon, a lower gate or none"
     )
     return [said]
 

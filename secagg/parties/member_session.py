@@ -31,12 +31,13 @@ from secagg.errors import (
     ServerAway,
     SessionAborted,
 )
+from secagg.files import write_synced
 from secagg.parties.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
 from secagg.parties.hearing import Connection, Hearing
 from secagg.parties.member_transcript import MemberTranscript
 from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import acknowledgement_of, opening_after
-from secagg.parties.sealed_state import Memory, write_synced
+from secagg.parties.sealed_state import Memory
 from secagg.parties.setup import SessionSetup
 from secagg.parties.told import Files, check_outcome, require_lengths, require_shape
 from secagg.protection import Delivery, LocalParty, Script

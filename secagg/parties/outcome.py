@@ -14,12 +14,12 @@ from methods.round import Opened, Round
 from secagg.crypto.labels import digest
 from secagg.encoding import Integers, sum_digest
 from secagg.errors import COUNTS, BadInput, SessionAborted
+from secagg.files import write_synced
 from secagg.head import Artifact, to_safetensors
 from secagg.models import TrainedModel
 from secagg.parties.attachments import SUM_FILE, keep_opening
 from secagg.parties.pipeline import Pipeline
 from secagg.parties.rounds import opening_after
-from secagg.parties.sealed_state import write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.parties.staging import add_up
 from secagg.plan import Plan

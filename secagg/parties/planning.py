@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from methods import method_named
+from methods import method_named, planned_method
 from methods.declaration import check_declaration
 from methods.gate import put_gate
 from methods.method import Fixed, SumSpec
@@ -124,7 +124,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
         version=PLAN_VERSION,
         session=randomness.bytes(32),
         purpose=choices.purpose,
-        method=choices.method,
+        method=planned_method(choices.method),
         parameters=_parameters(clients, colluders, dropouts, choices),
         data_kind=data.kind,
         schema=data.schema.to_json() if data.schema else "",

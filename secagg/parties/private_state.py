@@ -15,8 +15,8 @@ from pathlib import Path
 
 from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput
-from secagg.files import sync_folder
-from secagg.parties.sealed_state import overwrite, write_synced
+from secagg.files import sync_folder, write_synced
+from secagg.parties.sealed_state import overwrite
 from secagg.randomness import RandomSource
 
 STATE_FILE, KEY_FILE = "private.state", "private.key"

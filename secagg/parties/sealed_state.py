@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from secagg.crypto.sealing import seal, unseal
 from secagg.errors import BadInput, MalformedMessage
-from secagg.files import open_private, sync_folder
+from secagg.files import sync_folder, write_synced
 from secagg.randomness import RandomSource
 from secagg.wire import MAX_FRAME_BYTES, Items, Length, decode, encode, message
 
@@ -95,15 +95,3 @@ def overwrite(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         path.unlink()
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a private file so that after a crash it is there whole, as before, or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)  # what a crash has left, whoever may read it
-    with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)

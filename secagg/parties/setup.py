@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,7 +29,7 @@ from secagg.parties.drawing import require_cohorts
 from secagg.parties.noise_plan import NoiseParties, charged, claim_of, layout_of, releases_of
 from secagg.plan import NoiseFrom, Plan
 from secagg.policy import Policy
-from secagg.privacy import Adjacency, Calibration, Claim, PrivacyClaim, TrainingClaim, Unit
+from secagg.privacy import Adjacency, Calibration, Claim, PrivacyClaim, Releases, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.messages import Return, RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
@@ -375,12 +376,26 @@ class SessionSetup:
         releases = self.claim.releases
         if releases.training is not None:
             return (Spent(self.claim.unit, self.claim.adjacency, releases.whole()),)
-        units = {Unit.RECORD, self.claim.unit}
-        first = releases.first
+        return self._gaussian_costs(self.claim, lambda whole: whole)
+
+    def spent_until(self, sums: int) -> tuple[float, tuple[Spent, ...]] | None:
+        """ε at the plan's δ, and costs as in `spent`, of the plan's first so many sums.
+
+        None where they cannot be told apart from the rest: with cohorts, with training, without noise, or for all.
+        """
+        claim = self.sum_claim
+        if claim is None or claim.releases.training is not None or self.plan.cohort or not 0 < sums < self.rounds:
+            return None
+        return claim.after(sums, self.rounds), self._gaussian_costs(claim, lambda whole: whole.until(sums))
+
+    def _gaussian_costs(self, claim: PrivacyClaim, until: Callable[[Releases], Releases]) -> tuple[Spent, ...]:
+        """What `until` leaves of the plan's releases costs, for every unit and adjacency."""
+        units = {Unit.RECORD, claim.unit}
+        first = claim.releases.first
         noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
         own = charged(self.plan, self.sums, len(self.roster.clients))
         return tuple(
-            Spent(unit, adjacency, releases_of(self.plan, own, noisers, unit, adjacency).cost())
+            Spent(unit, adjacency, until(releases_of(self.plan, own, noisers, unit, adjacency)).cost())
             for unit in sorted(units)
             for adjacency in Adjacency
         )

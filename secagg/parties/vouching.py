@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.errors import BadInput
-from secagg.parties.sealed_state import write_synced
+from secagg.files import write_synced
 from secagg.parties.setup import SessionSetup
 from secagg.plan import Plan, read_plan
 from secagg.roster import read_roster

@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from secagg.files import write_synced
 from secagg.parties import SessionSetup
 from secagg.parties.outcome import HEAD_FILE
-from secagg.parties.sealed_state import write_synced
 from secagg.printable import escaped
 from secagg.roster import SERVER_INDEX
 from secagg.scoring.metrics import Metrics

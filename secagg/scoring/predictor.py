@@ -22,6 +22,14 @@ from secagg.scoring.metrics import Metrics
 from secagg.statistics import inputs_of
 
 
+def read_head(path: Path) -> tuple[LinearHead | TrainedModel, dict[str, str]]:
+    """A head or a model and what its file says of it. Raises BadInput for one that tells no classes apart."""
+    model, metadata = load_as(path, parse_artifact)
+    if not model.predicts:
+        raise BadInput(f"{path} tells no classes apart by itself", remedy="give a member's own model")
+    return model, metadata
+
+
 @dataclass(frozen=True, eq=False)
 class Predictor:
     """A head or a trained model behind its pipeline; `metadata` is what its file says of it."""
@@ -32,11 +40,19 @@ class Predictor:
     metadata: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def open(cls, head: Path, backbone: str | None = None, progress: Progress | None = None) -> Predictor:
+    def open(cls, head: Path | str, backbone: str | None = None) -> Predictor:
         """Read a head's file. Raises BadInput for another file, and for one that tells no classes apart."""
-        model, metadata = load_as(head, parse_artifact)
-        if not model.predicts:
-            raise BadInput(f"{head} tells no classes apart by itself", remedy="give a member's own model")
+        return cls.of(*read_head(Path(head)), backbone)
+
+    @classmethod
+    def of(
+        cls,
+        model: LinearHead | TrainedModel,
+        metadata: Mapping[str, str],
+        backbone: str | None = None,
+        progress: Progress | None = None,
+    ) -> Predictor:
+        """The same of what `read_head` read; `progress` is told of a backbone's work."""
         pipeline = Pipeline.of_metadata(metadata)
         feature_map = pipeline.feature_map(backbone, progress)
         return cls(

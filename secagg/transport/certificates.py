@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from secagg.crypto.labels import labelled
 from secagg.errors import BadInput
 
 CA_DAYS = 3650
@@ -53,17 +54,22 @@ class Authority:
         builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
+    def sign(self, label: str, *parts: bytes) -> bytes:
+        """ECDSA over P-256 with SHA-256 (FIPS 186-5) of the labelled parts, in DER."""
+        return self.key.sign(labelled(label, *parts), ec.ECDSA(hashes.SHA256()))
+
 
 def new_key() -> ec.EllipticCurvePrivateKey:
     """A fresh P-256 key from the operating system's randomness."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Unencrypted PKCS#8 PEM, for a file that only its owner may read."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def key_pem(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) -> bytes:
+    """PKCS #8 PEM, for a file that only its owner may read; encrypted where there is a passphrase (RFC 8018, PBES2)."""
+    lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if passphrase is not None:
+        lock = serialization.BestAvailableEncryption(passphrase)
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
@@ -84,8 +90,8 @@ def read_request(pem: bytes, name: str) -> x509.CertificateSigningRequest:
     raise BadInput(f"the certificate request of {name} is damaged", remedy="ask for a fresh one (pki request)")
 
 
-def spki_sha256(signed: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
-    """SHA-256 of the SubjectPublicKeyInfo (DER) of the key in a certificate or a request for one, 32 bytes.
+def spki_sha256(signed: x509.Certificate | x509.CertificateSigningRequest | ec.EllipticCurvePrivateKey) -> bytes:
+    """SHA-256 of the SubjectPublicKeyInfo (DER) of a key, or of that in a certificate or a request for one, 32 bytes.
 
     Raises BadInput for a key that is not P-256: no member has one.
     """
@@ -106,6 +112,32 @@ def read_certificate(encoded: bytes) -> x509.Certificate:
         return x509.load_pem_x509_certificate(encoded) if pem else x509.load_der_x509_certificate(encoded)
     except ValueError:
         raise BadInput("this is no X.509 certificate") from None
+
+
+def require_issued(authority: x509.Certificate, certificate: x509.Certificate, what: str) -> None:
+    """Raise BadInput, naming `what` it is, for a certificate that the authority did not issue, or out of its time."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+        raise BadInput(f"{what} was not issued by ca.pem", remedy="copy both from the same pki issue") from None
+    now = datetime.datetime.now(datetime.UTC)
+    if now > ends:
+        raise BadInput(f"{what} expired on {ends:%Y-%m-%d}", remedy="have it issued anew")
+    if now < begins:
+        raise BadInput(f"{what} is valid only from {begins:%Y-%m-%d}")
+
+
+def is_signed_by(authority: x509.Certificate, signature: bytes, label: str, *parts: bytes) -> bool:
+    """Whether `signature` is the authority's over the labelled parts (`Authority.sign`)."""
+    try:
+        public = authority.public_key()
+        if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):
+            public.verify(signature, labelled(label, *parts), ec.ECDSA(hashes.SHA256()))
+            return True
+    except (InvalidSignature, ValueError, UnsupportedAlgorithm):
+        pass
+    return False
 
 
 def certificate_names(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -134,7 +166,7 @@ def _date(
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=not signs_certificates,
+        digital_signature=True,  # the authority signs start kits, too
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
 from secagg.reading import DOCUMENT_BYTES, read_limited
 from secagg.roster import Roster, read_roster
-from secagg.transport.certificates import certificate_names, spki_sha256
+from secagg.transport.certificates import certificate_names, read_certificate, require_issued, spki_sha256
+from secagg.transport.register import REGISTER_FILE, read_register
+
+WARNING_DAYS = 30
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,10 @@ class Credentials:
         """The member's name."""
         return self.roster.name(self.index)
 
+    def ends(self) -> tuple[End, End]:
+        """When this member's certificate ends, and the authority's."""
+        return end_of(self.folder / "cert.pem"), end_of(self.folder / "ca.pem")
+
     def for_server(self) -> grpc.ServerCredentials:
         """TLS that demands a certificate of the consortium from every client."""
         return grpc.ssl_server_credentials([(self.key_pem, self.cert_pem)], self.ca_pem, require_client_auth=True)
@@ -48,20 +55,22 @@ def read_credentials(folder: Path) -> Credentials:
     """Read and cross-check ca.pem, cert.pem, key.pem, identity.key and roster.json.
 
     Raises BadInput naming the file when one is missing or unreadable, when the certificate is expired, not issued by
-    the authority, or for another key, or when name, identity or TLS key are not those of the roster.
+    the authority, or for another key, when name, identity or TLS key are not those of the roster, or when the roster is
+    not the one that follows from the register beside it.
     """
     roster = read_roster(folder / "roster.json")
-    ca_pem, cert_pem, key_pem = _read(folder / "ca.pem"), _read(folder / "cert.pem"), _read_secret(folder / "key.pem")
+    ca_pem, cert_pem, key_pem = _read(folder / "ca.pem"), _read(folder / "cert.pem"), read_secret(folder / "key.pem")
     try:
         authority = x509.load_pem_x509_certificate(ca_pem)
         certificate = x509.load_pem_x509_certificate(cert_pem)
         key = serialization.load_pem_private_key(key_pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise BadInput(f"a certificate or key in {folder} is damaged", remedy="enrol again with pki request") from None
-    _check_certificate(folder, authority, certificate)
+    require_issued(authority, authority, f"ca.pem in {folder}")
+    require_issued(authority, certificate, f"cert.pem in {folder}")
     if key.public_key() != certificate.public_key():
         raise BadInput(f"key.pem and cert.pem in {folder} do not belong together", remedy="copy your own cert.pem")
-    identity = _read_identity(folder / "identity.key")
+    identity = read_identity(folder / "identity.key")
     names = certificate_names(certificate)
     if len(names) != 1:
         raise BadInput(f"cert.pem in {folder} does not name exactly one member")
@@ -73,23 +82,39 @@ def read_credentials(folder: Path) -> Credentials:
             f"key.pem in {folder} is not the TLS key that the roster has for {names[0]}",
             remedy="copy cert.pem and roster.json from the same pki issue",
         )
+    if (folder / REGISTER_FILE).exists():
+        read_register(folder / REGISTER_FILE).require_current(roster, folder / "roster.json")
     return Credentials(folder, roster, index, identity, ca_pem, cert_pem, key_pem)
 
 
-def _check_certificate(folder: Path, authority: x509.Certificate, certificate: x509.Certificate) -> None:
+@dataclass(frozen=True)
+class End:
+    """When a certificate ends; `days` are those left, rounded down, below 0 once it has ended."""
+
+    file: Path
+    on: datetime.date
+    days: int
+
+    @property
+    def is_near(self) -> bool:
+        """Whether people are to be warned."""
+        return self.days < WARNING_DAYS
+
+    def warning(self) -> str:
+        """What is said of a near end, and what is to be done."""
+        ends = f"ends on {self.on}, in {self.days} day{'s' * (self.days != 1)}"
+        remedy = "found the consortium anew" if self.file.name == "ca.pem" else "secagg pki renew, then have it issued"
+        return f"WARNING: {self.file} {ends if self.days >= 0 else f'expired on {self.on}'}: {remedy}"
+
+
+def end_of(file: Path) -> End:
+    """When the certificate in a file ends. Raises BadInput for what is none."""
     try:
-        certificate.verify_directly_issued_by(authority)
-        dates = [(each.not_valid_before_utc, each.not_valid_after_utc) for each in (authority, certificate)]
-    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
-        raise BadInput(
-            f"cert.pem in {folder} was not issued by ca.pem", remedy="copy both from the same pki issue"
-        ) from None
-    now = datetime.datetime.now(datetime.UTC)
-    for what, (begins, ends) in zip(("ca.pem", "cert.pem"), dates, strict=True):
-        if now > ends:
-            raise BadInput(f"{what} in {folder} expired on {ends:%Y-%m-%d}", remedy="have it issued anew")
-        if now < begins:
-            raise BadInput(f"{what} in {folder} is valid only from {begins:%Y-%m-%d}")
+        ends = read_certificate(_read(file)).not_valid_after_utc
+    except BadInput as error:
+        raise BadInput(f"{file}: {error.problem}", remedy=error.remedy) from None
+    left = ends - datetime.datetime.now(datetime.UTC)
+    return End(file, ends.date(), left // datetime.timedelta(days=1))
 
 
 def _read(path: Path) -> bytes:
@@ -102,15 +127,17 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _read_secret(path: Path) -> bytes:
+def read_secret(path: Path) -> bytes:
+    """A file that only its owner may read. Raises BadInput."""
     content = _read(path)
     if path.stat().st_mode & 0o077:
         raise BadInput(f"{path} can be read by others", remedy=f"chmod 600 {path}")
     return content
 
 
-def _read_identity(path: Path) -> SigningKey:
+def read_identity(path: Path) -> SigningKey:
+    """A member's identity key. Raises BadInput for a file that is none, or that others can read."""
     try:
-        return SigningKey.from_bytes(bytes.fromhex(_read_secret(path).decode().strip()))
+        return SigningKey.from_bytes(bytes.fromhex(read_secret(path).decode().strip()))
     except ValueError:
         raise BadInput(f"{path} is no identity key", remedy="enrol again with pki request") from None

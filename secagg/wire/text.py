@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.errors import BadInput, MalformedMessage, OtherVersion
-from secagg.reading import parse_json, read_document, resembling
+from secagg.reading import each_field_once, parse_json, read_document, resembling
 from secagg.wire.codec import VERSION, Field, class_with, decode, encode, fields_of, refuse_other_version
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ def from_json(cls: type[T], text: str) -> T:
     Raises MalformedMessage, OtherVersion for what another version wrote.
     """
     try:
-        content = parse_json(text, object_pairs_hook=_each_field_once)
+        content = parse_json(text, object_pairs_hook=each_field_once)
     except ValueError as error:
         raise MalformedMessage(cls.__name__, f"not JSON ({error})") from None
     if isinstance(content, dict):
@@ -53,12 +53,6 @@ def read_json(cls: type[T], path: Path, what: str, again: str) -> T:
         ) from None
     except (MalformedMessage, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is no {what}: {error}") from None
-
-
-def _each_field_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a field stands twice")
-    return dict(pairs)
 
 
 def _refuse_other_kind(cls: type, content: dict[str, Any]) -> None:

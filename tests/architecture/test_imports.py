@@ -18,6 +18,7 @@ ORDER = (
     "secagg.engines",
     "secagg.files",
     "secagg.reading",
+    "secagg.plugins",
     "secagg.wire",
     "secagg.crypto",
     "secagg.data",

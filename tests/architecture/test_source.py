@@ -11,6 +11,8 @@ from tests.architecture.source import Documented, Function, Module, installed, m
 MODULE_LINES = 300
 FUNCTION_LINES = 40
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+RUNS_PLUGINS = "secagg.plugins"
+"""The one module whose work is to run code of others, by its digest."""
 UNFINISHED = re.compile(r"\b(todo|fixme)\b", re.IGNORECASE)
 NO_NUMPY_RANDOM = ("secagg.crypto", "secagg.protection", "secagg.parties", "secagg.transport")
 
@@ -71,8 +73,9 @@ def forbidden(module: Module) -> Iterator[str]:
         if within(imported, "random") or within(imported, "pickle"):
             yield f"{module.name} imports {imported}"
     for node in module.nodes:
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"eval", "exec"}:
-            yield f"{module.name}:{node.lineno} calls {ast.unparse(node.func)}"
+        runs = isinstance(node, ast.Call) and ast.unparse(node.func) in {"eval", "exec"}
+        if runs and module.name != RUNS_PLUGINS:
+            yield f"{module.name}:{node.lineno} calls eval or exec"
         if isinstance(node, ast.keyword) and ast.unparse(node) in {"allow_pickle=True", "weights_only=False"}:
             yield f"{module.name}:{node.lineno} loads pickles"
     for found in UNFINISHED.finditer(module.text):

@@ -22,7 +22,8 @@ from pathlib import Path
 from tests.architecture.source import ROOT
 
 FENCE = re.compile(
-    r"(?:^(?P<remark><!--.*?-->)\n)?^```(?P<kind>console|python)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:^(?P<remark><!--(?:(?!-->).)*-->)\n)?^```(?P<kind>console|python)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 REMARK = re.compile(r"<!-- (long|yours)(?:: (.+))? -->")
 ENDING = re.compile(r"# exit code (\d+(?: or \d+)*)$")

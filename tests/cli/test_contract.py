@@ -95,7 +95,7 @@ def test_plan_check(secagg: Command, federation: Path) -> None:
                  home / "policy.toml", "--data", home / "records.npz"]  # fmt: skip
     said = secagg(*arguments, "--json", "-")
     assert (said.code, said.json["accepted"]) == (0, True)
-    assert "the ledger was not asked: client --dry-run asks it" in secagg(*arguments).out
+    assert "the ledger was not asked: give --state" in secagg(*arguments).out
     policy = home / "policy.toml"
     policy.write_text(policy.read_text().replace("minimum_cohort = 3", "minimum_cohort = 9"))
     said = secagg(*arguments)

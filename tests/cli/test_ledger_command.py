@@ -1,5 +1,6 @@
 """`secagg ledger`: what was released, what it adds up to, and everything as JSON."""
 
+import datetime
 import json
 import math
 import sqlite3
@@ -22,6 +23,7 @@ from tests.cli.command import Command
 from tests.federation.test_recovery import charge
 
 ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
+WHEN = datetime.datetime(2026, 3, 4, 5, 6, 7, tzinfo=datetime.UTC)
 COSTS = (
     Spent("record", "add-remove", GaussianCost(0.2**2, 1e-21)),
     Spent("record", "replace-one", GaussianCost(0.3**2, 1e-21)),
@@ -34,8 +36,8 @@ EXACT = Release("digits", bytes([3]) * 32, bytes([8]) * 32, "record", "", math.i
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """A state folder whose ledger has two noisy releases of one data set and an exact one of another."""
-    for release in (FIRST, EXACT, SECOND):
-        Ledger(tmp_path).record(release, ANYTHING)
+    for release, at in ((FIRST, None), (EXACT, WHEN), (SECOND, WHEN)):
+        Ledger(tmp_path).record(release, ANYTHING, at)
     return tmp_path
 
 
@@ -45,8 +47,9 @@ def test_show_lists_by_data_set(secagg: Command, state: Path) -> None:
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     assert [line for line in lines if line and not line.startswith(" ")] == ["digits", "heart", "Ledger"]
-    assert "  1    010101010101  0.8124   1e-06  record  add-remove  heart/v1" in lines
-    assert "  2    030303030303  inf      0      record  -          digits" in lines
+    first = "1 - 090909090909 010101010101 0.8124 1e-06 record add-remove heart/v1"
+    exact = "2 2026-03-04 05:06 080808080808 030303030303 inf 0 record - digits"
+    assert {first, exact} <= {" ".join(line.split()) for line in lines}
     both = math.ceil(total_epsilon([FIRST, SECOND], "record", "add-remove", 1e-5) * 1e4) / 1e4
     spent = [" ".join(line.split()) for line in lines]
     assert f"record level, add-remove epsilon {both}" in spent
@@ -63,8 +66,8 @@ def test_show_as_json(secagg: Command, state: Path) -> None:
     assert (digits["data_set"], heart["data_set"]) == ("digits", "heart")
     assert [row["number"] for row in heart["releases"]] == [1, 3]
     assert heart["releases"][1] == {
-        "number": 3, "data_name": "heart/v2", "session": "02" * 32, "plan": "09" * 32, "epsilon": 0.8123456,
-        "delta": 1e-6, "unit": "record", "adjacency": "add-remove",
+        "number": 3, "at": WHEN.isoformat(), "data_name": "heart/v2", "session": "02" * 32, "plan": "09" * 32,
+        "epsilon": 0.8123456, "delta": 1e-6, "unit": "record", "adjacency": "add-remove",
     }  # fmt: skip
     totals = {(each["unit"], each["adjacency"]): each["epsilon"] for each in heart["spent"]}
     assert totals["record", "replace-one"] == pytest.approx(epsilon_of(0.3 * math.sqrt(2), 1e-7), rel=1e-9)
@@ -176,7 +179,8 @@ def test_lost_ledger_is_missed_and_recovered(secagg: Command, federation: Path) 
     entry = charge(alice / "state", setup, "alice")
     (alice / "state" / FILE_NAME).unlink()
     asked = ("client", "--plan", federation / "plan.json", "--server", "localhost:1", "--data", alice / "records.npz",
-             "--policy", alice / "policy.toml", "--state", alice / "state", "--tls", alice, "--dry-run")  # fmt: skip
+             "--policy", alice / "policy.toml", "--state", alice / "state", "--tls", alice, "--dry-run",
+             "--quiet")  # fmt: skip
     said = secagg(*asked)
     assert (said.code, "secagg ledger recover --state" in said.complaint) == (2, True)
     recovered = secagg("ledger", "recover", "--state", alice / "state", "--json", "-")
@@ -186,3 +190,17 @@ def test_lost_ledger_is_missed_and_recovered(secagg: Command, federation: Path) 
     assert secagg(*asked).code == 0
     again = secagg("ledger", "recover", "--state", alice / "state")
     assert (again.code, "names a release that its ledger lacks" in again.complaint) == (2, True)
+
+
+def test_budget_by_a_policy(secagg: Command, state: Path, federation: Path) -> None:
+    """With a policy its data set says what is spent and left; one that the ledger does not know has it all."""
+    policy = federation / "alice" / "policy.toml"
+    text = policy.read_text().replace('max_epsilon_total = "inf"', "max_epsilon_total = 2.0")
+    for name, left in (("heart/v9", 1.0), ("lungs", 2.0)):
+        policy.write_text(text.replace('name = "alice"', f'name = "{name}"'))
+        said = secagg("ledger", "show", "--state", state, "--policy", policy)
+        assert (said.code, "at most 2" in said.out, "left" in said.out) == (0, True, True)
+        content = secagg("ledger", "show", "--state", state, "--policy", policy, "--json", "-").json
+        (budget,) = [each["budget"] for each in content["data_sets"] if "budget" in each]
+        assert left <= budget["left"] <= 2.0
+        assert budget["limit"] == 2.0

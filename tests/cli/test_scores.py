@@ -6,7 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from secagg.head import to_safetensors
+from secagg.models import TrainedModel, program_named
 from tests.cli.command import Command
 
 COLUMNS = 'label = "ill"\nclasses = ["no", "yes"]\n[label_values]\n0 = "no"\n1 = "yes"\n'
@@ -145,3 +148,24 @@ def test_baseline_has_no_head_to_save(secagg: Command, home: Path) -> None:
     said = secagg("simulate", "--method", "centralised", "--protection", "none", "--save", home / "b", "--quiet")
     assert said.code == 2
     assert "no plan that a head could name" in said.complaint
+
+
+def test_exported_program_is_checked_and_written(secagg: Command, home: Path) -> None:
+    """`--export` leaves one file that gives the probabilities of the JSON."""
+    found = predict(secagg, home, "new.csv", "--export", home / "whole.pt2", "--calibrate", home / "own.csv")
+    module = torch.export.load(home / "whole.pt2").module()
+    rows = [[float(cell) for cell in line.split(",")] for line in (home / "new.csv").read_text().splitlines()[1:]]
+    records = torch.tensor(rows, dtype=torch.float64) / torch.tensor([100, 10]) * 2 - 1  # as the schema's ranges say
+    chances = np.array([list(each["probabilities"].values()) for each in found["predictions"]])
+    assert np.allclose(module(records.float()).numpy(), chances, atol=1e-5)
+
+
+def test_shared_adapter_predicts_nothing_by_itself(secagg: Command, home: Path) -> None:
+    """What tells no classes apart is refused by its file's name."""
+    model = TrainedModel.of(
+        program_named("bottleneck:2:1x3", 3, 2), np.zeros(program_named("bottleneck:2:1x3", 3, 2).size)
+    )
+    (home / "shared.safetensors").write_bytes(to_safetensors(model, {}))
+    said = secagg("predict", "--head", home / "shared.safetensors", "--data", home / "new.csv", "--quiet")
+    assert said.code == 2
+    assert "tells no classes apart by itself" in said.complaint

@@ -159,3 +159,48 @@ def test_rows_of_bytes_have_one_reading() -> None:
         with pytest.raises(BadInput, match="no picture and text"):
             side_of(length)
     assert json.loads(facts_of(8, ["a", "b"])) == {"side": 8, "answers": ["a", "b"]}
+
+
+def write_cells(folder: Path, **columns: object) -> Path:
+    """A Parquet file of these columns, in place of the folder's."""
+    facts = (folder / FACTS).read_bytes()
+    path = folder.with_suffix(".triplets.parquet")
+    pyarrow.parquet.write_table(pa.table(columns).replace_schema_metadata({METADATA: facts}), path)
+    return path
+
+
+def test_no_cell_keeps_its_member_out(folder: Path) -> None:
+    """Where a refusal would tell of a record, one of megabytes, or of no text at all, is left out by itself."""
+    picture, count = (folder / "digits-0.png").read_bytes(), 4000
+    odd = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], dtype=np.int32)), pa.py_buffer(b"\xff1")]
+    )
+    texts = pa.array(["x" * 2_000_000, *["which ?"] * (count - 1)])  # 32 GB as an array of text
+    domains = ["digits"] * count
+    long = write_cells(folder, picture=[picture] * count, text=texts, answer=["1"] * count, domain=domains)
+    data = open_dataset(str(long), split=False, tolerant=True)
+    assert data.train.labels.tolist() == [-1, *[1] * (count - 1)]
+    with pytest.raises(BadRecord, match=r"row 1.* is no row of the table"):
+        open_dataset(str(long))
+    broken = write_cells(folder, picture=[picture] * 2, text=["a", "b"], answer=odd, domain=["digits"] * 2)
+    assert open_dataset(str(broken), split=False, tolerant=True).train.labels.tolist() == [-1, 1]
+    with pytest.raises(BadInput, match=r"cannot read .* as Parquet.* UTF-8"):
+        open_dataset(str(broken))
+
+
+def test_a_name_that_no_file_can_have_is_no_picture(folder: Path) -> None:
+    """It is a fault of its record alone."""
+    write_table(folder, [["x" * 600 + ".png", "a", "1", "digits"], ["digits-0.png", "a", "0", "digits"]])
+    assert open_dataset(str(folder), split=False, tolerant=True).train.labels.tolist() == [-1, 0]
+
+
+def test_bombs_are_refused_before_they_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that take no room in a file take room in memory."""
+    monkeypatch.setenv("SECAGG_MAX_BYTES", "10000000")
+    places = pa.array(np.zeros(100_000, dtype=np.int32))
+    cells = {name: pa.DictionaryArray.from_arrays(places, [name]) for name in ("text", "answer", "domain")}
+    picture = pa.DictionaryArray.from_arrays(places, [(folder / "digits-0.png").read_bytes()])
+    bomb = write_cells(folder, picture=picture, **cells)
+    assert bomb.stat().st_size < 100_000
+    with pytest.raises(BadInput, match="more than 10000000; set SECAGG_MAX_BYTES"):
+        open_dataset(str(bomb), tolerant=True)

@@ -99,3 +99,13 @@ def test_audit_gives_report_and_exit_code() -> None:
         secagg.audit()
     with pytest.raises(BadInput, match="epsilon go with dataset"):
         secagg.audit(["transcript.log"], epsilon=1)
+
+
+def test_data_set_brings_its_own_labels(tmp_path) -> None:
+    """What `open_dataset` gives can be simulated as it is, with ids of clients, and with no other labels."""
+    np.savez(tmp_path / "own.npz", features=FEATURES, labels=LABELS)
+    data = secagg.open_dataset(str(tmp_path / "own.npz"))
+    run = secagg.simulate(data, clients=np.arange(len(data.train)) % 4, protection="none")
+    assert (run.dataset, run.clients) == ("own.npz", 4)
+    with pytest.raises(BadInput, match="has its own labels"):
+        secagg.simulate(data, LABELS)

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.features import Expansion
-from secagg.features.expansion import _projection
+from secagg.features.expansion import projection_of
 
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 batches = arrays(np.float64, st.tuples(st.integers(1, 20), st.just(6)), elements=finite)
@@ -41,14 +41,14 @@ def test_values_are_the_integer_definition(record):
     exponent = int(np.frexp(np.abs(record).max())[1])
     integers = [round(float(np.ldexp(value, 21 - exponent))) for value in record]
     for column in range(5):
-        total = sum(x * int(p) for x, p in zip(integers, _projection(6, 5)[:, column], strict=True))
+        total = sum(x * int(p) for x, p in zip(integers, projection_of(6, 5)[:, column], strict=True))
         assert got[column] == np.ldexp(float(max(total, 0)), exponent - 29)
 
 
 def test_projection_is_the_published_stream():
     """P is eight bytes of SHAKE-256 per entry, summed and centred; its moments are those of that sum."""
     stream = hashlib.shake_256(b"secagg random features v1: 64 x 512").digest(8 * 64 * 512)
-    projection = _projection(64, 512)
+    projection = projection_of(64, 512)
     assert projection[0, 0] == sum(stream[:8]) - 1020
     assert projection[1, 0] == sum(stream[8 * 512 : 8 * 513]) - 1020
     assert abs(projection.mean()) < 5 * 209 / np.sqrt(projection.size)

@@ -16,6 +16,7 @@ import pytest
 
 from methods.gate import KeptClasses
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
+from secagg.federation import release_of
 from secagg.head import parse_safetensors
 from secagg.parties import LocalRecords, SessionSetup, conclude
 from secagg.parties.explanation import explain
@@ -235,6 +236,34 @@ async def test_too_few_classes_end_the_plan(tmp_path: Path, choices: dict[str, A
         assert "1 of 3 classes are held by 3 clients or more" in end.reason
     assert len(played.stages) == 1
     assert not (world.transcripts(0, played.stages)[0].parent / "aggregate.npz").exists()
+
+
+async def test_census_that_ends_the_plan_is_charged_for_itself(tmp_path: Path) -> None:
+    """The ledger is charged whole before the census, and settled by the census's cost after it; again adds nothing."""
+    world = gated(tmp_path, **SURE)
+    world = replace(world, records={member: only(records, member) for member, records in world.records.items()})
+    await run_federation(world)
+    setup = world.setup
+    assert setup.sum_claim is not None
+    census = setup.sum_claim.releases.until(1)
+    for member in EVERYONE:
+        whole, settled = world.ledger(member).entries()
+        assert whole.release == release_of(setup, setup.roster.name(member))
+        assert settled.release.cost(setup.plan.unit, setup.plan.adjacency) == census.cost()
+        assert settled.release.epsilon == census.epsilon(setup.plan.delta) < whole.release.epsilon
+        assert {(each.unit, each.adjacency) for each in settled.release.spent} == {
+            (each.unit, each.adjacency) for each in whole.release.spent
+        }
+    before = [world.ledger(member).entries() for member in EVERYONE]
+    again = await run_federation(world)
+    assert all(isinstance(end, SessionAborted) for end in again.clients.values())
+    assert [world.ledger(member).entries() for member in EVERYONE] == before
+    for member in EVERYONE:
+        budget = world.policy(member).budget
+        account = world.ledger(member).account(None, setup.roster.name(member), budget)
+        assert account.together == before[member - 1][1].release.epsilon
+        with pytest.raises(BadInput, match="nothing more of it can leave"):
+            world.ledger(member).record(release_of(setup, setup.roster.name(member)), budget)
 
 
 def only(records: LocalRecords, member: int) -> LocalRecords:

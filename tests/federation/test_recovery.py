@@ -11,7 +11,7 @@ import pytest
 import secagg.federation.recovery
 from secagg.errors import BadInput, PlanRefused
 from secagg.federation import open_ledger, recover_ledger, session_folder
-from secagg.federation.recovery import release_of
+from secagg.federation.recovery import release_of, release_until
 from secagg.ledger import FILE_NAME, Entry, Ledger
 from secagg.parties import SessionSetup, begin_transcript
 from secagg.parties.consent import policy_accepting
@@ -23,6 +23,7 @@ from secagg.transcript import Journal, Record
 from secagg.wire import encode
 from tests.plan.federation_files import small_plan, small_roster
 from tests.worlds.federation import SimulatedFederation, run_federation
+from tests.worlds.setups import make_setup
 
 ROSTER = small_roster()
 NOISY = {"radius": None, "epsilon": 1.0, "delta": 1e-5, "adjacency": Adjacency.ADD_REMOVE}
@@ -54,6 +55,25 @@ def charge(state: Path, setup: SessionSetup, data_name: str = "mine", *, reaches
 def spent_on(ledger: Ledger, data_name: str) -> object:
     """What was spent on a data set; None is everything."""
     return total_cost(same_data([entry.release for entry in ledger.entries()], data_name), *PROMISE)
+
+
+def settle(state: Path, setup: SessionSetup) -> Entry:
+    """What a client writes where a plan ends for good after its first sum."""
+    came_to = release_until(setup, "mine", 1)
+    assert came_to is not None
+    return Ledger(state).settle(release_of(setup, "mine"), came_to)
+
+
+def test_settled_plan_comes_back_where_a_head_follows(tmp_path: Path) -> None:
+    """A settlement that a later row's head covers is recovered; the last one, which none covers, is charged whole."""
+    first, second = (make_setup(3, refine=2, epsilon=epsilon) for epsilon in (1.0, 2.0))
+    rows = [charge(tmp_path, first), settle(tmp_path, first), charge(tmp_path, second)]
+    (tmp_path / FILE_NAME).unlink()
+    assert recover_ledger(tmp_path) == (rows, True)
+    settle(tmp_path, second)
+    (tmp_path / FILE_NAME).unlink()
+    assert recover_ledger(tmp_path) == (rows, True)
+    assert Ledger(tmp_path).entries() == tuple(rows)
 
 
 def test_ledger_of_a_real_session_comes_back(tmp_path: Path) -> None:

@@ -261,6 +261,15 @@ def test_nothing_but_noised_steps_is_kept(encoder: Encoder, data: Dataset) -> No
     assert noisy.state != made.state
 
 
+def test_steps_beyond_all_numbers_move_nothing(encoder: Encoder, data: Dataset) -> None:
+    """At a rate that float32 does not hold a member sends zeros, and can go on with what it kept."""
+    round_ = first_round(**{**PRIVATE, "rate": 1e30, "gradient_clip": 1e12, "batch": 1})
+    made = round_.contribute(local(encoder, data, sigma=1e6))
+    assert not made.blocks["update"].any()
+    own = local(encoder, data, state=made.state, sigma=1e6)
+    assert not replace(round_, number=2).contribute(own).blocks["update"].any()
+
+
 def test_a_member_without_records_sends_zeros(encoder: Encoder, data: Dataset) -> None:
     """It is there with a zero update."""
     assert not first_round().contribute(local(encoder, data, slice(0))).blocks["update"].any()

@@ -312,6 +312,7 @@ def test_noise_of_its_own_is_on_its_own_numbers_alone() -> None:
         ({"search": "grid"}, "the search 'grid'"),
         ({"validation": 1.0}, "validation is 1.0"),
         ({"largest_loss": 0.0}, "largest_loss 0.0"),
+        ({"largest_loss": 1e-310}, "largest_loss 1e-310"),
         ({"population": 0}, "population is 0"),
     ],
 )

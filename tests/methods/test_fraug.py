@@ -254,6 +254,7 @@ def test_promises_make_plans() -> None:
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [("rounds", 0), ("steps", 0), ("batch", 0), ("latent", 0), ("hidden", 0), ("synthetic", 0), ("augment", 2),
+     ("synthetic", 10**9),
      ("rate", 0.0), ("generator_rate", math.nan), ("alpha", -1.0), ("beta", math.inf), ("ema", 0.0), ("ema_ramp", 2.0),
      ("generator_scale", 0.0), ("cap", -1), ("norm", "layer"), ("variant", "printed"), ("generator_distance", "l1"),
      ("transfer_distance", ""), ("server", "sgd"), ("sampling", 2.0)],

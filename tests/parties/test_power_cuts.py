@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from secagg.federation import session_folder
-from secagg.parties.sealed_state import write_synced
+from secagg.files import write_synced
 from secagg.transcript import FILE_NAME, Journal, read_transcript
 from tests.parties.power import Disk, PowerCut
 from tests.parties.test_crashes import BYSTANDER, CLIENT, SERVER, check_ending, fuse_points, staged

@@ -8,8 +8,9 @@ import pytest
 
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import BadInput
+from secagg.files import write_synced
 from secagg.parties import MemberSession
-from secagg.parties.sealed_state import Memory, write_synced
+from secagg.parties.sealed_state import Memory
 from secagg.protection import LocalParty
 from secagg.protection.masking.client_opening import Opened
 from secagg.protection.masking.client_upload import Advertised, Dealt, advertise

@@ -1,5 +1,6 @@
 """The ledger: what was released stays released, once, under one plan, and no budget is overdrawn."""
 
+import datetime
 import math
 import signal
 import sqlite3
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,7 @@ def database(folder: Path, *statements: str) -> list[tuple[Any, ...]]:
 def unlocked(folder: Path, *statements: str) -> None:
     """Run statements after dropping what makes the tables append-only."""
     names = [name for (name,) in database(folder, "SELECT name FROM sqlite_master WHERE type = 'trigger'")]
-    assert len(names) == 6
+    assert len(names) == 8
     database(folder, *(f"DROP TRIGGER {name}" for name in names), *statements)
 
 
@@ -446,13 +448,13 @@ def test_ledger_is_created_only_where_asked(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE releases (data_name TEXT)", "PRAGMA user_version = 6"])
+@pytest.mark.parametrize("statement", ["CREATE TABLE releases (data_name TEXT)", "PRAGMA user_version = 7"])
 @pytest.mark.parametrize("create", [True, False])
 def test_other_versions_are_refused(tmp_path: Path, statement: str, create: bool) -> None:
     """A ledger of an older or unknown schema is named with its version, and left as it is."""
     database(tmp_path, statement)
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(BadInput, match=r"schema version [06], this program reads 5"):
+    with pytest.raises(BadInput, match=r"schema version [07], this program reads 6"):
         Ledger(tmp_path, create=create)
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
@@ -484,6 +486,26 @@ def test_older_ledger_is_carried_over(older: Path, create: bool) -> None:
     unlocked(older, "DELETE FROM uploads WHERE number = 2")
     with pytest.raises(BadInput, match="row 2 of the uploads"):
         Ledger(older).uploads()
+
+
+def test_ledger_of_version_5_is_carried_over(tmp_path: Path) -> None:
+    """Its rows, heads, costs and uploads stay; nobody knows when they were written, but of a row of today."""
+    statements = Path(__file__).with_name("ledger_version_5.sql").read_text(encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection:
+        connection.executescript(statements)
+    heads = [head for (head,) in database(tmp_path, "SELECT head FROM releases")]
+    before = Ledger(tmp_path, create=False).entries()
+    assert [entry.head for entry in before] == heads
+    assert Ledger(tmp_path).uploads() == tuple(bytes([context]) * 32 for context in (1, 2, 9))
+    assert total_epsilon([entry.release for entry in before[:2]], "record", "add-remove", 1e-5) == pytest.approx(
+        epsilon_of(math.hypot(0.25, 0.1), 1e-5), rel=1e-9
+    )
+    now = datetime.datetime(2026, 3, 4, 5, 6, 7, tzinfo=datetime.UTC)
+    Ledger(tmp_path).record(finite(7), ANYTHING, now)
+    assert [entry.at for entry in Ledger(tmp_path).entries()] == [None, None, None, now]
+    unlocked(tmp_path, "UPDATE times SET at = 'yesterday'")
+    with pytest.raises(BadInput, match="row 4 of the times"):
+        Ledger(tmp_path).entries()
 
 
 OPENER = """

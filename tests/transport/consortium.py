@@ -20,7 +20,7 @@ PEM = serialization.Encoding.PEM
 
 def certify(folder: Path, home: Path, name: str, days: int = 30) -> None:
     """Give the key in `home` a certificate of the folder's authority for any name and time; days < 0 has expired."""
-    authority, _ = read_authority(folder / "ca")
+    authority = read_authority(folder / "ca")
     key = serialization.load_pem_private_key((home / "key.pem").read_bytes(), None)
     request = read_request(signing_request(key, name), name)  # type: ignore[arg-type]
     with mock.patch.object(certificates, "_BACKDATE", datetime.timedelta(days=10)):
@@ -31,7 +31,7 @@ def certify(folder: Path, home: Path, name: str, days: int = 30) -> None:
 def certify_later(folder: Path, home: Path, name: str) -> None:
     """A certificate that is valid only from tomorrow."""
     with mock.patch.object(datetime, "timedelta", datetime.timedelta):
-        authority, _ = read_authority(folder / "ca")
+        authority = read_authority(folder / "ca")
         key = serialization.load_pem_private_key((home / "key.pem").read_bytes(), None)
         request = read_request(signing_request(key, name), name)  # type: ignore[arg-type]
         with mock.patch.object(certificates, "_BACKDATE", datetime.timedelta(days=-1)):

@@ -16,6 +16,7 @@ from secagg.errors import BadInput
 from secagg.roster import read_roster
 from secagg.transport.certificates import new_key, signing_request
 from secagg.transport.enrolment import create_authority, create_request, issue
+from secagg.transport.requests import make_request
 
 P256_PREFIX = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
 SECRETS = {"key.pem", "identity.key", "ca.key"}
@@ -96,12 +97,10 @@ def test_other_tls_key_of_a_member_is_refused(authority: Path, tmp_path: Path) -
     first = requests(tmp_path, "server", "a")
     issue(authority, first)
     before = snapshot(authority)
-    home, content = tmp_path / "a", json.loads(first[1].read_text())
+    home = tmp_path / "a"
     identity = SigningKey.from_bytes(bytes.fromhex((home / "identity.key").read_text()))
     request = signing_request(new_key(), "a")
-    signature = identity.sign("enrolment", b"a", b"client", identity.public, request)
-    changed = {"certificate_request": request.decode(), "identity_signature": signature.hex()}
-    first[1].write_text(json.dumps({**content, **changed}))
+    first[1].write_text(json.dumps(make_request("a", "client", identity, request).content()))
     with pytest.raises(BadInput, match="already a member with other keys"):
         issue(authority, [first[1]])
     assert snapshot(authority) == before
@@ -126,8 +125,11 @@ def test_name_taken_by_other_keys_is_refused(authority: Path, tmp_path: Path) ->
         {"identity": "zz"},
         {"identity_signature": "00" * 64},
         {"certificate_request": "damaged"},
-        {"version": 2},
+        {"version": 1},
+        {"version": True},
         {"extra": 1},
+        {"follows": "00" * 32},
+        {"previous_signature": "00" * 64},
         {"name": 5},
         {"certificate_request": None},
     ],

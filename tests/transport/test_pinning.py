@@ -71,7 +71,7 @@ async def test_fresh_key_of_a_member_opens_nothing(
 
 async def test_key_of_another_kind_opens_nothing(consortium: Path, address: str, coordinator: Remembering) -> None:
     """A certificate for a key that no member can have is refused like any other wrong one."""
-    authority, _ = read_authority(consortium / "ca")
+    authority = read_authority(consortium / "ca")
     key = ec.generate_private_key(ec.SECP384R1())
     issued = x509.load_pem_x509_certificate((consortium / "alice" / "cert.pem").read_bytes())
     builder = x509.CertificateBuilder(

@@ -1,10 +1,11 @@
 """The registry of attacks. Their sub-packages say what they are after; each attack is a value of `Attack`.
 
-A further one is a file with such a value, and its place in `ATTACKS`.
+A further one is a file with such a value, and its place in `ATTACKS`; `add_attack` puts one of somebody's own there.
 """
 
 from __future__ import annotations
 
+from secagg.errors import BadInput
 from threat_models.attacks.attack import Attack
 from threat_models.attacks.disclosure.changing_cohorts import CHANGING_COHORTS
 from threat_models.attacks.disclosure.label_counts import LABEL_COUNTS
@@ -56,4 +57,14 @@ ATTACKS: dict[str, Attack] = {
 }
 """By name."""
 
-__all__ = ["ATTACKS", "Attack"]
+
+def add_attack(attack: object, source: str) -> Attack:
+    """Take an attack of somebody's own into `ATTACKS`. Raises BadInput for another value or a taken name."""
+    if not isinstance(attack, Attack):
+        raise BadInput(f"{source} is no attack", remedy="make it a value of threat_models.attacks.Attack")
+    if ATTACKS.setdefault(attack.name, attack) is not attack:
+        raise BadInput(f"{source} is called {attack.name}, like an attack that there is", remedy="rename it")
+    return attack
+
+
+__all__ = ["ATTACKS", "Attack", "add_attack"]

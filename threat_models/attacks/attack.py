@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from threat_models.findings import Finding, Metric
-from threat_models.session import Knowledge
+from threat_models.session import Knowledge, Session
 from threat_models.views import View
 
 Progress = Callable[[int, int], None]
@@ -19,10 +19,12 @@ Run = Callable[[tuple[View, ...], Knowledge, Progress], Finding]
 class Attack:
     """One attack.
 
-    `name` is that of gates and of the command line, `paper` who published it. `needs` are the fields or blocks that a
-    view must have (`View.has`), `sessions` the number of sums about nearly the same data. `metrics` are all that it may
-    measure. `tries_records`: it needs candidate records; `tells_members`: of both kinds, that took part and that did
-    not; `trusts_owners`: its numbers depend on which of these took part. `limits` is the largest number of confidence
+    `name` is that of gates and of the command line, `paper` who published it; `meaning` says what somebody knows for
+    whom it works, `remedy` what keeps it from working. `unsuited` says of a session why its plan gives the attack
+    nothing to work on, whoever looks; "" where it does. `needs` are the fields or blocks that a view must have
+    (`View.has`), `sessions` the number of sums about nearly the same data. `metrics` are all that it may measure.
+    `tries_records`: it needs candidate records; `tells_members`: of both kinds, that took part and that did not;
+    `trusts_owners`: its numbers depend on which of these took part. `limits` is the largest number of confidence
     limits that its verdict and the gate may judge, of one view.
 
     `run(views, knowledge, progress)` gets the views of as many sessions as it needs, in order. It returns a Finding
@@ -41,3 +43,6 @@ class Attack:
     tells_members: bool = False
     trusts_owners: bool = False
     limits: int = 1
+    meaning: str = ""
+    remedy: str = ""
+    unsuited: Callable[[Session], str] = lambda session: ""

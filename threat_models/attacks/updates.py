@@ -14,7 +14,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import sums_of
+from methods import method_named, sums_of
 from methods.chain import MODEL, ChainRound
 from methods.local_work import Scaled
 from methods.population_round import PopulationRound
@@ -23,7 +23,7 @@ from secagg.models import Adapted, TrainedModel, record_gradients
 from secagg.plan import Plan
 from secagg.statistics import Grid
 from threat_models.attacks.targets import Target, subtract, sums_in
-from threat_models.session import Blocks, Records
+from threat_models.session import Blocks, Records, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -48,6 +48,25 @@ def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[ChainRound, ...
     """
     shown = (each.round for each in (*view.earlier, view))
     return tuple(each for each in shown if is_one_chain(each) and _is_adapter(each) == of_adapters)
+
+
+def trains_nothing(session: Session) -> str:
+    """Why attacks on updates of a model have nothing to work on; "" where the plan's rounds move one of features."""
+    why = "Its sums hold no updates of a model from a public state."
+    return "" if may_move(session, lambda round_: not _is_adapter(round_)) else why
+
+
+def tunes_nothing(session: Session) -> str:
+    """Why attacks on adapters have nothing to work on; "" where the plan's rounds move one."""
+    return "" if may_move(session, _is_adapter) else "No rounds move an adapter."
+
+
+def may_move(session: Session, is_such: Callable[[ChainRound], bool]) -> bool:
+    """Whether the plan's rounds move something by which `is_such`; they may where none of them is at hand."""
+    shown = [each.round for each in (*session.earlier, session)]
+    if chains := [round_ for round_ in shown if is_one_chain(round_)]:
+        return any(map(is_such, chains))
+    return method_named(session.plan.method, session.plan.method_parameters).trains
 
 
 def is_one_chain(round_: Round | None) -> TypeGuard[ChainRound]:

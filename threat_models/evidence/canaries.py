@@ -18,9 +18,8 @@ from secagg.errors import BadInput
 from secagg.experiments.casting import Cast
 from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
-from secagg.files import private_folder
+from secagg.files import private_folder, write_synced
 from secagg.parties import LocalRecords, Pipeline
-from secagg.parties.sealed_state import write_synced
 from secagg.plan import Plan
 from threat_models.estimation import Canaries, draw_canaries
 from threat_models.estimation.canaries import fair_coins

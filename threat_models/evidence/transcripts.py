@@ -109,6 +109,8 @@ def _provenance(proved: Verified) -> Provenance:
         proved.vouched_by,
         proved.signed_by,
         bool(proved.doubts),
+        proved.setup.roster.consortium,
+        len(proved.setup.roster.clients),
     )
 
 

@@ -32,28 +32,77 @@ SESSION_RULES = {
     "audit": "The audit ran",
 }
 """Rules about the sum itself, beside those of the attacks."""
+SESSION_REMEDIES = {
+    "transcript": "Bring the plan or roster from a source that you trust (--plan, --roster).",
+    "protection": "Have the next plan made with a protection that the gate allows.",
+    "records": "Sum more records, of fewer features, or plan with a finite epsilon.",
+    "promise": "If a record needs a promise, plan with a finite epsilon; one that is broken holds for nobody.",
+    "inputs": "Bring --known and --public of one population.",
+    "audit": "Ask about the adversaries that the gate names, with the evidence that their attacks need.",
+}
+"""What to do where one of these rules does not hold."""
 UPDATES_TELL = "records off a first layer, and members by losses and gradients"
 """What attacks read of the sums of updates."""
 PROTOTYPES_TELL = "members, by the public start's projection"
 """What attacks read of the sums of projections."""
 DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
 
-HEADLINE_WORDS = {
+CONTROL_WORDS = {
     Verdict.SUCCEEDS: ("succeeds", "succeed"),
     Verdict.FAILS: ("fails", "fail"),
     Verdict.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
-    Verdict.NOT_APPLICABLE: ("has nothing to work on", "have nothing to work on"),
 }
-"""What one attack, and what several do, by verdict."""
+"""What one attack, and what several of the control without protection do."""
+IDLE = ("has nothing to work on", "have nothing to work on")
+
+
+class State(StrEnum):
+    """How the session stands against one attack by one adversary, in the four words of the first page; best first.
+
+    Less evidence never looks better: what nobody could tell stands below what is known and allowed.
+    """
+
+    WITHSTOOD = "withstood"
+    ALLOWED = "allowed by the gate"
+    UNTOLD = "could not tell"
+    BROKEN = "broken"
+
+    @property
+    def rank(self) -> int:
+        """0 for the best."""
+        return list(State).index(self)
 
 
 @dataclass(frozen=True)
 class AttackNote:
-    """One attack for people: its name, what it is after, and who published it."""
+    """One attack for people: its name, what it is after, and who published it.
+
+    `meaning` says what somebody knows for whom it works, `remedy` what keeps it from working.
+    """
 
     name: str
     title: str
     paper: str
+    meaning: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Cover:
+    """What was audited, by whom and when: what a page needs that is passed on. Empty: a simulation, or nobody said it.
+
+    `plans` are SHA-256 digests, `sessions` their identifiers, `members` those in the
+    sums, of `clients` in the roster; `date` is the audit's (a transcript has no times), as 2026-03-01.
+    """
+
+    consortium: str = ""
+    purpose: str = ""
+    plans: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    clients: int = 0
+    auditor: str = ""
+    date: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,6 +272,45 @@ def worst(lines: tuple[GateLine, ...]) -> Outcome:
     return next((bad for bad in (Outcome.FAIL, Outcome.INCONCLUSIVE) if bad in found), Outcome.PASS)
 
 
+class Change(StrEnum):
+    """What became of one thing since an earlier audit, the gravest first.
+
+    What was known, if bad, and is not told any more is no improvement: it has a word of its own.
+    """
+
+    WORSE = "worse"
+    LESS_KNOWN = "less is known"
+    NEW = "new"
+    GONE = "gone"
+    BETTER = "better"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One thing that is not as it was: what, by whom ("" of the sum itself), and both states in words."""
+
+    change: Change
+    title: str
+    adversary: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Against:
+    """What changed since an earlier report of `date`, whose file has this name and SHA-256.
+
+    `same` things are as they were; `notes` say what makes the two hard to compare.
+    """
+
+    name: str
+    sha256: str
+    date: str
+    changes: tuple[Changed, ...]
+    same: int
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class AuditReport:
     """A whole report. Raises BadInput for a finding without a note of its attack, or filed under another adversary.
@@ -243,6 +331,8 @@ class AuditReport:
     comparisons: Comparisons
     levels: tuple[Level, ...] = ()
     gate: GateResult | None = None
+    cover: Cover = Cover()
+    against: Against | None = None
 
     def __post_init__(self) -> None:
         known = {note.name for note in self.attacks if note.title and note.paper}
@@ -262,8 +352,49 @@ class AuditReport:
         """The title and paper of an attack."""
         return next(note for note in self.attacks if note.name == attack)
 
+    def state_of(self, finding: Finding) -> State | None:
+        """How the session stands against a finding's attack; None of the control, and of what has nothing to work on.
+
+        A success that no line of the gate lets pass, and one without a gate, is broken, whatever else was not told.
+        """
+        if finding.adversary == CONTROL or finding.verdict is Verdict.NOT_APPLICABLE:
+            return None
+        lines = [line for line in self._lines if (line.attack, line.adversary) == (finding.attack, finding.adversary)]
+        outcome = worst(tuple(lines))
+        is_let = bool(lines) and outcome is Outcome.PASS
+        if outcome is Outcome.FAIL or (finding.verdict is Verdict.SUCCEEDS and not is_let):
+            return State.BROKEN
+        if finding.verdict is Verdict.INCONCLUSIVE or outcome is Outcome.INCONCLUSIVE:
+            return State.UNTOLD
+        is_waived = any(line.waiver for line in lines)
+        return State.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else State.WITHSTOOD
+
+    def state_of_line(self, line: GateLine) -> State:
+        """How the session stands by a line about the sum itself; that nothing is promised is allowed, and no merit."""
+        if line.outcome is not Outcome.PASS:
+            return State.BROKEN if line.outcome is Outcome.FAIL else State.UNTOLD
+        is_promiseless = line.attack == "promise" and math.isinf(self.promise.claimed)
+        return State.ALLOWED if line.waiver or is_promiseless else State.WITHSTOOD
+
+    @property
+    def session_lines(self) -> tuple[GateLine, ...]:
+        """The gate's lines that are of no finding: about the sum itself, and about what was not run."""
+        found = {(finding.attack, finding.adversary) for finding in self.findings}
+        return tuple(line for line in self._lines if (line.attack, line.adversary) not in found)
+
+    @property
+    def state(self) -> State:
+        """The worst of all; without anything that was judged nothing is told."""
+        states = [state for finding in self.findings if (state := self.state_of(finding)) is not None]
+        states += map(self.state_of_line, self.session_lines)
+        return max(states, key=lambda state: state.rank, default=State.UNTOLD)
+
+    @property
+    def _lines(self) -> tuple[GateLine, ...]:
+        return self.gate.lines if self.gate is not None else ()
+
     def headline(self) -> str:
-        """Count the attacks by verdict, in a sentence; the control has a sentence of its own.
+        """Count the attacks by state, in a sentence, the worst first; the control has a sentence of its own.
 
         Where no finite ε is promised this comes first: a gate that passes may let attacks on single records succeed.
         """
@@ -272,10 +403,15 @@ class AuditReport:
         said = ["Nothing is promised about any one record."] if math.isinf(self.promise.claimed) else []
         if judged or not controls:
             who = _count_in_words(len(judged), "adversary", "adversaries")
-            said.append(f"{_count_attacks(judged)} by {who}: {_count_verdicts(judged)}.")
+            said.append(f"{_count_attacks(judged)} by {who}: {self._count_states(judged)}.")
         if controls:
             said.append(f"Without protection, for comparison, {_count_attacks(controls)}: {_count_verdicts(controls)}.")
         return " ".join(said)
+
+    def _count_states(self, examinations: Sequence[Examination]) -> str:
+        found = [self.state_of(finding) for one in examinations for finding in one.findings]
+        parts = [f"{found.count(state)} {state}" for state in reversed(State) if state in found]
+        return ", ".join([*parts, *_count_idle(found.count(None))]) or "none was run"
 
     def allowance(self) -> str:
         """Why a gate passes although attacks are inconclusive; "" where it does not pass, or none is."""
@@ -297,10 +433,14 @@ def _count_verdicts(examinations: Sequence[Examination]) -> str:
     found = [finding.verdict for one in examinations for finding in one.findings]
     parts = [
         f"{found.count(verdict)} {one if found.count(verdict) == 1 else many}"
-        for verdict, (one, many) in HEADLINE_WORDS.items()
+        for verdict, (one, many) in CONTROL_WORDS.items()
         if verdict in found
     ]
-    return ", ".join(parts) or "none was run"
+    return ", ".join([*parts, *_count_idle(found.count(Verdict.NOT_APPLICABLE))]) or "none was run"
+
+
+def _count_idle(number: int) -> list[str]:
+    return [f"{number} {IDLE[number != 1]}"] if number else []
 
 
 def _count_in_words(number: int, one: str, many: str = "") -> str:

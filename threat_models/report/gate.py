@@ -21,13 +21,15 @@ from threat_models.report.content import SESSION_RULES, Outcome
 
 FORMAT = "secagg-gate/1"
 DEFAULT = Path(__file__).parent / "default_gate.toml"
-METRICS: Mapping[str, tuple[Metric, ...]] = {
-    **{name: attack.metrics for name, attack in ATTACKS.items()},
-    "malicious_server": (REFUSED_WAYS, PROBE),
-}
-"""What each attack may measure."""
+ACTIVE = {"malicious_server": (REFUSED_WAYS, PROBE)}
+"""What the attack that is no part of `ATTACKS` may measure."""
 REFERENCES = ("baseline", "ceiling")
 """What a threshold may be beside a number: the measure's own baseline or ceiling."""
+
+
+def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
+    """What each attack may measure, those of somebody's own too."""
+    return {**{name: attack.metrics for name, attack in ATTACKS.items()}, **ACTIVE}
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,9 @@ class Waiver:
 class Gate:
     """What a report must show to pass.
 
-    `protections` are those a plan may have. `records_per_dimension` is the least number of records per feature
-    dimension in a sum without noise. `controls` demands of each attack a positive and a negative control that hold,
+    `adversaries` must be asked about, whoever else is. `protections` are those a plan may have. `records_per_dimension`
+    is the least number of records per feature dimension in a sum without noise. `controls` demands of each attack a
+    positive and a negative control that hold,
     `measured` a measured lower bound for every finite ε. `sha256` is the digest of the file.
     """
 
@@ -93,6 +96,7 @@ class Gate:
     rules: tuple[Rule, ...]
     waivers: tuple[Waiver, ...]
     sha256: str
+    adversaries: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path = DEFAULT) -> Gate:
@@ -120,15 +124,18 @@ class Gate:
             raise BadInput("the format is missing or unknown", remedy=f'write format = "{FORMAT}"')
         rules = tuple(_rule(table, number) for number, table in _enumerate_tables(content.pop("rule", [])))
         waivers = tuple(_waiver(table, number) for number, table in _enumerate_tables(content.pop("waiver", [])))
-        _require_keys(content, {field.name for field in fields(cls)} - {"rules", "waivers", "sha256"}, "the gate")
+        asked = _names(content, "adversaries", names(), "threat model") if "adversaries" in content else ()
+        needed = {field.name for field in fields(cls)} - {"rules", "waivers", "sha256", "adversaries"}
+        _require_keys(content, needed, "the gate", needed | {"adversaries"})
         return cls(
-            protections=_names(content, "protections"),
+            protections=_names(content, "protections", tuple(PROTECTIONS), "protection"),
             records_per_dimension=_number(content, "records_per_dimension", "the gate"),
             controls=_flag(content, "controls", "the gate"),
             measured=_flag(content, "measured", "the gate"),
             rules=rules,
             waivers=waivers,
             sha256=sha256(text.encode()).hexdigest(),
+            adversaries=asked,
         )
 
     def rules_for(self, attack: str, adversary: str) -> tuple[Rule, ...]:
@@ -141,7 +148,7 @@ class Gate:
 
 def metrics_of(attack: str) -> tuple[Metric, ...]:
     """What an attack, or any ("*"), may measure, each metric once."""
-    groups = METRICS.values() if attack == "*" else [METRICS[attack]]
+    groups = all_metrics().values() if attack == "*" else [all_metrics()[attack]]
     return tuple(dict.fromkeys(metric for group in groups for metric in group))
 
 
@@ -165,7 +172,7 @@ def _rule(table: Mapping[str, Any], number: int) -> Rule:
         raise BadInput(f"{where}: a measure needs one of at_most and at_least, and these need a measure")
     if set(table) & ({"tolerated"} if rule.measure else {"margin", "unclear", "optional"}):
         raise BadInput(f"{where}: margin, unclear and optional go with a measure, tolerated goes without one")
-    _require_known(rule.attack, ("*", *METRICS), f"{where}: there is no attack")
+    _require_known(rule.attack, ("*", *all_metrics()), f"{where}: there is no attack")
     _require_known(rule.adversary, ("*", *names()), f"{where}: there is no threat model")
     if rule.adversary != "*":
         its = adversary_named(rule.adversary).attacks
@@ -243,12 +250,12 @@ def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
     return value
 
 
-def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _names(table: Mapping[str, Any], key: str, known: tuple[str, ...], kind: str) -> tuple[str, ...]:
     values = table[key]
     if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
         raise BadInput(f"the gate: {key} is no list of names")
     for value in values:
-        _require_known(value, tuple(PROTECTIONS), "the gate: there is no protection")
+        _require_known(value, known, f"the gate: there is no {kind}")
     return tuple(values)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 
+from threat_models.adversary import adversary_named
 from threat_models.findings import Finding, Measure, Verdict
 from threat_models.report.content import CONTROL, AuditReport, Examination, GateLine, GateResult, Outcome
 from threat_models.report.gate import Gate, Rule
@@ -37,6 +38,7 @@ def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
     for one in report.examinations:
         lines += [line for finding in one.findings for line in _judge_finding(gate, report, finding)]
         lines += [*_judge_missing(one), *_judge_uninformed(gate, one)]
+    lines += _judge_unasked(gate, report)
     if not report.findings:
         lines.append(GateLine("audit", "", Outcome.INCONCLUSIVE, "No attack was run."))
     waived = [_waive(gate, line, today) for line in lines]
@@ -73,7 +75,7 @@ def _judge_records(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
         yield GateLine("records", "", Outcome.PASS, facts)
         return
     figures = [
-        f"{finding.adversary}: "
+        f"{adversary_named(finding.adversary).title}: "
         + ", ".join(f"{measure.label} {with_interval(measure)}" for measure in finding.measures)
         for finding in report.findings
         if finding.attack == "unmixing" and finding.measures
@@ -215,6 +217,15 @@ def _judge_measure(rule: Rule, finding: Finding, measure: Measure, threshold: fl
     asked += f" {quantity(threshold, measure.metric.unit)}{f' ({limit})' if limit != threshold else ''}"
     found = f"{measure.label}: {with_interval(measure)}"
     return GateLine(finding.attack, finding.adversary, outcome, f"{found}, {word} {asked}.")
+
+
+def _judge_unasked(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
+    """Draw a line for each adversary that the gate names and that this audit did not ask about."""
+    asked = {one.adversary.name for one in report.examinations}
+    for name in gate.adversaries:
+        if name not in asked:
+            why = f"The gate asks what the {adversary_named(name).title} learns: --threat-model {name} was not given."
+            yield GateLine("audit", name, Outcome.INCONCLUSIVE, why)
 
 
 def _judge_missing(one: Examination) -> list[GateLine]:

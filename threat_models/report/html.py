@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +16,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from threat_models.findings import REFUSED, SHARE, Finding, Measure, Picture, Verdict
-from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, GateLine, Outcome
+from threat_models.report.content import CONTROL, DISCLAIMER, SEEN, AuditReport, Change, GateLine, Outcome, State
+from threat_models.report.first_page import count_idle, rows_of, withstood
 from threat_models.report.json_report import as_json
 from threat_models.report.png import png
 from threat_models.report.summary import verdict_of
@@ -23,23 +25,36 @@ from threat_models.report.svg import curve_svg, interval_svg
 from threat_models.report.text import figure, good_of, is_bounded, limits, quantity, summarise, to_line
 
 FOLDER = Path(__file__).parent
-BADGES: dict[Verdict | Outcome, tuple[str, str]] = {
-    Verdict.SUCCEEDS: ("bad", "✕ attack succeeds"),
-    Verdict.FAILS: ("good", "✓ attack fails"),
-    Verdict.INCONCLUSIVE: ("unclear", "? inconclusive"),
-    Verdict.NOT_APPLICABLE: ("none", "– not applicable"),
+BADGES: dict[State | Outcome | None, tuple[str, str]] = {
+    State.WITHSTOOD: ("good", f"✓ {State.WITHSTOOD}"),
+    State.ALLOWED: ("allowed", f"◆ {State.ALLOWED}"),
+    State.UNTOLD: ("unclear", f"? {State.UNTOLD}"),
+    State.BROKEN: ("bad", f"✕ {State.BROKEN}"),
+    None: ("none", "– nothing to work on"),
     Outcome.PASS: ("good", "✓ pass"),
     Outcome.FAIL: ("bad", "✕ fail"),
     Outcome.INCONCLUSIVE: ("unclear", "? inconclusive"),
 }
-"""Class and words of every verdict; the words alone must do on a grey print."""
+"""Class and words of every state and outcome; shape and words alone must do on a grey print."""
+BANNER = {
+    Outcome.PASS: "The gate passes",
+    Outcome.FAIL: "The gate fails",
+    Outcome.INCONCLUSIVE: "The gate could not tell",
+    None: "No gate was applied",
+}
+CHANGES = {
+    Change.WORSE: ("bad", "▼ worse"),
+    Change.LESS_KNOWN: ("unclear", "? less is known"),
+    Change.NEW: ("none", "+ new"),
+    Change.GONE: ("none", "− gone"),
+    Change.BETTER: ("good", "▲ better"),
+}
 GRIDS = ("feature_inversion",)
 """Attacks with the same measures at every level of knowledge."""
 
 
 def as_html(report: AuditReport) -> str:
     """The page. Everything in it that came from data is escaped, and what cannot be printed is spelt out."""
-    allowed = _allowed_by(report)
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
     return (
         _environment()
@@ -50,9 +65,13 @@ def as_html(report: AuditReport) -> str:
             style_sha256=b64encode(sha256(style.encode()).digest()).decode(),
             attacks=_in_order(report, report.findings),
             compared=_in_order(report, [finding for level in report.levels for finding in level.findings]),
-            badge=partial(_badge, allowed),
+            rows=rows_of(report),
+            withstood=withstood(report),
+            idle=count_idle(report),
+            badge=partial(_badge, report),
+            level_badge=partial(_badge, replace(report, gate=None)),
             line_badge=_line_badge,
-            let_pass=[finding for finding in report.findings if allowed(finding) and finding.adversary != CONTROL],
+            called={one.adversary.name: one.adversary.title for one in report.examinations},
             levels=[(level.name, {finding.attack: finding for finding in level.findings}) for level in report.levels],
             side_by_side=_side_by_side(report),
             disclaimer=DISCLAIMER,
@@ -71,10 +90,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update({"curve": curve_svg, "figure": figure, "image": _image, "summed_up": summarise})
+    environment.filters.update(
+        {"curve": curve_svg, "figure": figure, "image": _image, "capitalize_first": _capitalise, "summed_up": summarise}
+    )
     environment.tests["a_number"] = _is_number
-    environment.globals.update({"badges": BADGES, "row": _row, "grid": _grid, "seen": SEEN})
+    environment.globals.update(
+        {"badges": BADGES, "banner": BANNER, "changed": CHANGES, "row": _row, "grid": _grid, "seen": SEEN}
+    )
     return environment
+
+
+def _capitalise(words: str) -> str:
+    """Make the first letter large: "✓ withstood" begins with a sign."""
+    sign, _, rest = words.partition(" ")
+    return f"{sign} {rest[:1].upper()}{rest[1:]}"
 
 
 def _clean(value: object) -> object:
@@ -125,35 +154,23 @@ def _grid(finding: Finding) -> dict[str, Any] | None:
     }
 
 
-def _badge(allowed: Callable[[Finding], bool], finding: Finding) -> tuple[str, str]:
-    """Class and words of a finding: the control without protection is neutral, what the gate lets pass is amber."""
-    if finding.adversary == CONTROL:
+def _badge(report: AuditReport, finding: Finding) -> tuple[str, str]:
+    """Class and words of a finding; the control without protection is neutral."""
+    if finding.adversary == CONTROL and finding.verdict is not Verdict.NOT_APPLICABLE:
         return "none", verdict_of(finding)
-    return ("unclear", "✕ succeeds, allowed by the gate") if allowed(finding) else BADGES[finding.verdict]
+    return BADGES[report.state_of(finding)]
 
 
 def _line_badge(line: GateLine) -> tuple[str, str]:
     """Class and words of a line of the gate."""
     if line.waiver:
-        return "unclear", "⚑ waived"
+        return "allowed", "⚑ waived"
     is_control = line.adversary == CONTROL and line.outcome is Outcome.PASS
     return ("none", "– control") if is_control else BADGES[line.outcome]
 
 
 def _image(picture: NDArray[np.uint8]) -> Markup:
     return Markup("data:image/png;base64,{}").format(b64encode(png(picture)).decode())
-
-
-def _allowed_by(report: AuditReport) -> Callable[[Finding], bool]:
-    """A function that says of a finding whether its attack succeeds and the gate lets it, by rule or waiver."""
-    lines = report.gate.lines if report.gate else ()
-    stopped = {(line.attack, line.adversary) for line in lines if line.outcome is not Outcome.PASS}
-
-    def is_allowed(finding: Finding) -> bool:
-        is_stopped = (finding.attack, finding.adversary) in stopped
-        return finding.verdict is Verdict.SUCCEEDS and bool(lines) and not is_stopped
-
-    return is_allowed
 
 
 def _in_order(report: AuditReport, findings: Iterable[Finding]) -> list[str]:

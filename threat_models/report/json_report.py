@@ -5,16 +5,28 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from threat_models.findings import Curve, Finding, Measure, Picture
 from threat_models.multiplicity import FAMILY, Comparisons
-from threat_models.report.content import AuditReport, DrawnNoise, Examination, GateResult, Input, LowerBound, Promise
+from threat_models.report.content import (
+    Against,
+    AuditReport,
+    Cover,
+    DrawnNoise,
+    Examination,
+    GateResult,
+    Input,
+    LowerBound,
+    Promise,
+    State,
+)
 from threat_models.report.text import good_of
 
-FORMAT = "secagg-audit/2"
+FORMAT = "secagg-audit/3"
 SCHEMA = Path(__file__).parent / "audit.schema.json"
 
 
@@ -23,34 +35,43 @@ def as_json(report: AuditReport) -> str:
 
     Infinite numbers are "inf" and "-inf", those that the data do not support null. Nothing but printable ASCII.
     """
-    return encode(
-        {
-            "format": FORMAT,
-            "title": report.title,
-            "headline": report.headline(),
-            "subject": {
-                "protection": report.subject.protection,
-                "records": report.subject.records,
-                "is_noisy": report.subject.is_noisy,
-                "inputs": [_input(each) for each in report.subject.inputs],
-                "doubts": list(report.subject.doubts),
-                "dimension": report.subject.dimension,
-                "transcripts": [{"name": name, "sha256": digest} for name, digest in report.subject.transcripts],
-                "provenance": provenance_content(report),
-                "settings": dict(report.subject.settings),
-            },
-            "promise": _promise(report.promise),
-            "attacks": [{"name": note.name, "title": note.title, "paper": note.paper} for note in report.attacks],
-            "adversaries": [_examination(one) for one in report.examinations],
-            "levels": [{"name": level.name, "findings": _findings(level.findings)} for level in report.levels],
-            "power": list(report.power),
-            "multiplicity": _comparisons(report.comparisons),
-            "limits": list(report.limits),
-            "environment": dict(report.environment),
-            "seed": report.seed,
-            "gate": None if report.gate is None else _gate(report.gate),
-        }
-    )
+    return encode(as_content(report))
+
+
+def as_content(report: AuditReport) -> dict[str, Any]:
+    """The same as plain values."""
+    return {
+        "format": FORMAT,
+        "title": report.title,
+        "headline": report.headline(),
+        "subject": {
+            "protection": report.subject.protection,
+            "records": report.subject.records,
+            "is_noisy": report.subject.is_noisy,
+            "inputs": [_input(each) for each in report.subject.inputs],
+            "doubts": list(report.subject.doubts),
+            "dimension": report.subject.dimension,
+            "transcripts": [{"name": name, "sha256": digest} for name, digest in report.subject.transcripts],
+            "provenance": provenance_content(report),
+            "settings": dict(report.subject.settings),
+        },
+        "promise": _promise(report.promise),
+        "state": str(report.state),
+        "cover": _cover(report.cover),
+        "against": report.against and _against(report.against),
+        "attacks": [asdict(note) for note in report.attacks],
+        "adversaries": [_examination(report, one) for one in report.examinations],
+        "levels": [
+            {"name": level.name, "findings": [_finding(finding) for finding in level.findings]}
+            for level in report.levels
+        ],
+        "power": list(report.power),
+        "multiplicity": _comparisons(report.comparisons),
+        "limits": list(report.limits),
+        "environment": dict(report.environment),
+        "seed": report.seed,
+        "gate": None if report.gate is None else _gate(report, report.gate),
+    }
 
 
 def provenance_content(report: AuditReport) -> list[dict[str, Any]]:
@@ -156,7 +177,22 @@ def _bound(bound: LowerBound) -> dict[str, Any]:
     }
 
 
-def _examination(one: Examination) -> dict[str, Any]:
+def _cover(cover: Cover) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cover).items()}
+
+
+def _against(against: Against) -> dict[str, Any]:
+    return {
+        "name": against.name,
+        "sha256": against.sha256,
+        "date": against.date,
+        "same": against.same,
+        "notes": list(against.notes),
+        "changes": [asdict(each) | {"change": str(each.change)} for each in against.changes],
+    }
+
+
+def _examination(report: AuditReport, one: Examination) -> dict[str, Any]:
     adversary = one.adversary
     return {
         "name": adversary.name,
@@ -168,12 +204,12 @@ def _examination(one: Examination) -> dict[str, Any]:
         "powers": list(adversary.powers),
         "out_of_scope": list(adversary.out_of_scope),
         "residual_risk": adversary.residual_risk,
-        "findings": _findings(one.findings),
+        "findings": [_finding(finding) | {"state": _word(report.state_of(finding))} for finding in one.findings],
     }
 
 
-def _findings(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
-    return [_finding(finding) for finding in findings]
+def _word(state: State | None) -> str | None:
+    return None if state is None else str(state)
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -217,7 +253,7 @@ def _picture(picture: Picture) -> dict[str, Any]:
     return {"title": picture.title, "columns": list(picture.columns), "rows": rows}
 
 
-def _gate(gate: GateResult) -> dict[str, Any]:
+def _gate(report: AuditReport, gate: GateResult) -> dict[str, Any]:
     return {
         "outcome": str(gate.outcome),
         "exit_code": gate.exit_code,
@@ -230,6 +266,7 @@ def _gate(gate: GateResult) -> dict[str, Any]:
                 "outcome": str(line.outcome),
                 "sentence": line.sentence,
                 "waiver": line.waiver,
+                "state": str(report.state_of_line(line)) if line in report.session_lines else None,
             }
             for line in gate.lines
         ],

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 from hashlib import sha256
 from os import fsencode
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from threat_models.adversary import adversary_named
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import CONTROL, SESSION_RULES, AuditReport, GateLine, Outcome, worst
+from threat_models.report.content import CONTROL, SESSION_REMEDIES, SESSION_RULES, AuditReport, GateLine, Outcome, worst
 from threat_models.report.json_report import encode, measure_content, provenance_content
 from threat_models.report.text import to_line
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
+UNTOLD = "untold"
+"""What the gate or the verdict leaves open."""
+
 
 def as_sarif(report: AuditReport, version: str) -> str:
     """One run of the auditor in `version`.
 
-    A finding is judged by its gate lines, without a gate by its verdict. An attack that succeeds where the gate lets it
-    is informational, and so is the control without protection; what is waived is a suppressed failure. Fingerprints are
-    of rule and adversary: those of one result stay the same from run to run.
+    What could not be told is a failure of level "warning", as viewers pass over what fails nothing; its message begins
+    with that. A finding is judged by its gate lines, without a gate by its verdict. An attack that succeeds where the
+    gate lets it is informational, and so is the control without protection; what is waived is a suppressed failure.
+    Fingerprints are of rule and adversary: those of one result stay the same from run to run.
     """
     rules: list[dict[str, Any]] = [
-        {"id": note.name, "shortDescription": _text(note.title), "help": _text(note.paper)} for note in report.attacks
+        {
+            "id": note.name,
+            "shortDescription": _text(note.title),
+            "fullDescription": _text(note.meaning or note.title),
+            "help": _text(" ".join(filter(None, (note.meaning, note.remedy, f"After {note.paper}.")))),
+        }
+        for note in report.attacks
     ]
-    rules += [{"id": name, "shortDescription": _text(title)} for name, title in SESSION_RULES.items()]
+    rules += [
+        {"id": name, "shortDescription": _text(title), "help": _text(SESSION_REMEDIES[name])}
+        for name, title in SESSION_RULES.items()
+    ]
     run: dict[str, Any] = {
         "tool": {"driver": {"name": "secagg audit", "version": version, "rules": rules}},
         "columnKind": "unicodeCodePoints",
@@ -40,8 +55,7 @@ def as_sarif(report: AuditReport, version: str) -> str:
     }
     if report.subject.transcripts:
         run["artifacts"] = [
-            {"location": {"uri": quote(fsencode(name))}, "hashes": {"sha-256": digest}}
-            for name, digest in report.subject.transcripts
+            {"location": _location(name), "hashes": {"sha-256": digest}} for name, digest in report.subject.transcripts
         ]
     if report.gate is not None:
         run["invocations"] = [{"executionSuccessful": True, "exitCode": report.gate.exit_code}]
@@ -55,39 +69,48 @@ def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
     results = []
     for finding in report.findings:
         drawn = tuple(lines.pop((finding.attack, finding.adversary), ()))
-        kind = _kind(finding, drawn)
-        result = _result(rules, finding.attack, finding.adversary, kind, finding.sentence, drawn)
+        result = _result(rules, finding.attack, finding.adversary, _kind(finding, drawn), finding.sentence, drawn)
+        result["properties"]["state"] = report.state_of(finding)
         result["properties"]["verdict"] = str(finding.verdict)
         result["properties"]["measures"] = [measure_content(measure) for measure in finding.measures]
         results.append(result)
     for (attack, adversary), rest in lines.items():
         drawn = tuple(rest)
-        kind = {Outcome.FAIL: "fail", Outcome.INCONCLUSIVE: "review", Outcome.PASS: "pass"}[worst(drawn)]
+        kind = {Outcome.FAIL: "fail", Outcome.INCONCLUSIVE: UNTOLD, Outcome.PASS: "pass"}[worst(drawn)]
         sentence = " ".join(line.sentence for line in drawn)
         results.append(_result(rules, attack, adversary, "fail" if _waivers(drawn) else kind, sentence, drawn))
     if report.subject.transcripts:
         for result in results:
-            result["locations"][0]["physicalLocation"] = {"artifactLocation": {"index": 0, "uri": _first(report)}}
+            first = _location(report.subject.transcripts[0][0])
+            result["locations"][0]["physicalLocation"] = {"artifactLocation": {"index": 0, **first}}
     return results
 
 
-def _first(report: AuditReport) -> str:
-    return quote(fsencode(report.subject.transcripts[0][0]))
+def _location(name: str) -> dict[str, str]:
+    """Where a transcript lies: below the working folder, which viewers take for the project's, or anywhere."""
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts:
+        return {"uri": path.resolve().as_uri()}
+    return {"uri": quote(fsencode(path.as_posix())), "uriBaseId": "%SRCROOT%"}
 
 
 def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:
-    """What SARIF calls a result (3.27.9): pass, fail, review, informational or notApplicable."""
+    """What SARIF calls a result (3.27.9): pass, fail, review, informational or notApplicable; or UNTOLD.
+
+    An attack that is inconclusive where the gate passes all the same is left to review.
+    """
     if finding.verdict is Verdict.NOT_APPLICABLE:
         return "notApplicable"
     if finding.adversary == CONTROL and worst(lines) is Outcome.PASS and not _waivers(lines):
         return "informational"
     if not lines:
-        return {Verdict.SUCCEEDS: "fail", Verdict.FAILS: "pass"}.get(finding.verdict, "review")
+        return {Verdict.SUCCEEDS: "fail", Verdict.FAILS: "pass"}.get(finding.verdict, UNTOLD)
     if _waivers(lines) or worst(lines) is Outcome.FAIL:
         return "fail"
     if worst(lines) is Outcome.INCONCLUSIVE:
-        return "review"
-    return "informational" if finding.verdict is Verdict.SUCCEEDS else "pass"
+        return UNTOLD
+    kinds = {Verdict.SUCCEEDS: "informational", Verdict.INCONCLUSIVE: "review"}
+    return kinds.get(finding.verdict, "pass")
 
 
 def _waivers(lines: tuple[GateLine, ...]) -> list[str]:
@@ -97,12 +120,15 @@ def _waivers(lines: tuple[GateLine, ...]) -> list[str]:
 def _result(
     rules: list[str], attack: str, adversary: str, kind: str, sentence: str, lines: tuple[GateLine, ...]
 ) -> dict[str, Any]:
-    """One result; its level is "error" where it fails, else "none" as the standard demands (3.27.10)."""
+    """One result; what fails nothing has the level "none", as the standard demands (3.27.10)."""
+    levels = {"fail": "error", UNTOLD: "warning"}
+    said = f"Could not tell: {sentence}" if kind == UNTOLD else sentence
+    who = adversary_named(adversary).title if adversary else "The sum itself"
     result: dict[str, Any] = {
         "ruleId": attack,
-        "kind": kind,
-        "level": "error" if kind == "fail" else "none",
-        "message": _text(f"{adversary or 'The sum itself'}: {sentence}"),
+        "kind": "fail" if kind in levels else kind,
+        "level": levels.get(kind, "none"),
+        "message": _text(f"{who}: {said}"),
         "locations": [{"logicalLocations": [{"name": to_line(adversary or "session"), "kind": "module"}]}],
         "partialFingerprints": {"secaggAudit/v1": sha256(f"{attack}\n{adversary}".encode()).hexdigest()},
         "properties": {"adversary": adversary, "gate": [line.sentence for line in lines]},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from threat_models.findings import Finding, Verdict
-from threat_models.report.content import CONTROL, AuditReport, GateLine, Outcome
+from threat_models.report.content import CONTROL, AuditReport, Changed, GateResult, Outcome
 from threat_models.report.text import summarise, to_line
 
 CONTROL_WORDS = {
@@ -28,22 +28,21 @@ def _lines(report: AuditReport) -> Iterator[str]:
     yield report.promise.sentence
     if (one_run := report.promise.one_run) is not None:
         yield f"{one_run.sentence} {one_run.power}"
-    for line in gate.lines if gate else ():
-        if line.outcome is not Outcome.PASS:
-            yield f"{line.outcome.upper()} {_name_line(line)}: {line.sentence}"
-        elif line.waiver:
-            yield f"WAIVED {_name_line(line)}: {line.sentence} {line.waiver}"
+    yield from _gate_lines(gate) if gate else ()
     if (drawn := report.promise.drawn) is not None:
         yield f"{drawn.sentence} {drawn.power}"
+    if (against := report.against) is not None:
+        yield f"Since the audit of {against.date}: {len(against.changes)} changed, {against.same} as they were."
+        yield from (f"  {_change_in_words(each)}" for each in against.changes)
+        yield from (f"  {note}" for note in against.notes)
     for each in report.subject.inputs:
         digest = f", SHA-256 {each.sha256}" if each.sha256 else ""
         yield f"{each.role} {each.name}: {each.records} records{digest}"
     if idle := _idle_control(report):
         yield f"{CONTROL}: {verdict_of(idle)}. {idle.sentence}"
-    for finding in report.findings:
-        if idle and finding.adversary == CONTROL:
-            continue
-        yield f"{finding.adversary}, {finding.attack}: {verdict_of(finding)}. {finding.sentence}"
+    told = [finding for finding in report.findings if not (idle and finding.adversary == CONTROL)]
+    for finding, names in _grouped(told):
+        yield f"{finding.adversary}, {', '.join(names)}: {_state_of(report, finding)}. {finding.sentence}"
         if summary := summarise(finding):
             yield f"  {summary}"
     for proved in report.subject.provenance:
@@ -51,6 +50,38 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{proved.transcript}: {proved.verdict}; {proved.proves}; {roster}"
         yield from (f"  {name}  {identity}" for name, identity in proved.signers.items())
     yield report.comparisons.sentence()
+
+
+def _change_in_words(changed: Changed) -> str:
+    """One change since an earlier audit."""
+    who = f" by {changed.adversary}" if changed.adversary else ""
+    return f"{changed.change}: {changed.title}{who}: {changed.before} → {changed.after}"
+
+
+def _gate_lines(gate: GateResult) -> Iterator[str]:
+    """Yield what did not pass, and what is waived; attacks of which the same is said of one adversary share a line."""
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for line in gate.lines:
+        if line.outcome is not Outcome.PASS:
+            said.setdefault((line.outcome.upper(), line.adversary, line.sentence), []).append(line.attack)
+        elif line.waiver:
+            said.setdefault(("WAIVED", line.adversary, f"{line.sentence} {line.waiver}"), []).append(line.attack)
+    for (word, adversary, sentence), attacks in said.items():
+        yield f"{word} {', '.join(attacks)}{f' by {adversary}' if adversary else ''}: {sentence}"
+
+
+def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]:
+    """Yield findings, and the attacks of those without figures of which the same is said of the same adversary."""
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        own = finding.attack if finding.measures else ""
+        alike.setdefault((finding.adversary, finding.verdict, finding.sentence, own), []).append(finding)
+    for group in alike.values():
+        yield group[0], [finding.attack for finding in group]
+
+
+def _state_of(report: AuditReport, finding: Finding) -> str:
+    return str(report.state_of(finding) or verdict_of(finding))
 
 
 def _idle_control(report: AuditReport) -> Finding | None:
@@ -61,13 +92,5 @@ def _idle_control(report: AuditReport) -> Finding | None:
 
 
 def verdict_of(finding: Finding) -> str:
-    """What came of an attack, in words; the control without protection has words of its own."""
-    if finding.verdict is Verdict.NOT_APPLICABLE:
-        return "not applicable"
-    if finding.adversary == CONTROL:
-        return CONTROL_WORDS[finding.verdict]
-    return "inconclusive" if finding.verdict is Verdict.INCONCLUSIVE else f"attack {finding.verdict}"
-
-
-def _name_line(line: GateLine) -> str:
-    return f"{line.attack} by {line.adversary}" if line.adversary else line.attack
+    """What came of an attack of the control without protection, or of one that has nothing to work on, in words."""
+    return "nothing to work on" if finding.verdict is Verdict.NOT_APPLICABLE else CONTROL_WORDS[finding.verdict]

@@ -6,6 +6,7 @@ import math
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from importlib.metadata import version
 
 from methods.chain import ChainRound
@@ -17,7 +18,7 @@ from threat_models.estimation import EpsilonBound, OneRunBound, audit_release
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
-from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, DrawnNoise, LowerBound, Promise, Subject
+from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Provenance, Session
 
 RELEASES = 20_000
@@ -78,6 +79,22 @@ def subject_of(
         unread=_unread(sessions, is_half=False),
         half_read=_unread(sessions, is_half=True),
         tells=_tells(sessions),
+    )
+
+
+def cover_of(sessions: Sequence[Session], auditor: str, today: date) -> Cover:
+    """What recorded sessions say of themselves; of a simulation, who audited it, and when."""
+    shown = [session for session in sessions if session.provenance is not None]
+    plans = {session.plan.digest.hex(): session.plan for session in shown}
+    return Cover(
+        consortium=", ".join(dict.fromkeys(each.provenance.consortium for each in shown if each.provenance)),
+        purpose="; ".join(dict.fromkeys(plan.purpose for plan in plans.values() if plan.purpose)),
+        plans=tuple(plans),
+        sessions=tuple(plan.session.hex() for plan in plans.values()),
+        members=tuple(dict.fromkeys(member for session in shown for member in session.members)),
+        clients=max((each.provenance.clients for each in shown if each.provenance), default=0),
+        auditor=auditor,
+        date=today.isoformat(),
     )
 
 

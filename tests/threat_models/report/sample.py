@@ -16,6 +16,7 @@ from threat_models.multiplicity import Comparisons
 from threat_models.report.content import (
     AttackNote,
     AuditReport,
+    Cover,
     DrawnNoise,
     Examination,
     Level,
@@ -31,7 +32,13 @@ BROKEN = (Control("the same records, unprotected", True, False), CONTROLS[1])
 NOTES = (
     AttackNote("label_counts", "Counts of a client's labels", "Guan et al. 2025"),
     AttackNote("property_inference", "Properties of the data", "Ateniese et al. 2015"),
-    AttackNote("unmixing", "Unmixing of second moments", "Elser, Rankenburg & Thibault 2007"),
+    AttackNote(
+        "unmixing",
+        "Unmixing of second moments",
+        "Elser, Rankenburg & Thibault 2007",
+        "Single records come out of the sum.",
+        "Put in many more records.",
+    ),
     AttackNote("feature_inversion", "Pictures from features", "Mahendran & Vedaldi 2015; Ulyanov et al. 2018"),
     AttackNote("membership_release", "Membership, from the sum", "Neyman & Pearson 1933; Dong, Roth & Su 2022"),
     AttackNote("membership_head", "Membership, from the head", "Carlini et al. 2022"),
@@ -204,6 +211,18 @@ def exposed_findings():
         replace(others.get(one.attack, one), attack=one.attack) if one.attack in others else one
         for one in good_findings()
     )
+
+
+COVER = Cover(
+    "heart study",
+    "cardiac risk",
+    ("ab" * 32,),
+    ("7a" * 32,),
+    ("cleveland", "hungarian", "switzerland", "va"),
+    5,
+    "an auditor",
+    "2026-03-01",
+)
 
 
 def report(**changes):

@@ -155,9 +155,11 @@ def test_verdict_stands_first():
     """The outcome comes before the promise, this before the views, the attacks, and what could not be found."""
     text = Page(as_html(REPORTS["fails"])).text
     order = (
-        "✕ Gate failed",
-        "What is promised",
-        "“Attack succeeds” means",
+        "✕ Broken",
+        "The gate fails.",
+        "What this means, and what to do",
+        "Appendix: what is promised",
+        "“Control” shows",
         "Who attacks",
         "Attacks, one by one",
         "The same attacks at every level of protection",
@@ -176,19 +178,18 @@ def test_page_says_what_the_report_says():
     said = [report.promise.sentence, report.promise.measured.power, "0.9998", "0.87", *report.power, *report.limits]
     said += [finding.sentence for finding in report.findings]
     said += [note.paper for note in report.attacks if any(note.name == f.attack for f in report.findings)]
-    said += ["A lower bound above the claim disproves it.", "3f" * 32, report.gate.gate_sha256, "✓ Gate passed"]
-    said += [
-        "the gate allows “Properties of the data” by the curious server; “Membership, from the sum” by the curious"
-    ]
+    said += ["A lower bound above the claim disproves it.", "3f" * 32, report.gate.gate_sha256, "◆ Allowed by the gate"]
+    said += ["The gate passes."]
     assert [words for words in said if words not in text] == []
 
 
 def test_failures_are_named_in_the_banner():
     """What did not pass is told at the top with its figures."""
     text = Page(as_html(REPORTS["fails"])).text
-    banner = text[: text.index("What is promised")]
-    assert "64 records of 512 dimensions" in banner
-    assert "unmixing by curious server: The attack succeeds" in banner
+    page = text[: text.index("Appendix: what is promised")]
+    assert "64 records of 512 dimensions" in page
+    assert "Unmixing of second moments" in page
+    assert "Put in many more records." in page
 
 
 def test_pictures_of_all_levels_stand_side_by_side():
@@ -209,7 +210,7 @@ def test_control_without_protection_looks_like_no_verdict():
     page = as_html(gated(sample.with_control(sample.report(levels=()))))
     assert '<a class="badge none" href="#a1-2">control: succeeds, as it must</a>' in page
     assert '<a class="badge none" href="#a1-3">control: fails even unprotected</a>' in page
-    assert '<td>no protection</td><td><span class="badge none">– control</span></td>' in page
+    assert '<td>No protection</td><td><span class="badge none">– control</span></td>' in page
     assert not re.findall(r'<a class="badge (?:good|bad)" href="#a1-', page)
 
 

@@ -45,7 +45,7 @@ def test_schema_refuses_what_is_not_a_report():
     for key in good:
         assert not VALIDATOR.is_valid({name: value for name, value in good.items() if name != key})
     assert not VALIDATOR.is_valid(good | {"more": 1})
-    assert not VALIDATOR.is_valid(good | {"format": "secagg-audit/3"})
+    assert not VALIDATOR.is_valid(good | {"format": "secagg-audit/2"})
     assert not VALIDATOR.is_valid(good | {"gate": good["gate"] | {"exit_code": 2}})
     assert not VALIDATOR.is_valid(good | {"promise": good["promise"] | {"claimed": "much"}})
 
@@ -100,13 +100,16 @@ def test_finding_under_another_adversary_is_refused():
 
 
 def test_headline_counts_every_finding():
-    """The sentence says how many attacks succeed, fail, tell nothing or do not apply."""
-    assert sample.report().headline() == ("14 attacks by 1 adversary: 2 succeed, 6 fail, 6 have nothing to work on.")
+    """The sentence says how many attacks break the protection, are withstood or allowed, tell or can do nothing."""
+    assert gated().headline().endswith(": 2 allowed by the gate, 6 withstood, 9 have nothing to work on.")
+    assert sample.report().headline() == (
+        "17 attacks by 1 adversary: 2 broken, 6 withstood, 9 have nothing to work on."
+    )
     unpromised = sample.report(promise=replace(sample.report().promise, claimed=math.inf)).headline()
-    assert unpromised.startswith("Nothing is promised about any one record. 14 attacks")
+    assert unpromised.startswith("Nothing is promised about any one record. 17 attacks")
     assert sample.report(examinations=()).headline() == "0 attacks by 0 adversaries: none was run."
     one = replace(sample.report().examinations[0], findings=(sample.finding("unmixing", Verdict.INCONCLUSIVE),))
-    assert sample.report(examinations=(one,)).headline() == "1 attack by 1 adversary: 1 is inconclusive."
+    assert sample.report(examinations=(one,)).headline() == "1 attack by 1 adversary: 1 could not tell."
 
 
 def test_numbers_of_numpy_are_numbers():

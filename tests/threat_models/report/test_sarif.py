@@ -36,20 +36,43 @@ def result_of(report, attack="unmixing"):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "kind"),
+    ("verdict", "kind", "level"),
     [
-        (Verdict.SUCCEEDS, "fail"),
-        (Verdict.FAILS, "pass"),
-        (Verdict.INCONCLUSIVE, "review"),
-        (Verdict.NOT_APPLICABLE, "notApplicable"),
+        (Verdict.SUCCEEDS, "fail", "error"),
+        (Verdict.FAILS, "pass", "none"),
+        (Verdict.INCONCLUSIVE, "fail", "warning"),
+        (Verdict.NOT_APPLICABLE, "notApplicable", "none"),
     ],
 )
 @pytest.mark.parametrize("is_gated", [True, False])
-def test_kind_follows_the_verdict(verdict, kind, is_gated):
-    """With the default gate, which has no rule for it, and without a gate; only failures have a level."""
+def test_kind_follows_the_verdict(verdict, kind, level, is_gated):
+    """With the default gate, which has no rule for it, and without a gate; viewers show failures and what is untold."""
     report = sample.with_findings(sample.report(), sample.finding("unmixing", verdict))
     result = result_of(gated(report) if is_gated else report)
-    assert (result["kind"], result["level"]) == (kind, "error" if kind == "fail" else "none")
+    assert (result["kind"], result["level"]) == (kind, level)
+    assert ("Could not tell" in result["message"]["text"]) == (level == "warning")
+
+
+def test_what_the_gate_leaves_open_by_rule_is_for_review():
+    """An inconclusive attack that the gate passes all the same raises no alert, and is no pass."""
+    found = sample.finding("property_inference", Verdict.INCONCLUSIVE)
+    result = result_of(gated(sample.with_findings(sample.report(), found)), "property_inference")
+    assert (result["kind"], result["level"]) == ("review", "none")
+
+
+def test_place_outside_the_project_is_absolute():
+    """A transcript beside the folder that was worked in is named by an absolute URI: code hosts refuse ".." there."""
+    subject = replace(sample.report().subject, transcripts=(("../fed/server.transcript", "00" * 32),))
+    uri = run_of(sample.report(subject=subject))["artifacts"][0]["location"]["uri"]
+    assert uri.startswith("file:///")
+    assert uri.endswith("/fed/server.transcript")
+
+
+def test_rules_say_what_to_do():
+    """A rule's help is its remedy, not its reference alone."""
+    rules = {rule["id"]: rule for rule in run_of(sample.report())["tool"]["driver"]["rules"]}
+    assert "Put in many more records." in rules["unmixing"]["help"]["text"]
+    assert "--plan" in rules["transcript"]["help"]["text"]
 
 
 def test_success_that_the_gate_allows_is_informational():
@@ -82,7 +105,11 @@ def test_every_result_names_a_rule_and_a_place():
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         (place,) = result["locations"]
-        assert place["physicalLocation"]["artifactLocation"] == {"index": 0, "uri": "server.transcript"}
+        assert place["physicalLocation"]["artifactLocation"] == {
+            "index": 0,
+            "uri": "server.transcript",
+            "uriBaseId": "%SRCROOT%",
+        }
     assert run["artifacts"][0]["hashes"]["sha-256"] == "3f" * 32
     assert run["invocations"] == [{"executionSuccessful": True, "exitCode": 0}]
 

@@ -103,7 +103,9 @@ def test_terminal_gets_the_verdict_first():
     lines = as_text(replace(report, gate=judge(Gate.read(), report, date(2026, 3, 1)))).splitlines()
     assert lines[0].endswith("gate FAIL")
     assert lines[3] == "FAIL unmixing by curious_server: The attack succeeds: All.\\u001b[2J PASS"
-    assert len([line for line in lines if line.startswith("curious_server, ")]) == len(report.findings)
+    told = [line.partition(":")[0] for line in lines if line.startswith("curious_server, ")]
+    named = [name for each in told for name in each.removeprefix("curious_server, ").split(", ")]
+    assert sorted(named) == sorted(finding.attack for finding in report.findings)
     assert lines[-1] == report.comparisons.sentence()
 
 
@@ -144,6 +146,6 @@ def test_terminal_is_told_that_there_was_no_gate():
 def test_control_has_a_sentence_of_its_own():
     """What is found without protection is not counted with the attacks on the session."""
     text = as_text(sample.with_control(sample.report()))
-    assert "14 attacks by 1 adversary: 2 succeed" in text
-    assert "Without protection, for comparison, 14 attacks: 4 succeed" in text
+    assert "17 attacks by 1 adversary: 2 broken" in text
+    assert "Without protection, for comparison, 17 attacks: 4 succeed" in text
     assert "no_protection, unmixing: control: succeeds, as it must." in text

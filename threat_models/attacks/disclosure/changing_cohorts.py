@@ -26,7 +26,7 @@ from threat_models.attacks.parts import Equations, Rows, equations_in, rows_of
 from threat_models.attacks.reconstruction.similarity import cosines
 from threat_models.estimation.intervals import bootstrap
 from threat_models.findings import Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
-from threat_models.session import Knowledge
+from threat_models.session import Knowledge, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -227,6 +227,10 @@ def _make_controls() -> tuple[Control, Control]:
     )
 
 
+def _opens_one_sum(session: Session) -> str:
+    return "" if sum(kind.times for kind in sums_of(session.plan)) > 1 else "The plan opens one sum."
+
+
 CHANGING_COHORTS = Attack(
     name="changing_cohorts",
     title="Members' own parts, from sums over changing cohorts",
@@ -236,4 +240,7 @@ CHANGING_COHORTS = Attack(
     metrics=(APART, RANK, TOGETHER, COSINE, AREA, SIGNAL),
     tries_records=False,
     limits=3,
+    meaning="What single members put in comes out of the sums of cohorts that change from round to round.",
+    remedy="Keep groups that stay together, or plan with a finite epsilon for a whole member (--unit silo).",
+    unsuited=_opens_one_sum,
 )

@@ -166,4 +166,6 @@ LABEL_COUNTS = Attack(
     ("contributions", "class_sums"),
     _run,
     (NOT_NOISE, SIGMA, FROM_SUMS),
+    meaning="How many records of each class one client has is known.",
+    remedy="Hide clients' vectors: --protection masked, shared or encrypted.",
 )

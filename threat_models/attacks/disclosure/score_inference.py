@@ -3,7 +3,8 @@
 The mean loss of a group of members at a known model is the mean of the classes' losses, weighted by the group's class
 shares; what a class loses at a model public records tell. Rounds at different models are equations about the same
 shares, solved for those nearest to the public ones. A group is a cohort, whose scores are opened, or a member, where
-its own part is to be seen.
+its own part is to be seen. Where cohorts try settings beside each other (FedPop-L) scores are of models that members
+have moved, and the attack takes them for those that were broadcast: there it withstands nothing, as of fewer rounds.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from methods import sums_of
 from methods.chain import MODEL
 from methods.local_work import Scaled
 from methods.population_round import LOSS, SCORED, PopulationRound
 from methods.validation import LOSS_LEVELS
+from secagg.encoding import Kind
 from secagg.models import TrainedModel
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.disclosure.label_counts import (
@@ -29,9 +32,10 @@ from threat_models.attacks.disclosure.label_counts import (
     records_of_adversary,
     split_by_class,
 )
+from threat_models.attacks.updates import count_rounds
 from threat_models.estimation.intervals import Interval
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Blocks, Knowledge, Records
+from threat_models.session import Blocks, Knowledge, Records, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -187,8 +191,10 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     how = "no" if gain is None or gain.low <= 0 else "a"
     sizes_told = " to ".join(map(str, sorted({min(sizes), max(sizes)})))
     of_whom = "a member" if max(sizes) == 1 else f"a cohort of {sizes_told} members"
-    guess = f"The scores of {len(scored)} rounds give {how} better guess of the class shares of {of_whom}"
-    succeeded, withstood = gain is not None and gain.low > 0, gain is not None and gain.high <= 0
+    rounds = count_rounds(views[0].plan)
+    guess = f"The scores of {len(scored)} of {rounds} rounds give {how} better guess of the class shares of {of_whom}"
+    is_whole = len(scored) == rounds and _round_of(scored[0]).search.variants == 1
+    succeeded, withstood = gain is not None and gain.low > 0, is_whole and gain is not None and gain.high <= 0
     found = (measure, ROUNDS.exact(float(len(scored))))
     sentence = f"{guess} than public records do."
     return Finding(name, "", decide(succeeded, withstood, controls), sentence, found, controls=controls)
@@ -213,6 +219,10 @@ def _make_control(scored: Sequence[View], models: _Models, records: Records, pri
     return Control(name, is_true, gain is not None and gain.low > 0)
 
 
+def _scores_nothing(session: Session) -> str:
+    return "" if any(kind.has(Kind.SCORE) for kind in sums_of(session.plan)) else "Its sums hold no scores."
+
+
 SCORE_INFERENCE = Attack(
     name="score_inference",
     title="Class shares of cohorts, from the scores of a search",
@@ -221,4 +231,7 @@ SCORE_INFERENCE = Attack(
     run=_run,
     metrics=(SHARES, ROUNDS),
     trusts_owners=True,
+    meaning="Class shares of a cohort are known from how well models score on it.",
+    remedy="Draw larger cohorts, or plan with a finite epsilon.",
+    unsuited=_scores_nothing,
 )

@@ -223,4 +223,6 @@ SMALL_CELLS = Attack(
     _run,
     (ALONE, ONE_CLIENT, SMALLEST, MEMBERS, STRANGERS),
     tries_records=False,
+    meaning="A class, or a slot of one, holds so few records or clients that its sum is theirs alone.",
+    remedy="Plan with --class-gate K and fewer slots, or with more records of rare classes.",
 )

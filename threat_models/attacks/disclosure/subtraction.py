@@ -198,6 +198,8 @@ DIFFERENCING = Attack(
     (CLIENTS_APART, SIGNAL, BOTH_EPSILONS, *FIGURES.metrics),
     sessions=2,
     limits=3,
+    meaning="What one client more or less put in is known: it is the difference of two sums.",
+    remedy="Open one exact sum of the same data, ever (repeat_sessions = false), or plan with a finite epsilon.",
 )
 COLLUSION_SUBTRACTION = Attack(
     "collusion_subtraction",
@@ -207,4 +209,6 @@ COLLUSION_SUBTRACTION = Attack(
     _run_collusion,
     (HONEST_LEFT, SIGNAL, EPSILON, *FIGURES.metrics),
     limits=3,
+    meaning="Clients that collude with the server have the last one's vector: the sum less their own.",
+    remedy="No secure sum prevents it: plan with a finite epsilon, for so many colluders (--colluders).",
 )

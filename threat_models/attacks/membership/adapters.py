@@ -24,7 +24,7 @@ from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
 from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
-from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, moves_in, rounds_in
+from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, moves_in, rounds_in, tunes_nothing
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import Knowledge, Records
@@ -271,5 +271,8 @@ ADAPTERS = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=10,
+    meaning="Whether a record was used, and what members ask, shows in how the shared adapter moves.",
+    remedy="Plan with a finite epsilon, or with more members and records in each sum.",
+    unsuited=tunes_nothing,
 )
 """Needs rounds that move an adapter, which whoever sees sums is told: found out when it runs."""

@@ -30,10 +30,10 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind
 from threat_models.attacks.membership.metrics import Figures, Scores
-from threat_models.attacks.updates import count_rounds, play, rounds_in
+from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Knowledge, Records
+from threat_models.session import Knowledge, Records, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -51,6 +51,8 @@ POINTS_AT = 10
 MOST_ROUNDS = 4
 """Rounds that are looked at, evenly spread, the last among them."""
 CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
+LIKE = ("variant", "norm", "generator_distance", "transfer_distance")
+"""Parameters that the control has of the plan: what is found out of one kind of training says nothing of another."""
 CONTROL_CHAINS = 32
 SEED = 20_230_804
 
@@ -74,7 +76,7 @@ def distances(round_: AugmentedRound, records: Records, grid: Grid) -> Floats:
         row[: round_.state.size] = torch.tensor(round_.state.flat)
         parameters = named_parameters(whole, row)
         embedded = whole.classifier.learn(parameters, torch.from_numpy(inputs))
-        noise = np.random.default_rng(SEED).standard_normal((DRAWS, whole.augmentation.latent), dtype=np.float32)
+        noise = round_.augmented.settings.noise(np.random.default_rng(SEED), DRAWS, whole.augmentation.latent)
         for label in np.unique(records.labels):
             own = np.flatnonzero(records.labels == label)
             made = whole.augmentation.generate(parameters, torch.from_numpy(noise), torch.full((DRAWS,), int(label)))
@@ -108,7 +110,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     places = np.linspace(len(taught) - 1, 0, min(MOST_ROUNDS, len(taught))).round().astype(int)
     tested = Scores(score([taught[place] for place in places], known, public, grid), is_member)
     progress(1, 2)
-    controls = _make_controls(known.take(~is_member), public, grid)
+    controls = _make_controls(known.take(~is_member), public, grid, view.plan.method_parameters)
     progress(2, 2)
     is_whole = len(taught) == count_rounds(view.plan)
     how = f"From the generators after {len(taught)} of {count_rounds(view.plan)} rounds"
@@ -150,14 +152,15 @@ def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:
     return [replace(last, state=last.server.apply(last.state, last.work.mean(opened)))]
 
 
-def _make_controls(outside: Records, public: Records, grid: Grid) -> tuple[Control, Control]:
+def _make_controls(outside: Records, public: Records, grid: Grid, plan: Parameters) -> tuple[Control, Control]:
     """Play rounds of `CONTROL` over one record of two classes at random: a generator that learns from it alone.
 
-    It must be told from others, and another called it must not.
+    It learns as the plan's does (`LIKE`), must be told from others, and another called it must not.
     """
     generator, true, false = np.random.default_rng(SEED), [], []
     dimension = outside.integers.shape[1]
-    first = _augmented(method_named(FRAug.name, CONTROL).begin(dimension, 2, grid.levels))
+    chosen = CONTROL | {name: plan[name] for name in LIKE}
+    first = _augmented(method_named(FRAug.name, chosen).begin(dimension, 2, grid.levels))
     halves = [replace(each, labels=generator.integers(0, 2, len(each))) for each in (outside, public)]
     for _ in range(CONTROL_CHAINS):
         mixed = halves[0].take(generator.permutation(len(outside)))
@@ -177,6 +180,10 @@ def _played(round_: AugmentedRound, own: Records, grid: Grid) -> list[AugmentedR
     for _ in range(round_.rounds):
         states.append(_augmented(play(states[-1], own, 1, grid)))
     return states[1:]
+
+
+def _makes_nothing(session: Session) -> str:
+    return "" if may_move(session, _has_generator) else "No rounds move a generator of embeddings."
 
 
 def _has_generator(round_: ChainRound) -> TypeGuard[AugmentedRound]:
@@ -199,5 +206,8 @@ MEMBERSHIP_GENERATOR = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=8,
+    meaning="Whether a record was used can be told from embeddings that the shared generator makes.",
+    remedy="Plan with a finite epsilon, or with more members and records in each sum.",
+    unsuited=_makes_nothing,
 )
 """Needs rounds that move a generator, which whoever sees sums is told: found out when it runs."""

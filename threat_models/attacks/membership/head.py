@@ -236,6 +236,8 @@ MEMBERSHIP_HEAD = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=8,
+    meaning="Whether somebody's record was among the data can be told from the head.",
+    remedy="Plan with a finite epsilon, or more records; keep the head at the server (--result server).",
 )
 LOSS_ENTROPY_GAPS = Attack(
     "loss_entropy_gaps",
@@ -247,4 +249,6 @@ LOSS_ENTROPY_GAPS = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=4,
+    meaning="Whether somebody's record was among the data can be told from the scores that it gets.",
+    remedy="Plan with a finite epsilon, or more records; give out classes in place of scores.",
 )

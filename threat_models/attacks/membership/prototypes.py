@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from methods import sums_of
 from methods.own_projection import OwnProjection
 from methods.round import Opened
 from secagg.errors import BadInput
@@ -27,7 +28,7 @@ from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
 from threat_models.findings import Control, Finding, Verdict, decide
-from threat_models.session import OTHER, Knowledge, Records
+from threat_models.session import OTHER, Knowledge, Records, Session
 from threat_models.views import View
 
 SUMS = Figures("sums", "by the sums of projections")
@@ -141,6 +142,13 @@ def _make_controls(first: View, model: TrainedModel, knowledge: Knowledge) -> tu
     return tuple(make_sum_control(seen, release, is_true) for is_true in (True, False))
 
 
+def _projects_nothing(session: Session) -> str:
+    """Say why there are no prototypes, unless some are shown, or the plan sums what members keep to themselves."""
+    shown = any(isinstance(each.round, OwnProjection) for each in (*session.earlier, session))
+    may = shown or any(kind.keeps_state for kind in sums_of(session.plan))
+    return "" if may else "Its sums hold no prototypes of projections."
+
+
 MEMBERSHIP_PROTOTYPES = Attack(
     "membership_prototypes",
     "Membership of a record, from shared prototypes",
@@ -151,5 +159,8 @@ MEMBERSHIP_PROTOTYPES = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=8,
+    meaning="Whether somebody's record was among the data can be told from prototypes that members share.",
+    remedy="Plan with a finite epsilon, or with more records of every class.",
+    unsuited=_projects_nothing,
 )
 """Needs sums of prototypes of members' own projections: found out when it runs."""

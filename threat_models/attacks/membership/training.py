@@ -32,6 +32,7 @@ from threat_models.attacks.updates import (
     rounds_in,
     states_in,
     sums_of_rounds,
+    trains_nothing,
 )
 from threat_models.findings import Control, Finding, Verdict, decide
 from threat_models.session import Knowledge, Records
@@ -151,5 +152,8 @@ MEMBERSHIP_TRAINING = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=8,
+    meaning="Whether somebody's record was among the data can be told from the rounds of training.",
+    remedy="Plan with a finite epsilon, fewer rounds, or more records.",
+    unsuited=trains_nothing,
 )
 """Needs rounds that move a public state, which whoever sees sums is told: found out when it runs."""

@@ -16,7 +16,7 @@ from scipy import stats
 
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.findings import Control, Finding, Metric, Verdict
-from threat_models.session import Knowledge
+from threat_models.session import Knowledge, Session
 from threat_models.views import View
 
 CHANCE = Metric("chance", "chance, if uniform", good="above 0.000001", leads=True, each="kind of trace")
@@ -131,6 +131,10 @@ def _make_controls(like: Words, clients: int, bits: int) -> tuple[Control, ...]:
     )
 
 
+def _masks_nothing(session: Session) -> str:
+    return "" if session.plan.protection == "masked" else "There are no masked uploads: nothing need be uniform."
+
+
 MASKED_UPLOADS = Attack(
     "masked_uploads",
     "Are masked uploads uniform and independent?",
@@ -139,4 +143,7 @@ MASKED_UPLOADS = Attack(
     run,
     (CHANCE,),
     tries_records=False,
+    meaning="Uploads show something of the vectors that they should hide.",
+    remedy="Stop using this build, whose masks are faulty, and report it as SECURITY.md says.",
+    unsuited=_masks_nothing,
 )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.estimation.intervals import clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict
-from threat_models.session import Encoding, Knowledge, SplitSession
+from threat_models.session import Encoding, Knowledge, Session, SplitSession
 from threat_models.views import View
 
 ROUNDS = 16
@@ -154,6 +154,10 @@ def _describe(verdict: Verdict, measures: tuple[Measure, ...]) -> str:
     return f"{seen}; {best.of}, {tried}: {best.value:.0%} of splits are told right."
 
 
+def _encrypts_nothing(session: Session) -> str:
+    return "" if session.plan.protection == "encrypted" else "There are no ciphertexts whose sum is decrypted."
+
+
 SPLIT_OF_SUM = Attack(
     "split_of_sum",
     "How a known sum is split, from the ciphertexts' sum",
@@ -163,4 +167,7 @@ SPLIT_OF_SUM = Attack(
     (IN_ROUNDS, IN_SESSION, DEPENDENT),
     tries_records=False,
     limits=7,
+    meaning="The key holder knows how the sum is split between members.",
+    remedy="Stop using this build, whose encryption is faulty, and report it as SECURITY.md says.",
+    unsuited=_encrypts_nothing,
 )

@@ -35,7 +35,16 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.reconstruction.similarity import cosines
-from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, gradients_of, moves_in, rounds_in
+from threat_models.attacks.updates import (
+    DIFFERENCE,
+    ONE_MEMBER,
+    Floats,
+    Moved,
+    gradients_of,
+    moves_in,
+    rounds_in,
+    trains_nothing,
+)
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Curve, Finding, Measure, Metric, Series, Verdict, decide
 from threat_models.session import Knowledge, Records, join_records
@@ -280,5 +289,8 @@ GRADIENT_INVERSION = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=12,
+    meaning="Whole records can be read off the sums of updates.",
+    remedy="Train on many more records at a time, or plan with a finite epsilon.",
+    unsuited=trains_nothing,
 )
 """Needs rounds that move a public state, and a first layer that is linear: found out when it runs."""

@@ -36,7 +36,7 @@ from threat_models.attacks.reconstruction.similarity import cosines, psnr, ssim
 from threat_models.attacks.targets import targets_in
 from threat_models.estimation.intervals import Interval, bootstrap, clopper_pearson
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Picture, Verdict, decide
-from threat_models.session import Knowledge, Records
+from threat_models.session import Knowledge, Records, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -322,6 +322,10 @@ def _make_picture(images: dict[str, Floats], knowledge: Knowledge, rows: NDArray
     )
 
 
+def _has_no_images(session: Session) -> str:
+    return "" if session.plan.data_kind == "images" else "The plan's records are no images."
+
+
 INVERSION = Attack(
     name="feature_inversion",
     title="Feature inversion: images out of features and their means",
@@ -331,5 +335,8 @@ INVERSION = Attack(
     metrics=(REIDENTIFIED, REFERENCE, NEARER, GAIN, *RANKS, PSNR, SSIM),
     trusts_owners=True,
     limits=4,
+    meaning="Pictures near the original ones can be made of what is seen.",
+    remedy="Plan with a finite epsilon, more records of every class, or a backbone that keeps less.",
+    unsuited=_has_no_images,
 )
 """Needs class sums of contributions or a release, images, and a way back from features: found out when it runs."""

@@ -234,5 +234,7 @@ UNMIXING = Attack(
     metrics=(COSINE, LEAST_COSINE, FOUND, MISTAKEN, BLIND),
     trusts_owners=True,
     limits=3 + SUMS,
+    meaning="Single records' features, which are nearly the records, come out of the sum.",
+    remedy="Sum many more records than a record has dimensions, or plan with a finite epsilon.",
 )
 """Needs contributions or a release: which of them a view has is found out when it runs."""

@@ -22,12 +22,14 @@ GRADIENTS = "population=4 fixed=gradients=1;clip=4 space=rate=log:0.1:3"
 
 
 @cache
-def searched(partition: str = "dirichlet:0.1", epsilon: float = math.inf, protection: str = "shared") -> Rehearsal:
+def searched(
+    partition: str = "dirichlet:0.1", epsilon: float = math.inf, protection: str = "shared", exact: str = EXACT
+) -> Rehearsal:
     """Ten rounds of four settings among twelve members with digits, with the same noise in every run."""
     promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
     settings = SimulationSettings(
         method="fedpop",
-        parameters=EXACT if math.isinf(epsilon) else GRADIENTS,
+        parameters=exact if math.isinf(epsilon) else GRADIENTS,
         rounds=10,
         clients=12,
         partition=partition,
@@ -78,6 +80,16 @@ def test_few_rounds_tell_less() -> None:
     one, ten = (measured(each, "class_shares.scores").value for each in (finding, found_in(searched())))
     assert ten < one
     assert measured(finding, "scored_rounds").value == 1
+    alike = searched("iid")
+    finding = attacked(SCORE_INFERENCE, "curious_server", alike, replace(alike.sessions[0].earlier[0], earlier=()))
+    assert "1 of 10 rounds" in finding.sentence
+    assert finding.verdict is Verdict.INCONCLUSIVE
+
+
+def test_models_that_members_moved_are_not_the_attacks() -> None:
+    """Beside each other cohorts are judged at models of which the attack knows nothing: it cannot say that it fails."""
+    beside = searched("iid", exact="population=1 local=4 fixed=clip=10")
+    assert found_in(beside).verdict is Verdict.INCONCLUSIVE
 
 
 def test_shares_are_solved_for() -> None:

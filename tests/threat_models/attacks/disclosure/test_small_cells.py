@@ -31,7 +31,7 @@ from threat_models.audit import examine
 from threat_models.evidence.simulation import main_session, rehearse
 from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
-from threat_models.report.gate import METRICS
+from threat_models.report.gate import all_metrics
 from threat_models.session import Records, by_class
 from threat_models.views import view_of
 
@@ -294,7 +294,7 @@ def test_slot_sums_are_audited_to_a_verdict(method, parameters, epsilon, adversa
     for finding in findings:
         assert finding.sentence.endswith(".")
         assert all(control.holds for control in finding.controls)
-        assert {each.metric for each in finding.measures} <= set(METRICS[finding.attack])
+        assert {each.metric for each in finding.measures} <= set(all_metrics()[finding.attack])
         if finding.verdict is not Verdict.NOT_APPLICABLE:
             assert finding.controls
 

@@ -77,6 +77,24 @@ def test_fewer_rounds_are_no_sign_of_protection():
     assert "1 of 2 rounds" in finding.sentence
 
 
+def test_another_training_has_a_control_of_its_own():
+    """Where even a generator that one record taught by squares is not told, thousands are no sign of protection."""
+    finding = attacked(MEMBERSHIP_GENERATOR, "curious_server", taught("plenty", 2, generator_distance="l2"))
+    assert [control.holds for control in finding.controls] == [False, True]
+    assert finding.verdict is Verdict.INCONCLUSIVE
+
+
+def test_embeddings_are_made_of_the_plans_noise():
+    """Released code draws z from 0 to 1: another z would measure the distance to what nobody makes."""
+    source = np.random.default_rng(0)
+    for kind, low in (({}, -9), ({"variant": "as-released", "norm": "batch"}, 0)):
+        made = method_named("fraug", {**SMALL, **kind}).begin(DIMENSION, 2, GRID.levels).augmented.settings
+        noise = made.noise(source, 200, 8)
+        assert noise.shape == (200, 8)
+        assert noise.min() >= low
+        assert (noise.min() < 0) == (low < 0)
+
+
 @pytest.mark.parametrize("made", [rehearsed, trained, lambda: taught(augment=0)], ids=["one sum", "fedavg", "plain"])
 def test_no_generator_is_nothing_to_attack(made):
     """Where nothing generates embeddings the attack does not apply."""

@@ -1,0 +1,51 @@
+"""How a budget is said: spent, this plan, together, limit, left; what is spent is rounded up, what is left down."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from secagg.policy import data_set
+from secagg.privacy.claim import shown
+from secagg.spending import Account
+
+
+def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:
+    """The rows under a title, for people."""
+    kind = f", {account.adjacency}, {account.unit} level" if account.adjacency else ""
+    limit = "no limit" if math.isinf(account.limit) else f"at most {shown(account.limit)}"
+    rows = [
+        ("budget", f"of {data_set(data_name)}: epsilon at delta {account.delta:g}{kind}"),
+        ("  spent before", f"{shown(account.spent)} in {account.sessions} other session(s)"),
+        ("  this plan", shown(account.plan)),
+        ("  together", f"{shown(account.together)}, {limit}"),
+        ("  left", _left(account)),
+    ]
+    return rows if account.plan else [row for row in rows if row[0] not in ("  this plan", "  spent before")]
+
+
+def budget_sentence(account: Account, data_name: str) -> str:
+    """The same on one line."""
+    most = "no limit" if math.isinf(account.limit) else f"of at most {shown(account.limit)}"
+    return f"{data_set(data_name)} has now spent epsilon {shown(account.together)} ({most}); left: {_left(account)}"
+
+
+def budget_content(account: Account, data_name: str) -> dict[str, Any]:
+    """The same for JSON: no figure is rounded, infinity is "inf"."""
+    names = ("delta", "spent", "plan", "together", "limit", "left")
+    figures = {name: _number(getattr(account, name)) for name in names}
+    kind = {"data_set": data_set(data_name), "unit": str(account.unit), "adjacency": account.adjacency}
+    return {**kind, "sessions": account.sessions, **figures}
+
+
+def _left(account: Account) -> str:
+    if math.isinf(account.left):
+        return "no limit"
+    if not account.left:
+        return "nothing: no further plan is accepted"
+    down = math.floor(account.left * 10_000) / 10_000
+    return f"{down:.4f}".rstrip("0").rstrip(".") + ", the most that a further plan may cost"
+
+
+def _number(value: float) -> float | str:
+    return "inf" if math.isinf(value) else value

@@ -1,0 +1,76 @@
+"""`secagg join`: a member's folder gets what its start kit holds."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
+from secagg.roster import SERVER_INDEX
+from secagg.transport.joining import Joined, join
+from secagg.transport.kit import Opened, read_kit
+
+_FOLDERS = "--state {home}/state --tls {home}/tls"
+_COMMANDS = {
+    "server": f"secagg server --plan {{plan}} --listen {{server}} {_FOLDERS}",
+    "client": f"secagg client --plan {{plan}} --server {{server}}{{aggregators}} --data DATA "
+    f"--policy {{home}}/policy.toml {_FOLDERS} --dry-run",
+    "aggregator": f"secagg aggregator --plan {{plan}} --server {{server}} --listen {{own}} {_FOLDERS}",
+    "key-holder": f"secagg key-holder --plan {{plan}} --server {{server}} {_FOLDERS}",
+}
+"""What a member of each role types next."""
+
+
+def join_by_kit(
+    kit: Annotated[Path, typer.Argument(help="The file that the authority has sent (secagg pki kit).")],
+    home: Annotated[Path, typer.Option("--home", help="This member's folder, with its keys in tls/ (pki request).")],
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Join a consortium by a start kit, or go on after its roster has changed. Compare the digests by telephone."""
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    opened = read_kit(kit)
+    joined = join(opened, home)
+    for change in joined.changes:
+        speaker.say(f"since then: {change}")
+    plan = opened.plan.digest.hex() if opened.plan else None
+    roster = opened.roster
+    content: dict[str, Any] = {
+        "member": opened.kit.member,
+        "consortium": roster.consortium,
+        "members": len(roster.members),
+        "roster_sha256": roster.digest.hex(),
+        "plan_sha256": plan,
+        "plan": str(joined.plan) if joined.plan else None,
+        "limits": str(joined.limits) if joined.limits else None,
+        "addresses": dict(opened.kit.addresses),
+        "changes": list(joined.changes),
+    }
+    rows = [(name.replace("_", " "), str(value)) for name, value in content.items() if isinstance(value, str | int)]
+    speaker.result(content, two_columns("Joined", rows), *_next(opened, joined, home))
+
+
+def _next(opened: Opened, joined: Joined, home: Path) -> list[str]:
+    """What a member does now, as it types it."""
+    if joined.plan is None:
+        return []
+    roster, addresses = opened.roster, opened.kit.addresses
+    role = roster.role(roster.index(opened.kit.member))
+    aggregators = [member.name for member in roster.members if member.role == "aggregator" and member.name in addresses]
+    here, plan = shlex.quote(str(home)), shlex.quote(str(joined.plan))
+    words = {
+        "home": here,
+        "plan": plan,
+        "server": addresses.get(roster.name(SERVER_INDEX), "HOST:PORT"),
+        "own": addresses.get(opened.kit.member, "HOST:PORT"),
+        "aggregators": "".join(f" --aggregator {name}={addresses[name]}" for name in aggregators),
+    }
+    steps = [f"secagg plan show --plan {plan} --roster {here}/tls/roster.json"]
+    if role == "client":
+        limits = f" --limits {here}/{joined.limits.name}" if joined.limits else ""
+        steps.append(f"secagg plan policy --plan {plan}{limits} --data-name NAME --out {here}/policy.toml")
+    steps.append(_COMMANDS[role].format_map(words))
+    return ["Next", *(f"  {step}" for step in steps)]

@@ -1,0 +1,80 @@
+"""`secagg schema`: write the schema of one's own table, and hold a table against it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_existing, refuse_unwritable, two_columns
+from secagg.cli.options import FormatOption
+from secagg.data import Dataset, Schema, load_schema, open_dataset
+from secagg.data.drafting import draft_schema
+from secagg.data.profile import Profile, profile_of
+from secagg.data.sources import read_public_table
+
+OWN = "For you alone: looked at here, never sent"
+"""Title of what a member is told of its own records."""
+app = typer.Typer(help="Say what the columns of a table are, in public; look at one's own.", no_args_is_help=True)
+
+
+@app.command("new")
+def new(
+    like: Annotated[Path, typer.Option(help="A PUBLIC table with the same columns: its values go into the schema.")],
+    label: Annotated[str, typer.Option(help="The column that is to be predicted.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the schema, a TOML file.")],
+    formats: FormatOption = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Draft a schema from a public table, for you to correct: kinds of columns, ranges, values, missing values.
+
+    Members agree to the schema, and it travels in the plan, so nothing of it may come from anybody's private records:
+    at a finite epsilon no range and no value that was read off them would be covered by it.
+    """
+    refuse_existing(out)
+    refuse_unwritable(out)
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    speaker.say(f"WARNING: ranges and values of {like} go into the schema, which all members see: is it public?")
+    draft = draft_schema(read_public_table(like), label)
+    out.write_text(draft.to_toml(), encoding="utf-8")
+    rows = [(column.name, f"{column.kind}{_rule(draft.schema, column)}") for column in draft.schema.columns]
+    rows += [(name, f"not used: {reason}") for name, reason in draft.unused]
+    speaker.result({"schema": draft.schema.to_dict()}, two_columns(f"Draft of {out}: read every line", rows))
+
+
+@app.command("check")
+def check(
+    schema: Annotated[str, typer.Argument(metavar="SCHEMA", help="A schema file, or a packaged name.")],
+    data: Annotated[str, typer.Argument(help="Your table, or a folder of tables.")],
+    formats: FormatOption = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Hold your table against a schema: what each column holds, what is doubtful, and the first cell that is refused.
+
+    Minima, medians and maxima are of your records: they are shown to you and sent nowhere.
+    """
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    known = load_schema(schema)
+    found = open_dataset(data, schema=known, split=False, tolerant=True)
+    profile = profile_of(found.train, found.classes, known)
+    speaker.result(profile.to_json(), told_of(profile))
+    if profile.bad:
+        _refuse_first(data, known)
+
+
+def told_of(profile: Profile) -> str:
+    """What a member is told of its own records."""
+    return two_columns(OWN, profile.rows())
+
+
+def _refuse_first(data: str, schema: Schema) -> Dataset:
+    """Raise BadRecord for the first record at fault."""
+    return open_dataset(data, schema=schema, split=False)
+
+
+def _rule(schema: Schema, column: Any) -> str:
+    rule = schema.rule_of(column)
+    return f", missing values: {rule}" if rule != schema.missing_rule else ""

@@ -1,0 +1,147 @@
+"""A first schema for people to correct, from a file that is public, as a TOML text that says what to look at."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.data.columns import Boolean, Categorical, Column, Dated, Hashed, Numeric, canonical, column_to_dict
+from secagg.data.derivation import EVER, MISSING, categories, date_pattern, decimal_of
+from secagg.data.encoding import parse_numbers
+from secagg.data.schema import GUIDE, Schema
+from secagg.data.table import Table
+from secagg.errors import BadInput
+from secagg.printable import escaped
+
+ABSENT = (*MISSING, "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "-", "--", ".")
+"""What stands for a missing value in many files; a draft declares those that its file has, and an empty cell."""
+PAIRS = ("true false", "yes no", "y n", "t f", "ja nein", "j n", "oui non", "si no", "wahr falsch", "vrai faux")
+LISTED = 30
+"""A category of more values than these is hashed."""
+BUCKETS = 64
+FEW_CODES = 8
+"""So many different whole numbers may be codes."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A schema, and a remark on each of its columns, in order; `unused`: columns left out, and why."""
+
+    schema: Schema
+    remarks: tuple[str, ...]
+    unused: tuple[tuple[str, str], ...]
+    source: str
+
+    def to_toml(self) -> str:
+        """The schema as a file for people: what each column is taken for, and why."""
+        schema = self.schema
+        head = [
+            f"# A draft, from the public file {escaped(self.source)}: read every line and correct it. Members agree",
+            "# to what stands here; nothing of it may come from their records: ranges and values are what can occur.",
+            f"# The format: {GUIDE}",
+        ]
+        keys = [("label", schema.label), ("classes", schema.classes), ("missing", schema.missing)]
+        keys += [("missing_rule", schema.missing_rule), ("decimal", schema.decimal), ("delimiter", schema.delimiter)]
+        lines = [*head, *(f"{key} = {_toml(value)}" for key, value in keys if value != "")]
+        lines += [f"# not used: {_toml(name)}, {reason}" for name, reason in self.unused]
+        lines += ["", "[label_values] # what stands in the file = the class that it means"]
+        lines += [f"{_toml(raw)} = {_toml(name)}" for raw, name in schema.label_values]
+        for column, remark in zip(schema.columns, self.remarks, strict=True):
+            values = column_to_dict(column)
+            lines += ["", f"[[columns]]{f' # {remark}' if remark else ''}"]
+            order = ["name", "kind", *(field.name for field in fields(column) if field.name != "name")]
+            lines += [f"{key} = {_toml(values[key])}" for key in order if key in values]
+        return "\n".join(lines) + "\n"
+
+
+def draft_schema(table: Table, label: str) -> Draft:
+    """Guess what the columns of a public table are, with ranges rounded outwards. Raises BadInput for no such label."""
+    if label not in table.columns:
+        remedy = f"name the label column with --label: {', '.join(table.columns)}"
+        raise BadInput(f"no column of {table.source} is called {label!r}", remedy=remedy)
+    distinct = {name: np.unique(cells) for name, cells in table.columns.items()}
+    present = {name: values[~np.isin(values, ABSENT)] for name, values in distinct.items()}
+    decimal = decimal_of([values for name, values in present.items() if name != label])
+    columns, remarks, unused = [], [], []
+    for name, values in present.items():
+        if name == label:
+            continue
+        rule = "indicator" if np.isin(distinct[name], ABSENT).any() else ""
+        repeated = len(values) < len(table) - np.isin(table.columns[name], ABSENT).sum()
+        column, remark = _guess(name, values, decimal, rule, repeated=repeated)
+        if column is None:
+            unused.append((name, remark))
+        else:
+            columns.append(column)
+            remarks.append(remark)
+    labels = categories(label, present[label])
+    missing = tuple(token for token in ABSENT if not token or any(token in values for values in distinct.values()))
+    schema = Schema(
+        tuple(columns), label, tuple((value, value) for value in labels), labels, missing=missing, decimal=decimal,
+        delimiter=";" if decimal == "," else "",
+    )  # fmt: skip
+    return Draft(schema, tuple(remarks), tuple(unused), Path(table.source).name)
+
+
+def _guess(
+    name: str, values: NDArray[np.str_], decimal: str, rule: str, *, repeated: bool
+) -> tuple[Column | None, str]:
+    """What a column of these distinct values is taken for, and what to look at; None: no column to learn from."""
+    if not len(values):
+        return None, "it has no values"
+    if pair := _pair_of(values):
+        return Boolean(name, *pair, missing_rule=rule), ""
+    if pattern := date_pattern(values):
+        days = [Dated(name, *EVER, pattern).read(str(value)) for value in values]
+        first, last = (Dated(name, *EVER, pattern).shown(day)[:4] for day in (min(days), max(days)))
+        remark = "days from 1 January of the first year to 31 December of the last one in the file: widen"
+        return Dated(name, f"{first}-01-01", f"{last}-12-31", pattern, missing_rule=rule), remark
+    numbers = parse_numbers(values, decimal)
+    if np.isfinite(numbers).all():
+        return _guess_range(name, numbers, rule)
+    if len(values) <= LISTED:
+        listed = tuple(sorted({canonical(str(value), decimal) for value in values}))
+        return Categorical(name, listed, missing_rule=rule), "every value that can occur"
+    if not repeated:
+        return None, "no value occurs twice: it looks like an identifier"
+    return Hashed(name, BUCKETS, missing_rule=rule), f"{len(values)} different values, by a public hash"
+
+
+def _guess_range(name: str, numbers: NDArray[np.float64], rule: str) -> tuple[Column, str]:
+    """A number from the file's least to its greatest, each rounded outwards to a step of the range's size."""
+    least, most = float(numbers.min()), float(numbers.max())
+    step = 10.0 ** math.floor(math.log10(most - least)) if most > least else max(1.0, abs(least))
+    low, high = math.floor(least / step) * step, math.ceil(most / step) * step
+    if low == high:
+        low, high = low - step, high + step
+    remark = "the file's range, rounded: widen it to what can occur"
+    distinct = np.unique(numbers)
+    if 2 < len(distinct) <= FEW_CODES and (distinct == np.round(distinct)).all():
+        codes = ", ".join(f'"{int(number)}"' for number in distinct)
+        remark += f'; if these are codes: kind = "categorical", values = [{codes}]'
+    return Numeric(name, float(f"{low:.12g}"), float(f"{high:.12g}"), missing_rule=rule), remark
+
+
+def _pair_of(values: NDArray[np.str_]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The spellings of true and of false, where the values are such a pair, or 1 and 0."""
+    spelled = [str(value) for value in values]
+    for pair in (*PAIRS, "1 0"):
+        true, false = (tuple(each for each in spelled if each.casefold() == word) for word in pair.split())
+        if true and false and len(true) + len(false) == len(spelled):
+            return true, false
+    return None
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)

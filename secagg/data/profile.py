@@ -1,0 +1,133 @@
+"""What a member's own records look like beside what is declared: for the member alone, before anything is sent.
+
+Counts, minima and medians are of private records: they are shown on the member's own machine, and in no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from secagg.data.columns import Boolean, Categorical, Column, Dated, Hashed, Numeric, Scaled
+from secagg.data.encoding import Cells, encode_column
+from secagg.data.faults import Faults
+from secagg.data.records import Records
+from secagg.data.schema import Schema
+
+NARROW = 0.05
+"""Of the declared range: where all values lie in so little of it, they may be in another unit."""
+FEW = 10
+"""Values from which on doubts are worth a line."""
+SHOWN = 8
+"""Values of a category that are counted one by one."""
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """One column: what is declared and what is there. `refused` cells are outside of what is declared.
+
+    `least`, `middle` and `most` are the minimum, median and maximum of numbers and dates, as people write them;
+    `values` how often the most frequent others occur. `doubts`: what a person should look at.
+    """
+
+    name: str
+    declared: str
+    missing: int
+    refused: int
+    least: str = ""
+    middle: str = ""
+    most: str = ""
+    values: tuple[tuple[str, int], ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """The column in one line, and one for each doubt."""
+        counted = ", ".join(f"{value}: {count}" for value, count in self.values)
+        found = f"minimum {self.least}, median {self.middle}, maximum {self.most}" if self.least else counted or "-"
+        refused = f"; {self.refused} refused" if self.refused else ""
+        line = f"{found}; declared {self.declared}; {self.missing} missing{refused}"
+        return "\n".join([line, *(f"DOUBT: {doubt}" for doubt in self.doubts)])
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Records, those that count for nothing, how many are of each class, and every column of a table."""
+
+    records: int
+    bad: int
+    classes: tuple[tuple[str, int], ...]
+    columns: tuple[ColumnProfile, ...]
+    doubts: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """A name and what is there, for people."""
+        counts = [(f"class {name}", str(count)) for name, count in self.classes]
+        total = ("records", "\n".join([str(self.records), *(f"DOUBT: {doubt}" for doubt in self.doubts)]))
+        return [total, *counts, *((column.name, column.sentence()) for column in self.columns)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        columns = [{**asdict(column), "values": dict(column.values)} for column in self.columns]
+        return {**asdict(self), "classes": dict(self.classes), "columns": columns}
+
+
+def profile_of(records: Records, classes: Sequence[str], schema: Schema | None) -> Profile:
+    """Look at a member's records; without a schema they have no columns to look at."""
+    counts = tuple((name, int(np.count_nonzero(records.labels == label))) for label, name in enumerate(classes))
+    absent = [name for name, count in counts if not count]
+    doubts = [f"no record is of class {', '.join(absent)}"] if absent else []
+    if records.bad:
+        doubts.append(f"{records.bad} of {len(records)} cannot be used: malformed, or not labelled")
+    columns = tuple(_profile(records, column, schema) for column in schema.columns) if schema else ()
+    return Profile(len(records), records.bad, counts, columns, tuple(doubts))
+
+
+def _profile(records: Records, column: Column, schema: Schema) -> ColumnProfile:
+    faults = Faults(records.origin, tolerant=True)
+    cells = Cells.of(records.columns[column.name], column.name, schema, faults)
+    encode_column(cells, column)
+    missing, refused = int(cells.missing.sum()), int(faults.bad.sum())
+    doubts = [f"{missing} of {len(records)} values are missing"] if 2 * missing > len(records) >= FEW else []
+    match column:
+        case Numeric() | Dated():
+            return _of_numbers(cells, column, missing, refused, doubts)
+        case Boolean() | Categorical() | Hashed():
+            return _of_values(cells, column, missing, refused, doubts)
+
+
+def _of_numbers(cells: Cells, column: Scaled, missing: int, refused: int, doubts: list[str]) -> ColumnProfile:
+    (low, high), numbers = column.limits, cells.numbers(column)
+    declared = f"{column.low} to {column.high}" if isinstance(column, Dated) else f"{low:g} to {high:g}"
+    there = np.sort(numbers[np.isfinite(numbers) & ~cells.missing])
+    if not len(there):
+        return ColumnProfile(column.name, declared, missing, refused, doubts=tuple(doubts))
+    least, most = float(there[0]), float(there[-1])
+    share = (most - least) / (high - low)
+    if len(there) >= FEW and least == most:
+        doubts.append(f"all {len(there)} values are the same")
+    elif len(there) >= FEW and share < NARROW:
+        doubts.append(f"all {len(there)} values lie in {100 * share:.1f} % of the declared range: another unit?")
+    if 2 * refused > len(there):
+        doubts.append(f"{refused} of {len(there)} values are outside the declared range: another unit?")
+    shown = (column.shown(least), column.shown(float(there[(len(there) - 1) // 2])), column.shown(most))
+    return ColumnProfile(column.name, declared, missing, refused, *shown, (), tuple(doubts))
+
+
+def _of_values(
+    cells: Cells, column: Boolean | Categorical | Hashed, missing: int, refused: int, doubts: list[str]
+) -> ColumnProfile:
+    found, counts = np.unique(cells.values[~cells.missing], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    values = tuple((str(found[place]), int(counts[place])) for place in order[:SHOWN])
+    if len(found) == 1 and counts[0] >= FEW:
+        doubts.append(f"all {counts[0]} values are the same")
+    if isinstance(column, Hashed):
+        if len(found) > 2 * FEW and counts.max() == 1:
+            doubts.append("no value occurs twice: is it an identifier?")
+        values = (("different values", len(found)),)
+        return ColumnProfile(column.name, f"{column.buckets} buckets", missing, 0, values=values, doubts=tuple(doubts))
+    declared = f"{len(column.values)} values"
+    return ColumnProfile(column.name, declared, missing, refused, values=values, doubts=tuple(doubts))

@@ -1,0 +1,169 @@
+"""Code of others: methods, attacks and data formats, in a file of one's own or installed under an entry point.
+
+A plug-in is named `FILE.py:NAME`, or by the name of an entry point of the group for its kind. What all members agree on
+is `NAME@SHA-256`: such a name finds its code among the files that this process was given (`admit`) and among what is
+installed, by the digest alone, and nothing of it runs before it has it. Whether it may run is for others to decide
+first: whoever typed it, or a member's policy. Code that is loaded runs with the rights of the process.
+
+A file's digest is what `sha256sum` says of it. That of an installed package covers its files but `__pycache__`: one
+line each, in order of their paths, as `sha256sum` prints them. What a plug-in imports is the machine's, as numpy is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from secagg.errors import BadInput, SecaggError, why
+from secagg.reading import DOCUMENT_BYTES, read_limited
+
+METHODS, ATTACKS, FORMATS = "secagg.methods", "secagg.attacks", "secagg.formats"
+"""The groups of entry points."""
+LONGEST_NAME = 40
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{LONGEST_NAME - 1}}}")
+_PLANNED = re.compile(rf"({_NAME.pattern})@([0-9a-f]{{64}})")
+
+_admitted: dict[str, tuple[Path, bytes]] = {}
+_modules: dict[str, ModuleType] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Plugin:
+    """What a plug-in brings, by its name and the SHA-256 (hex) of its code; `source` says where that is."""
+
+    name: str
+    sha256: str
+    source: str
+    value: Any = field(repr=False)
+
+    @property
+    def planned(self) -> str:
+        """What a plan calls it."""
+        return f"{self.name}@{self.sha256}"
+
+
+def is_planned(name: str) -> bool:
+    """Whether a plan that says this names code of others."""
+    return "@" in name
+
+
+def file_in(spec: str) -> Path | None:
+    """The file that FILE.py:NAME names; None for other names."""
+    path, _, name = spec.rpartition(":")
+    if spec.endswith(".py"):
+        raise BadInput(f"{spec} does not say what to take of the file", remedy=f"write {spec}:NAME")
+    return Path(path) if path.endswith(".py") and name else None
+
+
+def admit(path: Path) -> str:
+    """Take a file among those in which names of plans find their code; return its SHA-256. Runs nothing of it."""
+    try:
+        content = read_limited(path, DOCUMENT_BYTES)
+    except OSError as error:
+        raise BadInput(f"cannot read the plug-in {path} ({why(error)})") from None
+    digest = hashlib.sha256(content).hexdigest()
+    _admitted[digest] = (path, content)
+    return digest
+
+
+def load(group: str, spec: str) -> Plugin | None:
+    """Run the code of FILE.py:NAME, NAME@SHA-256 or an entry point's name; None for a name that is none of these.
+
+    Raises BadInput for code that is not here, is other code than was agreed on, or cannot be loaded.
+    """
+    if (path := file_in(spec)) is not None:
+        return _from_file(spec.rpartition(":")[2], admit(path))
+    if not is_planned(spec):
+        found = [each for each in entry_points(group=group) if each.name == spec]
+        if len(found) > 1:
+            raise BadInput(f"several installed packages bring {spec!r}", remedy="uninstall all but one, or give a file")
+        return _from_entry(found[0], installed_sha256(found[0])) if found else None
+    planned = _PLANNED.fullmatch(spec)
+    if planned is None:
+        raise BadInput(f"{spec!r} names no code", remedy="a plan says NAME@SHA-256")
+    name, digest = planned.groups()
+    if digest in _admitted:
+        return _from_file(name, digest)
+    for each in entry_points(group=group):
+        if each.name == name and installed_sha256(each) == digest:
+            return _from_entry(each, digest)
+    raise _absent(group, name, digest)
+
+
+def every(group: str) -> Iterator[Plugin]:
+    """Run the code of every entry point of a group. Raises what `load` raises."""
+    for each in entry_points(group=group):
+        yield _from_entry(each, installed_sha256(each))
+
+
+def installed_sha256(entry: EntryPoint) -> str:
+    """The digest of an installed package or module, nothing of which is run. Raises BadInput where it has no files."""
+    top = entry.module.partition(".")[0]
+    found = find_spec(top)
+    if found is None or found.origin is None:
+        raise BadInput(
+            f"the entry point {entry.name} names {top}, which is no installed code", remedy="install it again"
+        )
+    if not found.submodule_search_locations:
+        return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
+    folder = Path(found.origin).parent
+    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    listed = sorted((path.relative_to(folder).as_posix(), path) for path in paths)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" for name, path in listed]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _absent(group: str, name: str, digest: str) -> BadInput:
+    """What to say where code that was agreed on is not here, but maybe another version of it."""
+    others = [f"{path} has {other}" for other, (path, _) in _admitted.items()]
+    others += [f"what is installed as {name} has {installed_sha256(each)}"
+               for each in entry_points(group=group) if each.name == name]  # fmt: skip
+    told = f"; {', '.join(others)}: it is other code" if others else ""
+    problem = f"{name} is code with the SHA-256 {digest}, which is not here{told}"
+    return BadInput(problem, remedy="give the file that was agreed on with --plugin FILE.py, or install that version")
+
+
+def _from_file(name: str, digest: str) -> Plugin:
+    path, content = _admitted[digest]
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{name!r} is no name in {path}", remedy=f"give one of at most {LONGEST_NAME} plain characters")
+    if digest not in _modules:
+        _modules[digest] = _run(path, content, digest)
+    if not hasattr(_modules[digest], name):
+        raise BadInput(f"{path} has no {name}", remedy="write FILE.py:NAME, as it is called in the file")
+    return Plugin(name, digest, str(path), getattr(_modules[digest], name))
+
+
+def _run(path: Path, content: bytes, digest: str) -> ModuleType:
+    """The module that these bytes make: they, and not what the file holds by now, have the digest."""
+    module = ModuleType(f"secagg_plugin_{digest}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(content, str(path), "exec"), module.__dict__)  # noqa: S102 (what a plug-in is)
+    except Exception as error:
+        del sys.modules[module.__name__]
+        raise _unloadable(str(path), error) from error
+    return module
+
+
+def _from_entry(entry: EntryPoint, digest: str) -> Plugin:
+    if not _NAME.fullmatch(entry.name):
+        raise BadInput(f"an installed package brings {entry.name!r}, which is no name", remedy="rename its entry point")
+    try:
+        return Plugin(entry.name, digest, entry.value, entry.load())
+    except Exception as error:
+        raise _unloadable(entry.value, error) from error
+
+
+def _unloadable(source: str, error: Exception) -> BadInput:
+    told = str(error) if isinstance(error, SecaggError) else f"{type(error).__name__}: {why(error)}"
+    return BadInput(f"the plug-in {source} cannot be loaded ({told})", remedy="mend it; --debug shows where")

@@ -1,0 +1,182 @@
+"""A start kit: one file for one member with what it needs to join, or to go on after the roster has changed.
+
+Its certificate, the authority's, the register (and so the roster), and where they are given the plan, addresses and the
+consortium's limits for policies; no secret of anybody. JSON of fixed fields, signed by the authority's key (ECDSA over
+P-256 with SHA-256, FIPS 186-5). Who knows an authority and a register takes kits of that authority alone, whose
+register goes on from its own; its first kit must hold its own request, and it compares roster and plan by telephone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from secagg.errors import BadInput, MalformedMessage, why
+from secagg.plan import Plan, read_plan
+from secagg.policy import parse_limits
+from secagg.reading import each_field_once, parse_json, read_document
+from secagg.roster import Roster, check_name
+from secagg.transport.certificates import (
+    Authority,
+    certificate_names,
+    is_signed_by,
+    read_certificate,
+    require_issued,
+    spki_sha256,
+)
+from secagg.transport.enrolment import read_authority, read_members
+from secagg.transport.register import Register, parse_register
+from secagg.wire import from_json, to_json
+
+KIT_VERSION = 1
+_LABEL = "start kit"
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A kit as it was signed: texts of files, "" for what it does not hold; `addresses` are HOST:PORT by name."""
+
+    member: str
+    ca: str
+    cert: str
+    register: str
+    plan: str
+    limits: str
+    addresses: Mapping[str, str]
+
+    def to_json(self, authority: Authority) -> str:
+        """The text of its file, signed."""
+        content = self._content()
+        return json.dumps({**content, "signature": authority.sign(_LABEL, _canonical(content)).hex()}, indent=1) + "\n"
+
+    def _content(self) -> dict[str, Any]:
+        return {"version": KIT_VERSION} | {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a kit holds, each part checked against the rest: none is of another consortium, plan or member."""
+
+    kit: Kit
+    register: Register
+    roster: Roster
+    plan: Plan | None
+
+
+def make_kits(
+    folder: Path, passphrase: bytes | None, plan: Path | None, limits: Path | None, addresses: Mapping[str, str]
+) -> dict[str, str]:
+    """The kit of every member of an authority's folder, by name, as the text of its file.
+
+    Raises BadInput for what no member could join by: a plan of another roster, addresses of strangers, limits that are
+    none, a certificate that has expired or is not for the keys of now.
+    """
+    authority, register = read_authority(folder, passphrase), read_members(folder)
+    ca, said = authority.certificate.public_bytes(serialization.Encoding.PEM).decode(), register.to_json()
+    shared = {"plan": to_json(read_plan(plan)) if plan else "", "limits": _text(limits) if limits else ""}
+    roster, kits = register.roster(), dict[str, str]()
+    _read_shared(shared["plan"], shared["limits"], addresses, roster)
+    for member in register.members:
+        cert = _text(folder / "issued" / member.name / "cert.pem")
+        kit = Kit(member.name, ca, cert, said, **shared, addresses=dict(addresses))
+        _require_member(kit, authority.certificate, roster)
+        kits[member.name] = kit.to_json(authority)
+    return kits
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_document(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {path} ({why(error)})") from None
+
+
+def read_kit(path: Path) -> Opened:
+    """Read a kit and check it as a whole. Raises BadInput naming the file.
+
+    So for one that is too long or no kit, that the authority in it did not sign, whose certificate is not for the keys
+    that the register has for its member, whose plan is for another roster, or that names addresses of strangers.
+    """
+    try:
+        return _opened(_parse(parse_json(read_document(path), object_pairs_hook=each_field_once)))
+    except OSError as error:
+        raise BadInput(f"cannot read the kit {path} ({error.strerror})") from None
+    except (ValueError, MalformedMessage) as error:
+        raise BadInput(f"{path} is no start kit ({error})", remedy="have it sent again") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+
+
+def _parse(content: Any) -> Kit:
+    """A kit whose signature holds."""
+    names = {each.name for each in fields(Kit)}
+    if not isinstance(content, dict) or set(content) != names | {"version", "signature"}:
+        raise ValueError("fields missing or unknown")
+    if type(content["version"]) is not int or content["version"] != KIT_VERSION:
+        raise ValueError(f"it is not of version {KIT_VERSION}")
+    addresses = content["addresses"]
+    texts = [content[name] for name in sorted(names - {"addresses"})] + [content["signature"]]
+    if not isinstance(addresses, dict) or not all(isinstance(each, str) for each in [*texts, *addresses.values()]):
+        raise ValueError("a field has another type")
+    signature = bytes.fromhex(content.pop("signature"))
+    if not is_signed_by(read_certificate(content["ca"].encode()), signature, _LABEL, _canonical(content)):
+        raise BadInput("the authority has not signed this kit: it was changed", remedy="have it sent again")
+    return Kit(**{name: content[name] for name in names})
+
+
+def _opened(kit: Kit) -> Opened:
+    check_name(kit.member)
+    authority = read_certificate(kit.ca.encode())
+    require_issued(authority, authority, "the authority's certificate in the kit")
+    register = parse_register(kit.register)
+    roster = register.roster()
+    _require_member(kit, authority, roster)
+    return Opened(kit, register, roster, _read_shared(kit.plan, kit.limits, kit.addresses, roster))
+
+
+def _require_member(kit: Kit, authority: x509.Certificate, roster: Roster) -> None:
+    certificate = read_certificate(kit.cert.encode())
+    require_issued(authority, certificate, f"the certificate of {kit.member}")
+    pin = roster.tls_spki_sha256(roster.index(kit.member))
+    if certificate_names(certificate) != (kit.member,) or spki_sha256(certificate) != pin:
+        raise BadInput(f"the certificate of {kit.member} is not for the key that the roster has for {kit.member}")
+
+
+def _read_shared(plan: str, limits: str, addresses: Mapping[str, str], roster: Roster) -> Plan | None:
+    """The plan of a kit, where there is one; all of this is the same for all members."""
+    check_addresses(roster, addresses)
+    if limits:
+        parse_limits(limits)
+    if not plan:
+        return None
+    agreed = from_json(Plan, plan)
+    if agreed.roster != roster.digest:
+        raise BadInput("the plan is for another roster", remedy="make it with the newest one, then pki kit again")
+    return agreed
+
+
+def check_addresses(roster: Roster, addresses: Mapping[str, str]) -> None:
+    """Raise BadInput unless each address is HOST:PORT of a server or aggregator of the roster."""
+    listening = {member.name for member in roster.members if member.role in ("server", "aggregator")}
+    for name, address in addresses.items():
+        host, _, port = address.rpartition(":")
+        if name not in listening:
+            raise BadInput(f"{name!r} is no server or aggregator of the roster, and has no address")
+        if not (_is_host(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise BadInput(f"{address!r} is no address of {name}", remedy="write HOST:PORT")
+
+
+def _is_host(text: str) -> bool:
+    """Whether a text can stand in a command as a host: a name, an IPv4 address, or an IPv6 address in brackets."""
+    return 0 < len(text) <= 255 and text.isascii() and all(each.isalnum() or each in ".-:[]" for each in text)
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    """The one text of the fields that is signed, whatever the file's own spaces and order are."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()

@@ -1,0 +1,233 @@
+"""The register of a consortium: who was certified, whose keys changed and who was removed, in order.
+
+The roster follows from it. Entries are only ever added, each checked against those before it, so that one register can
+be held against another: who holds an older one takes a newer one only if it begins with all of the older one's entries
+(the consistency of append-only logs, RFC 6962, section 2.1.2, here by comparing them). No key changes without the
+signature of the identity before it, and no name, identity or TLS key that was removed or replaced comes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from secagg.errors import BadInput
+from secagg.printable import is_printable
+from secagg.reading import each_field_once, parse_json, read_document
+from secagg.roster import MAX_INDEX, Member, Roster, check_name, read_roster
+from secagg.transport.requests import Request, parse_request
+
+REGISTER_VERSION = 1
+REGISTER_FILE = "register.json"
+LONGEST_REASON = 200
+MOST_ENTRIES = 4 * MAX_INDEX
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A member that is none any more, and why, in words that people read."""
+
+    name: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not (len(self.reason) <= LONGEST_REASON and is_printable(self.reason)):
+            raise BadInput(f"a reason has at most {LONGEST_REASON} characters, all of which can be shown")
+
+    def content(self) -> dict[str, Any]:
+        """The fields of its entry."""
+        return {"removed": self.name, "reason": self.reason}
+
+
+Entry = Request | Removal
+
+
+class Register:
+    """Entries that follow from each other. Every method that adds one raises BadInput, and then adds nothing."""
+
+    def __init__(self, consortium: str, entries: Iterable[Entry] = ()) -> None:
+        """Replay entries. Raises BadInput for the first that cannot follow those before it."""
+        self.consortium = consortium
+        self._entries: list[Entry] = []
+        self._current: dict[str, Request] = {}
+        self._removed: dict[str, Removal] = {}
+        self._used: set[bytes] = set()
+        for entry in entries:
+            if isinstance(entry, Removal):
+                self.remove(entry)
+            elif not self.enter(entry):
+                raise BadInput(f"a request of {entry.member.name} stands in the register twice")
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All of them, in order."""
+        return tuple(self._entries)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who is a member now, with the keys of now."""
+        return tuple(request.member for request in self._current.values())
+
+    @property
+    def removed(self) -> tuple[Removal, ...]:
+        """Who is none any more."""
+        return tuple(self._removed.values())
+
+    def request_of(self, name: str) -> Request | None:
+        """The request that a member's keys of now come from; None for who is no member."""
+        return self._current.get(name)
+
+    def roster(self) -> Roster:
+        """The roster that follows. Raises BadInput for members that do not make one."""
+        return Roster.of(self.consortium, self.members)
+
+    def enter(self, request: Request) -> bool:
+        """Add a member, or a member's other keys; False for the request that is in force already."""
+        member = request.member
+        if removal := self._removed.get(member.name):
+            raise BadInput(
+                f"{member.name} was removed{removal.reason and f' ({removal.reason})'}, and is not certified again",
+                remedy="who comes back takes another name, and keys of its own",
+            )
+        old = self._current.get(member.name)
+        if old is not None and old.digest == request.digest:
+            return False
+        if old is None and request.follows:
+            raise BadInput(f"{member.name} is no member, and its request follows one that is not here")
+        if old is not None and not request.follows:
+            raise BadInput(
+                f"{member.name} is already a member with other keys",
+                remedy="choose another name; the member itself asks for other keys by pki renew or pki rotate",
+            )
+        if old is not None and not request.follows_on(old):
+            raise BadInput(
+                f"the request of {member.name} does not follow the keys that it has now: it is an older one, or is not "
+                "signed by them",
+                remedy="have it made again, where the keys of now are (pki renew or pki rotate)",
+            )
+        fresh = self._fresh_keys(request, old)
+        self._used |= fresh
+        self._current[member.name] = request
+        self._entries.append(request)
+        return True
+
+    def remove(self, removal: Removal) -> None:
+        """Take a member out, for good."""
+        if removal.name not in self._current:
+            raise BadInput(f"{removal.name} is not a member of {self.consortium}")
+        del self._current[removal.name]
+        self._removed[removal.name] = removal
+        self._entries.append(removal)
+
+    def _fresh_keys(self, request: Request, old: Request | None) -> set[bytes]:
+        """The keys of a request that nobody had before. Raises BadInput where others are used again."""
+        member = request.member
+        keys = {member.identity, member.tls_spki_sha256}
+        if old is not None:
+            keys -= {old.member.identity}  # a renewal keeps it
+        if keys & self._used:
+            raise BadInput(
+                f"the request of {member.name} is for keys that were used before",
+                remedy="have it made with fresh keys: those of a removed member, or replaced ones, do not come back",
+            )
+        return keys
+
+    def require_extends(self, earlier: Register) -> None:
+        """Raise BadInput unless all of an `earlier` register stands at the beginning of this one, unchanged."""
+        known = earlier.entries
+        if self.consortium != earlier.consortium or self.entries[: len(known)] != known:
+            raise BadInput(
+                f"the register of {len(self._entries)} entries does not begin with the {len(known)} known here: it is "
+                "an older one, or was changed",
+                remedy="ask the authority, and other members, which digest their roster has",
+            )
+
+    def changes_since(self, earlier: Register | None) -> tuple[str, ...]:
+        """What the entries beyond an `earlier` register's say, in words; none where there is none."""
+        if earlier is None:
+            return ()
+        return tuple(self._said(entry) for entry in self._entries[len(earlier.entries) :])
+
+    def _said(self, entry: Entry) -> str:
+        if isinstance(entry, Removal):
+            return f"{entry.name} was removed{entry.reason and f': {entry.reason}'}"
+        name = entry.member.name
+        if not entry.follows:
+            return f"{name} is a new {entry.member.role}, with the identity {entry.member.identity.hex()}"
+        before = next(each for each in self._entries if isinstance(each, Request) and each.digest == entry.follows)
+        if before.member.identity == entry.member.identity:
+            return f"{name} has a new TLS key, signed by its identity"
+        return f"{name} has a new identity, {entry.member.identity.hex()}, signed by the one before"
+
+    def require_current(self, roster: Roster, where: Path) -> None:
+        """Raise BadInput unless a roster is the one that follows: one of before lists who is none any more."""
+        if roster != self.roster():
+            gone = [each.name for each in self.removed if each.name in {member.name for member in roster.members}]
+            listed = f", and lists {', '.join(gone)}, who was removed" if gone else ""
+            raise BadInput(
+                f"{where} is not the roster that follows from {REGISTER_FILE} beside it{listed}",
+                remedy="join by the newest kit (secagg join), or copy both files from the same pki issue",
+            )
+
+    def to_json(self) -> str:
+        """The text of its file."""
+        entries = [entry.content() for entry in self._entries]
+        return (
+            json.dumps({"version": REGISTER_VERSION, "consortium": self.consortium, "entries": entries}, indent=1)
+            + "\n"
+        )
+
+
+def parse_register(text: str) -> Register:
+    """The register of a text, every signature and every step checked again.
+
+    Raises ValueError for what is none, and BadInput naming the first entry that cannot follow.
+    """
+    content = parse_json(text, object_pairs_hook=each_field_once)
+    if not isinstance(content, dict) or set(content) != {"version", "consortium", "entries"}:
+        raise ValueError("fields missing or unknown")
+    version, consortium, entries = content["version"], content["consortium"], content["entries"]
+    if type(version) is not int or version != REGISTER_VERSION:
+        raise ValueError(f"it is not of version {REGISTER_VERSION}")
+    if not isinstance(consortium, str) or not isinstance(entries, list):
+        raise ValueError("a field has another type")
+    if len(entries) > MOST_ENTRIES:
+        raise ValueError(f"it has more than {MOST_ENTRIES} entries")
+    return Register(consortium, map(_parse_entry, entries))
+
+
+def read_register(path: Path) -> Register:
+    """Read a register. Raises BadInput naming the file."""
+    try:
+        return parse_register(read_document(path))
+    except OSError as error:
+        raise BadInput(f"cannot read the register {path} ({error.strerror})") from None
+    except ValueError as error:
+        raise BadInput(
+            f"{path} is no register ({error})", remedy="copy it again from the authority's issued/"
+        ) from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+
+
+def read_current_roster(path: Path) -> Roster:
+    """Read a roster for a new plan.
+
+    Raises BadInput naming the file, for one that does not follow from a register beside it too.
+    """
+    roster = read_roster(path)
+    if (beside := path.parent / REGISTER_FILE).exists():
+        read_register(beside).require_current(roster, path)
+    return roster
+
+
+def _parse_entry(content: Any) -> Entry:
+    if isinstance(content, dict) and set(content) == {"removed", "reason"}:
+        if not all(isinstance(value, str) for value in content.values()):
+            raise ValueError("a removal holds no texts")
+        return Removal(content["removed"], content["reason"])
+    return parse_request(content)

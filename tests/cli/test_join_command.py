@@ -1,0 +1,117 @@
+"""`secagg join`, `pki kit`, `plan sign | approvals`, `plan limits`, and limits that are no copy of a plan's wishes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from secagg.policy import Policy, read_policy
+from tests.cli.command import MEMBERS, SERVER, Command
+
+
+@pytest.fixture
+def kits(secagg: Command, federation: Path) -> Path:
+    """The federation, its members' keys in tls/ of folders of their own, and kits that nobody has joined by."""
+    assert secagg("plan", "limits", "--out", federation / "limits.toml").code == 0
+    options = ("--plan", federation / "plan.json", "--limits", federation / "limits.toml")
+    made = ("--address", f"{SERVER}=localhost:7443", "--out", federation / "kits")
+    said = secagg("pki", "kit", "--ca", federation / "ca", *options, *made)
+    assert (said.code, said.out) == (0, "")
+    for name in (SERVER, *MEMBERS):
+        (federation / "home" / name / "tls").mkdir(parents=True)
+        for file in ("key.pem", "identity.key", "request.json"):
+            shutil.copy2(federation / name / file, federation / "home" / name / "tls")
+    return federation
+
+
+def test_commands_of_the_kit_are_ready_to_run(secagg: Command, kits: Path) -> None:
+    """Joining prints the commands that come next; a dry run by them is under the consortium's limits."""
+    home = kits / "home" / "alice"
+    said = secagg("join", kits / "kits" / "alice.kit", "--home", home)
+    assert said.code == 0
+    *_, show, policy, client = (line.strip() for line in said.out.splitlines())
+    assert secagg(*show.split()[1:]).code == 0
+    assert secagg(*policy.replace("NAME", "alice").split()[1:]).code == 0
+    said = secagg(*client.replace("DATA", str(kits / "alice" / "records.npz")).split()[1:])
+    assert (said.code, "max_epsilon: the plan spends inf, more than 1.0" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("role", "words"),
+    [(SERVER, "secagg server --plan"), ("alice", "--server localhost:7443")],
+)
+def test_next_command_is_that_of_the_role(secagg: Command, kits: Path, role: str, words: str) -> None:
+    """A server is told to listen where the kit says, a client where to call."""
+    said = secagg("join", kits / "kits" / f"{role}.kit", "--home", kits / "home" / role)
+    assert (said.code, words in said.out.splitlines()[-1]) == (0, True)
+
+
+def test_another_kit_is_refused_in_one_line(secagg: Command, kits: Path) -> None:
+    """Exit code 2, and nothing changed."""
+    said = secagg("join", kits / "kits" / "bob.kit", "--home", kits / "home" / "alice")
+    assert (said.code, "for other keys of bob" in said.complaint) == (2, True)
+    assert not (kits / "home" / "alice" / "plan.json").exists()
+
+
+@pytest.mark.parametrize("address", ["alice=localhost:1", f"{SERVER}=localhost", f"{SERVER}", "nobody=x:1"])
+def test_bad_address_makes_no_kits(secagg: Command, federation: Path, address: str) -> None:
+    """An address of a client, without a port, or of nobody is refused before anything is written."""
+    said = secagg("pki", "kit", "--ca", federation / "ca", "--address", address, "--out", federation / "none")
+    assert said.code == 2
+    assert not (federation / "none").exists()
+
+
+def test_limits_are_no_copy_of_the_plan(secagg: Command, federation: Path) -> None:
+    """A policy by limits has the plan's roster and code, the limits' bounds, and refuses what these do not concede."""
+    limits, plan = federation / "limits.toml", federation / "plan.json"
+    assert secagg("plan", "limits", "--out", limits).code == 0
+    limits.write_text(limits.read_text().replace("minimum_cohort = 3", "minimum_cohort = 2"))
+    out = federation / "by-limits.toml"
+    given = ("--plan", plan, "--data-name", "alice")
+    assert secagg("plan", "policy", *given, "--limits", limits, "--out", out).code == 0
+    own, copied = read_policy(out), read_policy(federation / "alice" / "policy.toml")
+    assert (own.roster, own.backbones) == (copied.roster, copied.backbones)
+    assert (own.max_epsilon, own.minimum_cohort) == (Policy("x", "", ()).max_epsilon, 2)
+    roster = federation / "alice" / "roster.json"
+    said = secagg("plan", "check", "--plan", plan, "--roster", roster, "--policy", out)
+    assert (said.code, "max_epsilon" in said.complaint) == (2, True)
+    again = federation / "again.toml"
+    assert secagg("plan", "policy", *given, "--limits", out, "--out", again).code == 0
+    assert read_policy(again) == own
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[accept]\nmax_epsilom = 1", "did you mean max_epsilon"),
+        ("[accept]\nmax_epsilon = true", "max_epsilon cannot be True"),
+        ("max_epsilon = 1", "have the table"),
+        ("[", "not TOML"),
+    ],
+)
+def test_bad_limits_are_refused(secagg: Command, federation: Path, text: str, words: str) -> None:
+    """A key that is none, a value of another type, another table: named, and no policy is written."""
+    (federation / "limits.toml").write_text(text)
+    given = ("--plan", federation / "plan.json", "--data-name", "x", "--limits", federation / "limits.toml")
+    said = secagg("plan", "policy", *given, "--out", federation / "none.toml")
+    assert (said.code, words in said.complaint) == (2, True)
+    assert not (federation / "none.toml").exists()
+
+
+def test_plan_is_countersigned(secagg: Command, federation: Path) -> None:
+    """Who has signed is shown; a member whose policy refuses the plan signs nothing."""
+    folder = federation / "approvals"
+    folder.mkdir()
+    plan, roster = ("--plan", federation / "plan.json"), ("--roster", federation / SERVER / "roster.json")
+    for name in ("alice", "bob"):
+        policy = ("--policy", federation / name / "policy.toml")
+        assert secagg("plan", "sign", *plan, "--tls", federation / name, *policy, "--out", folder).code == 0
+    strict = federation / "carol" / "policy.toml"
+    strict.write_text(strict.read_text().replace('max_epsilon = "inf"', "max_epsilon = 1.0"))
+    said = secagg("plan", "sign", *plan, "--tls", federation / "carol", "--policy", strict, "--out", folder)
+    assert (said.code, "max_epsilon" in said.complaint) == (2, True)
+    shown = secagg("plan", "approvals", folder, *plan, *roster, "--json", "-").json
+    assert (shown["approved_by"], shown["not_by"], shown["refused"]) == (["alice", "bob"], ["carol"], {})
+    (folder / "carol.approval").write_text((folder / "bob.approval").read_text().replace("bob", "carol"))
+    said = secagg("plan", "approvals", folder, *plan, *roster)
+    assert "carol.approval does not count  it is not signed by carol" in said.out

@@ -1,0 +1,31 @@
+"""The worked examples run as they stand, and say what their readers are told."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = {
+    "estimator": ["clients in the sum  10 of 10", "2 clients", "epsilon 0.5: accuracy", "'model_card.md'"],
+    "hospital_table": ["clients in the sum  5 of 5", "temperature", "AUC of ill"],
+    "own_service": ["north, south, west: the sum", "# A classifier head: fedcgs, 2 classes"],
+}
+HERE = Path(__file__).parent
+
+
+def test_every_example_is_tested() -> None:
+    """A script in this folder is in the list above."""
+    assert {path.stem for path in HERE.glob("*.py") if not path.name.startswith("test_")} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From an empty folder, cell after cell, and prints what it promises."""
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(HERE / f"{name}.py"))
+    said = capsys.readouterr().out
+    for promised in EXAMPLES[name]:
+        assert promised in said
+    assert (HERE / f"{name}.py").read_text().count("\n# %% ") >= 3

@@ -1,0 +1,134 @@
+"""What changed since an earlier audit, by its JSON report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from secagg.errors import BadInput
+from secagg.reading import parse_json
+from threat_models.report.content import SESSION_RULES, Against, AuditReport, Change, Changed, State
+from threat_models.report.json_report import FORMAT, as_content
+from threat_models.report.text import figure, quantity
+
+ORDER = (State.WITHSTOOD, State.UNTOLD, State.ALLOWED, State.BROKEN)
+"""From good to bad. An attack that is now told to succeed is worse than one of which nobody knew, allowed or not."""
+AGAIN = "audit the old transcripts again with this version, and compare with that"
+Told = dict[tuple[str, str], tuple[str, str, State, str]]
+"""By names of attack and adversary: their titles, the state, and the figure that sums it up."""
+
+
+def compare(report: AuditReport, path: Path) -> Against:
+    """Compare a judged report with an earlier one's JSON file.
+
+    Raises BadInput where the file cannot be read, is no report, or is one of another format.
+    """
+    old, digest = _read(path)
+    new = as_content(report)
+    try:
+        before, after = _told(old), _told(new)
+        changes = [*_promise(old, new), *_changes(before, after)]
+        notes, date = tuple(_notes(old, new)), str(old["cover"]["date"])
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise BadInput(
+            f"{path} is no whole audit report", remedy="give the file that `secagg audit --json` wrote"
+        ) from None
+    same = sum(before[key][2] is after[key][2] for key in set(before) & set(after))
+    return Against(path.name, digest, date, tuple(sorted(changes, key=_gravity)), same, notes)
+
+
+def _gravity(changed: Changed) -> int:
+    return list(Change).index(changed.change)
+
+
+def _read(path: Path) -> tuple[Mapping[str, Any], str]:
+    try:
+        text = path.read_bytes()
+        content = parse_json(text)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}", remedy="give a report that can be read") from None
+    except ValueError:
+        raise BadInput(f"{path} is no JSON", remedy="give the file that `secagg audit --json` wrote") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        what = f"has the format {found!r}" if isinstance(found, str) else "is no audit report"
+        raise BadInput(f"{path} {what}; only {FORMAT} can be compared", remedy=AGAIN)
+    return content, sha256(text).hexdigest()
+
+
+def _told(content: Mapping[str, Any]) -> Told:
+    """What a report says of every attack that had something to work on, and of the sum itself."""
+    titles = {each["name"]: str(each["title"]) for each in content["attacks"]}
+    found: Told = {}
+    for one in content["adversaries"]:
+        for finding in one["findings"]:
+            if finding["state"] is not None:
+                key = str(finding["attack"]), str(one["name"])
+                found[key] = (titles[key[0]], str(one["title"]), State(finding["state"]), _figure(finding))
+    who = {one["name"]: str(one["title"]) for one in content["adversaries"]}
+    for line in content["gate"]["lines"] if content["gate"] else ():
+        key = str(line["attack"]), str(line["adversary"])
+        if line["state"] is not None:
+            title, state = SESSION_RULES.get(key[0], titles.get(key[0], key[0])), State(line["state"])
+            worst = max(state, found[key][2], key=ORDER.index) if key in found else state
+            found[key] = (title, who.get(key[1], key[1]), worst, "")
+    return found
+
+
+def _figure(finding: Mapping[str, Any]) -> str:
+    """The value that sums a finding up, and its limits."""
+    if finding["headline"] is None:
+        return ""
+    measure = finding["measures"][finding["headline"]]
+    value, low, high = (
+        float("nan") if measure[name] is None else float(measure[name]) for name in ("value", "low", "high")
+    )
+    shown = quantity(value, str(measure["unit"]))
+    return shown if low == high else f"{shown}, {quantity(low, measure['unit'])} to {quantity(high, measure['unit'])}"
+
+
+def _changes(before: Told, after: Told) -> Iterator[Changed]:
+    for key in dict.fromkeys((*after, *before)):
+        old, new = before.get(key), after.get(key)
+        title, who, *_ = new or before[key]
+        if old is None or new is None:
+            kind = Change.NEW if old is None else Change.GONE
+            yield Changed(kind, title, who, _words(old), _words(new))
+        elif old[2] is not new[2]:
+            yield Changed(_kind(old[2], new[2]), title, who, _words(old), _words(new))
+
+
+def _kind(old: State, new: State) -> Change:
+    if new is State.UNTOLD and old is not State.WITHSTOOD:
+        return Change.LESS_KNOWN
+    return Change.WORSE if ORDER.index(new) > ORDER.index(old) else Change.BETTER
+
+
+def _words(told: tuple[str, str, State, str] | None) -> str:
+    if told is None:
+        return "–"
+    return f"{told[2]} ({told[3]})" if told[3] else str(told[2])
+
+
+def _promise(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Changed]:
+    """Compare the claimed epsilon; a promise for another unit, adjacency or delta is another promise."""
+    one, other = (each["promise"] for each in (old, new))
+    before, after = float(one["claimed"]), float(other["claimed"])
+    if before != after:
+        kind = Change.WORSE if after > before else Change.BETTER
+        yield Changed(kind, "Claimed epsilon", "", figure(before), figure(after))
+
+
+def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Say what makes two reports hard to compare."""
+    gates = [each["gate"] and each["gate"]["sha256"] for each in (old, new)]
+    if gates[0] != gates[1]:
+        yield "The gates differ: what one allows, the other may not."
+    promises = [[each["promise"][name] for name in ("unit", "adjacency", "delta")] for each in (old, new)]
+    if promises[0] != promises[1] and "inf" not in (old["promise"]["claimed"], new["promise"]["claimed"]):
+        yield "The promises are of another unit, adjacency or delta: their epsilons cannot be compared."
+    brought = [[(each["role"], each["sha256"]) for each in content["subject"]["inputs"]] for content in (old, new)]
+    if brought[0] != brought[1]:
+        yield "The auditors brought other records."
