@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from methods.ccvr import CCVR
 from methods.fedavg import FedAvg
 from methods.fedavg_one_shot import FedAvgOneShot
+from methods.fedbip import FedBiP
 from methods.fedcgs import FedCGS
 from methods.feddat import FedDAT
 from methods.fedpcl import FedPCL
@@ -31,6 +32,7 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     CCVR.name: CCVR,
     FedAvg.name: FedAvg,
     FedAvgOneShot.name: FedAvgOneShot,
+    FedBiP.name: FedBiP,
     FedCGS.name: FedCGS,
     FedDAT.name: FedDAT,
     FedPCL.name: FedPCL,

@@ -1,24 +1,25 @@
 """The class gate: a census of who holds which class opens a plan, and classes that too few hold are left out.
 
-Where a method tells domains apart, what is counted and left out is a *cell*: a class in one of the domains.
+Where a method tells parts of a class apart (`gated_parts`: domains, mostly), what is counted and left out is a *cell*:
+a class in one of the parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Fixed, Method, OwnRound, Parameters, SimpleMethod, SumSpec, domain_count
+from methods.method import Fixed, Method, OwnRound, Parameters, SimpleMethod, SumSpec
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.head import Artifact, LinearHead
 from secagg.head.linear import ABSENT_BIAS
-from secagg.models import TrainedModel
+from secagg.models import SlotMeans, TrainedModel
 from secagg.privacy import Adjacency, CensusSensitivity, Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
@@ -38,7 +39,7 @@ MOST_CELLS = 10_000
 @message("KeptClasses")
 @dataclass(frozen=True)
 class KeptClasses:
-    """The classes that pass, by their place in the plan; of D domains the cells, class·D + domain."""
+    """The classes that pass, by their place in the plan; of D parts the cells, class·D + part."""
 
     classes: Annotated[
         tuple[int, ...], Items(FEWEST_CLASSES, MOST_CELLS, each=Range(0, MOST_CELLS - 1), ascending=True)
@@ -51,7 +52,7 @@ class Gated(SimpleMethod):
 
     Classes whose opened count is below `threshold` are left out of the sums of `method`, and of its head: a class sum
     over one client would be that client's own prototype. The threshold counts clients that may vanish after the census
-    and clients that tell the server what they hold, beside the honest ones that must be left. With domains this holds
+    and clients that tell the server what they hold, beside the honest ones that must be left. With parts this holds
     for each cell by itself, an empty one too: who missed the census may hold it alone. A class goes when all its cells
     do.
 
@@ -78,9 +79,13 @@ class Gated(SimpleMethod):
         return {**self.method.parameters, GATE: self.threshold}
 
     @property
-    def domains(self) -> int:
-        """How many the method tells apart, D."""
-        return domain_count(self.method.parameters)
+    def gated_parts(self) -> int:
+        """The gated method's, D."""
+        return self.method.gated_parts
+
+    def part_of(self, examples: Examples) -> Integers:
+        """The gated method's."""
+        return self.method.part_of(examples)
 
     @property
     def per_class(self) -> frozenset[str]:
@@ -96,9 +101,9 @@ class Gated(SimpleMethod):
         A record of a cell that is left out adds nothing to these, so that their sensitivities hold.
         Raises BadInput for too many cells.
         """
-        cells = classes * self.domains
+        cells = classes * self.gated_parts
         if cells > MOST_CELLS:
-            raise BadInput(f"a census of {cells} classes and domains", remedy=f"{MOST_CELLS} are the most")
+            raise BadInput(f"a census of {cells} parts of classes", remedy=f"{MOST_CELLS} are the most")
         census = SumSpec(
             blocks=(Block("census", self._shape(classes), bound=1, kind=Kind.CENSUS),),
             sensitivities=tuple(CensusSensitivity(unit, each, cells) for unit in Unit for each in Adjacency),
@@ -124,6 +129,11 @@ class Gated(SimpleMethod):
     def needs_unit_length(self) -> bool:
         """The gated method's."""
         return self.method.needs_unit_length
+
+    @property
+    def keeps_mean(self) -> bool:
+        """The gated method's."""
+        return self.method.keeps_mean
 
     @property
     def needs_two_classes(self) -> bool:
@@ -169,7 +179,8 @@ class Gated(SimpleMethod):
 
     def contribute(self, local: Local) -> Contribution:
         """1 for each cell of which this client has a record: additive over clients, not over records."""
-        held = np.bincount(_cells(local.examples, self.domains), minlength=local.classes * self.domains)
+        parts, examples = self.gated_parts, local.examples
+        held = np.bincount(examples.labels * parts + self.part_of(examples), minlength=local.classes * parts)
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
     def finalize(self, opened: Opened) -> Step:
@@ -177,23 +188,34 @@ class Gated(SimpleMethod):
         census = opened.blocks["census"]
         least = self.threshold * opened.multiplier("census")
         kept = np.flatnonzero(census >= least)
-        found = len(np.unique(kept // self.domains))
+        found = len(np.unique(kept // self.gated_parts))
         if found < FEWEST_CLASSES:
             raise BadInput(
                 f"{found} of {len(census)} classes are held by {self.threshold} clients or more",
                 remedy="a head takes two: lower the class gate",
             )
-        return Step(next_round=GatedRound(self.method, tuple(kept.tolist()), self.per_class, self.domains))
+        return Step(next_round=self._over(tuple(kept.tolist())))
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         """The method's first round over the cells that the server names. Raises MalformedMessage."""
         kept = decode(KeptClasses, broadcast).classes
-        if len({cell // self.domains for cell in kept}) < FEWEST_CLASSES:
+        if len({cell // self.gated_parts for cell in kept}) < FEWEST_CLASSES:
             raise MalformedMessage("KeptClasses", "the cells are all of one class")
-        return GatedRound(self.method, kept, self.per_class, self.domains)
+        return self._over(kept)
 
     def _shape(self, classes: int) -> tuple[int, ...]:
-        return (classes, self.domains) if self.domains > 1 else (classes,)
+        return (classes, self.gated_parts) if self.gated_parts > 1 else (classes,)
+
+    def _over(self, kept: tuple[int, ...]) -> GatedRound:
+        return GatedRound(self.method, kept, self.per_class, self.gated_parts, self.part_of, self._by_class)
+
+    @property
+    def _by_class(self) -> frozenset[str]:
+        """Of `per_class` the blocks that are no sums over records, and so not divided where there are several parts."""
+        if self.gated_parts == 1:
+            return frozenset()
+        every = [block for spec in self.method.sums(1, FEWEST_CLASSES, 2) for block in spec.blocks]
+        return self.per_class & {block.name for block in every if block.kind is Kind.UPDATE}
 
 
 def put_gate(method: Method, threshold: int) -> Method:
@@ -208,18 +230,24 @@ def put_gate(method: Method, threshold: int) -> Method:
     return Gated(method, threshold)  # type: ignore[arg-type]  # what does not train is its own first round
 
 
+def _domains_in(examples: Examples) -> Integers:
+    return examples.domains
+
+
 @dataclass(frozen=True)
 class GatedRound(SimpleRound):
     """A round of the gated method over the classes of the `kept` cells alone, as if the plan had no others.
 
     Records of the other cells add nothing, and their entries in the `per_class` blocks are zero. Where there are
-    several `domains` these blocks have the shape (C, D, …).
+    several `parts` these blocks have the shape (C, D, …), but for those `by_class`, whose rows are of whole classes.
     """
 
     round: Round
     kept: tuple[int, ...]
     per_class: frozenset[str]
-    domains: int = 1
+    parts: int = 1
+    part_of: Callable[[Examples], Integers] = field(default=_domains_in, compare=False, repr=False)
+    by_class: frozenset[str] = frozenset()
 
     def contribute(self, local: Local) -> Contribution:
         """The method's blocks over the kept cells, each row in its class's place."""
@@ -244,9 +272,9 @@ class GatedRound(SimpleRound):
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
         """The method's for the kept classes (whose numbers count these alone), and sums of records left out."""
         others = self._others(self._classes(blocks))
-        by_cell = [self._by_cell(blocks[name]) for name in self.per_class & set(blocks)]
+        by_cell = [self._by_cell(blocks[name]) for name in (self.per_class - self.by_class) & set(blocks)]
         left_out = [
-            f"{_name_cell(int(cell), self.domains)} was left out, but its sum is not 0"
+            f"{_name_cell(int(cell), self.parts)} was left out, but its sum is not 0"
             for cell in others
             if any(block[cell].any() for block in by_cell)
         ]
@@ -267,7 +295,7 @@ class GatedRound(SimpleRound):
 
     def _widen(self, artifact: Artifact, classes: int) -> Artifact:
         """A head or a model with rows for all classes, those left out absent; any other artifact as it is."""
-        if isinstance(artifact, TrainedModel):
+        if isinstance(artifact, TrainedModel | SlotMeans):
             return artifact.among(self._rows(classes), classes)
         if not isinstance(artifact, LinearHead):
             return artifact
@@ -292,21 +320,21 @@ class GatedRound(SimpleRound):
             self.round.require_equal(told.round)
 
     def left_out(self, classes: int) -> tuple[tuple[int, int], ...]:
-        """The cells (class, domain) that did not pass, of so many classes."""
-        return tuple(divmod(int(cell), self.domains) for cell in self._others(classes))
+        """The cells (class, part) that did not pass, of so many classes."""
+        return tuple(divmod(int(cell), self.parts) for cell in self._others(classes))
 
     def _keep(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:
         """The records in kept cells, their classes counted among the kept ones, `rows`; and which they are."""
-        is_kept: NDArray[np.bool_] = np.isin(_cells(examples, self.domains), self.kept)
+        is_kept: NDArray[np.bool_] = np.isin(self._cells(examples), self.kept)
         counted = examples.take(is_kept)
         return replace(counted, labels=np.searchsorted(rows, counted.labels)), is_kept
 
     def _others(self, classes: int) -> Integers:
-        return np.setdiff1d(np.arange(classes * self.domains), self.kept)
+        return np.setdiff1d(np.arange(classes * self.parts), self.kept)
 
     def _rows(self, classes: int) -> Integers:
         """The kept classes. Raises BadInput for one that the plan does not have."""
-        rows = np.unique(np.array(self.kept, dtype=np.int64) // self.domains)
+        rows = np.unique(np.array(self.kept, dtype=np.int64) // self.parts)
         if rows[-1] >= classes:
             raise BadInput(f"the gate keeps class {rows[-1]} of {classes}")
         return rows
@@ -315,15 +343,21 @@ class GatedRound(SimpleRound):
         """How many classes the plan has: any block with a row for each says so."""
         return next(len(block) for name, block in aggregate.items() if name in self.per_class)
 
+    def _cells(self, examples: Examples) -> Integers:
+        """Each record's cell."""
+        return examples.labels * self.parts + self.part_of(examples)
+
     def _by_cell(self, block: Integers) -> Integers:
         """A row for each cell."""
-        return block.reshape(len(block) * self.domains, -1)
+        return block.reshape(len(block) * self.parts, -1)
 
     def _narrow(self, aggregate: Blocks) -> Blocks:
         """The sum as the method knows it: of the kept classes alone, where the other cells hold nothing."""
         rows = self._rows(self._classes(aggregate))
         narrow = dict(aggregate)
-        for name in self.per_class & set(aggregate):
+        for name in self.by_class & set(aggregate):
+            narrow[name] = aggregate[name][rows]
+        for name in (self.per_class - self.by_class) & set(aggregate):
             block = np.zeros_like(self._by_cell(aggregate[name]))
             block[list(self.kept)] = self._by_cell(aggregate[name])[list(self.kept)]
             narrow[name] = block.reshape(aggregate[name].shape)[rows]
@@ -336,11 +370,6 @@ class GatedRound(SimpleRound):
         return wide
 
 
-def _cells(examples: Examples, domains: int) -> Integers:
-    """Each record's cell."""
-    return examples.labels * domains + examples.domains
-
-
-def _name_cell(cell: int, domains: int) -> str:
-    class_, domain = divmod(cell, domains)
-    return f"class {class_}" + (f" in domain {domain}" if domains > 1 else "")
+def _name_cell(cell: int, parts: int) -> str:
+    class_, part = divmod(cell, parts)
+    return f"class {class_}" + (f" in part {part}" if parts > 1 else "")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from methods.round import Round, SimpleRound
-from secagg.encoding.layout import Block, Kind
+from methods.round import Examples, Round, SimpleRound
+from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput
 from secagg.head import Artifact, parse_safetensors
 from secagg.policy import NOTHING, Effort
@@ -210,6 +210,20 @@ class Method(Protocol):
         """The same method without a class threshold."""
         ...
 
+    @property
+    def gated_parts(self) -> int:
+        """Into how many parts of a class, each counted and left out by itself, a class gate looks; mostly domains."""
+        ...
+
+    def part_of(self, examples: Examples) -> Integers:
+        """In which of these parts (n,) each of one client's examples is: a public function of that example alone."""
+        ...
+
+    @property
+    def keeps_mean(self) -> bool:
+        """Whether a record's own mean tells what it needs, so that a plan must not normalise by `centred-unit`."""
+        ...
+
     def settle(self, fixed: Fixed) -> Method:
         """Return the method with what was left open decided, by nothing but what the plan fixes; mostly itself."""
         ...
@@ -278,6 +292,20 @@ class UsualMethod:
     def ungated(self) -> Method:
         """Itself."""
         return self  # type: ignore[return-value]  # whoever inherits is a Method
+
+    @property
+    def gated_parts(self) -> int:
+        """As many as domains."""
+        return domain_count(self.parameters)  # type: ignore[attr-defined]  # whoever inherits is a Method
+
+    def part_of(self, examples: Examples) -> Integers:
+        """Their domains."""
+        return examples.domains
+
+    @property
+    def keeps_mean(self) -> bool:
+        """No."""
+        return False
 
     def settle(self, fixed: Fixed) -> Method:
         """Itself: nothing is left open."""

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from methods.round import Examples, Round
 from secagg.encoding.layout import Integers
 from secagg.head import LinearHead
-from secagg.models import Adapted, OverEncoder, TrainedModel
+from secagg.models import Adapted, OverEncoder, SlotMeans, TrainedModel
 from secagg.plan import Plan
 from secagg.privacy import Calibration, OpenedNoise, PrivacyClaim
 
 SOMEBODY = "a member"
 """The owner of records of which it is not known which member had them: the sum of all holds them."""
-Released = LinearHead | TrainedModel
+Released = LinearHead | TrainedModel | SlotMeans
 """What a plan may end with."""
 OTHER = "other "
 """What stands before the name of a block that attacks would take for another kind's."""
@@ -210,7 +210,8 @@ class Knowledge:
     `SOMEBODY` for one of any client, empty for one that nobody had. `public` are records of the same kind that nobody
     had: for decoders and for the chance level. `backbone` maps images (n, c, h, w) in [0, 1] to features (n, d), as a
     torch module or function with gradients, where the adversary knows it; `within` puts a program of adapters into the
-    frozen encoder that a method trains inside, which everybody has. `records` is how many were summed, as the
+    frozen encoder that a method trains inside, which everybody has; `generated` makes pictures of opened means with the
+    plan's diffusion model, and tells their features (m, d) and classes (m,). `records` is how many were summed, as the
     public was told; None where it was not. `held` is truth that a simulation has and no adversary: how many records
     each member has in each cell (K,) of the sum. `others` is the exact sum of the members' records that are no
     candidates, where the auditor has it, so that the noise in the sum can be measured. `parts` is what each member put
@@ -228,6 +229,7 @@ class Knowledge:
     parts: Mapping[int, Mapping[str, Blocks]] = field(default_factory=dict, repr=False)
     doubts: tuple[str, ...] = ()
     within: Callable[[Adapted], OverEncoder] | None = field(default=None, repr=False)
+    generated: Callable[[SlotMeans], tuple[NDArray[np.float64], Integers]] | None = field(default=None, repr=False)
 
     @property
     def is_member(self) -> NDArray[np.bool_]:

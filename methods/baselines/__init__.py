@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from methods.baselines.baseline import Baseline
 from methods.baselines.centralised import Centralised
 from methods.baselines.dp_sgd import DpSgd
+from methods.baselines.fedbip_published import FedBiPPublished
 from methods.baselines.fedpft import FedPFT
 from methods.baselines.fedtc_set import FedTCSet
 from methods.baselines.local_heads import Ensemble, LocalOnly
@@ -17,6 +18,7 @@ BASELINES: Mapping[str, type[Baseline]] = {
     Centralised.name: Centralised,
     LocalOnly.name: LocalOnly,
     Ensemble.name: Ensemble,
+    FedBiPPublished.name: FedBiPPublished,
     FedPFT.name: FedPFT,
     FedTCSet.name: FedTCSet,
     MPFTRandom.name: MPFTRandom,

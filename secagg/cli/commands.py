@@ -40,6 +40,10 @@ COMMANDS = {
         "Say each record's class and probabilities, and how good they are on records that have labels.",
     ),
     "adapt": ("adapt:adapt_head", "Train a received head on the member's own records; nothing leaves."),
+    "generate": (
+        "generate:generate_pictures",
+        "Make pictures from a session's slot means with a diffusion model, and train a classifier on them.",
+    ),
     "verify": (
         "verify:verify",
         "Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.",

@@ -42,7 +42,9 @@ class Federated:
         if not isinstance(last, GatedRound):
             return []
         domains = [f" in {name}" for name in domains_of(self.setup.plan.method_parameters)] or [""]
-        return [classes[j] + domains[k] for j, k in last.left_out(len(classes))]
+        slots = last.parts // len(domains)
+        parts = [f"{name}, slot {slot}" if slots > 1 else name for name in domains for slot in range(slots)]
+        return [classes[j] + parts[k] for j, k in last.left_out(len(classes))]
 
 
 @dataclass(frozen=True)

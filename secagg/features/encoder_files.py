@@ -139,7 +139,7 @@ class EncoderFiles:
 
     def _lines(self, patterns: tuple[str, ...]) -> Iterator[str]:
         for path in self._paths(patterns):
-            yield f"{path.name} {_digest(path)}"
+            yield f"{path.name} {digest_file(path)}"
 
     def _paths(self, patterns: tuple[str, ...]) -> list[Path]:
         """The files of a part, in the order of their names."""
@@ -164,7 +164,8 @@ def _numbers(rule: Any, name: str) -> tuple[float, ...]:
     return tuple(map(float, found)) if all(map(math.isfinite, found)) else ()
 
 
-def _digest(path: Path) -> str:
+def digest_file(path: Path) -> str:
+    """SHA-256 (hex) of a file, read in pieces. Raises BadInput."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

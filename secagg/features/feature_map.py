@@ -11,6 +11,7 @@ from secagg.errors import BadInput
 from secagg.features.backbone import Backbone, Features, digest_of
 from secagg.features.encoder import Encoder
 from secagg.features.expansion import Expansion
+from secagg.features.latents import Latents
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,14 @@ class FeatureMap:
         if not isinstance(self.backbone, Encoder) or self.expansion is not None:
             problem = f"the backbone {self.name} has no places for adapters"
             raise BadInput(problem, remedy="give --backbone transformers:FOLDER, without an expansion")
+        return self.backbone
+
+    @property
+    def latents(self) -> Latents:
+        """The autoencoder of a diffusion model. Raises BadInput for another backbone, or one that is expanded."""
+        if not isinstance(self.backbone, Latents) or self.expansion is not None:
+            problem = f"the backbone {self.name} gives no latents of a diffusion model"
+            raise BadInput(problem, remedy="give --backbone diffusers:FOLDER, without an expansion")
         return self.backbone
 
     def bound(self, input_bound: float | None, /) -> float | None:

@@ -13,13 +13,16 @@ from secagg.extras import extra
 from secagg.features.backbone import Backbone, Identity, Pixels
 from secagg.features.cache import user_cache
 from secagg.features.concatenation import Concatenation, digest_of_parts
+from secagg.features.diffusion_files import DIFFUSERS, DiffusionFiles
 from secagg.features.encoder import open_encoder
 from secagg.features.encoder_files import PREFIX, EncoderFiles
 from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
+from secagg.features.latents import open_latents
 from secagg.features.program import ProgramFile, Progress
 
-FORMS = "features, pixels, random-features:M, a PATH.pt2 or transformers:FOLDER; several joined by +"
+FORMS = "features, pixels, random-features:M, a PATH.pt2, transformers:FOLDER or diffusers:FOLDER; several joined by +"
+FOLDERS = (PREFIX, DIFFUSERS)
 SUFFIX = ".pt2"
 
 
@@ -40,9 +43,9 @@ def open_backbone(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Backbone:
-    """Open `features` (also `identity`), `pixels`, `random-features:M`, `PATH.pt2`, `transformers:FOLDER`, or several.
+    """Open `features` (also `identity`), `pixels`, `random-features:M`, `PATH.pt2`, or a FOLDER.
 
-    Several are joined by `+`.
+    A folder is one of `transformers:FOLDER` or `diffusers:FOLDER`; several backbones are joined by `+`.
 
     `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before any
     program file is parsed. `progress` is called by programs only; over the same inputs they run once (see
@@ -55,7 +58,7 @@ def open_backbone(
         told = "".join(f" ({part.told})" for part in closed if part.told)
         problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}{told}"
         raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
-    programs = [part.endswith(SUFFIX) or part.startswith(PREFIX) for part in spec.split("+")]
+    programs = [part.endswith(SUFFIX) or part.startswith(FOLDERS) for part in spec.split("+")]
     parts = tuple(
         part.open(progress and _share(progress, sum(programs[:index]), sum(programs)), engine)
         for index, part in enumerate(closed)
@@ -82,8 +85,9 @@ def planned_name(spec: str) -> str:
 
 
 def _planned(part: str) -> str:
-    if part.startswith(PREFIX) and Path(part.removeprefix(PREFIX)).is_dir():
-        return PREFIX + Path(part.removeprefix(PREFIX)).name
+    form, _, folder = part.partition(":")
+    if part.startswith(FOLDERS) and Path(folder).is_dir():
+        return f"{form}:{Path(folder).name}"
     return Path(part).name if part.endswith(SUFFIX) else part
 
 
@@ -97,6 +101,9 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
         files = EncoderFiles.of(spec)
         opening = partial(_open_encoder, files, shape, spec)
         return _Closed(files.digest, opening, files.told())
+    if spec.startswith(DIFFUSERS):
+        diffusion = DiffusionFiles.of(spec)
+        return _Closed(diffusion.digest, partial(_open_latents, diffusion, shape, spec), diffusion.told())
     backbone = _without_program(spec, shape)
     return _Closed(backbone.digest, lambda *_how: backbone)
 
@@ -105,6 +112,12 @@ def _open_encoder(
     files: EncoderFiles, shape: tuple[int, ...] | None, spec: str, progress: Progress | None, _engine: Engine | None
 ) -> Backbone:
     return open_encoder(files, _is_known(shape, spec), user_cache(), progress)
+
+
+def _open_latents(
+    files: DiffusionFiles, shape: tuple[int, ...] | None, spec: str, progress: Progress | None, _engine: Engine | None
+) -> Backbone:
+    return open_latents(files, _is_known(shape, spec), user_cache(), progress)
 
 
 def _without_program(spec: str, shape: tuple[int, ...] | None) -> Backbone:

@@ -13,6 +13,7 @@ from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
 from secagg.models.projection import ByHead, MostSimilar, Nearest, Projecting, project, similarities
 from secagg.models.registry import PROGRAMS, program_named
+from secagg.models.slot_means import SlotMeans, read_slot_means
 from secagg.models.taint import Untainted, public, require_untainted
 from secagg.models.training import TrainingSettings, record_gradients, record_losses, train
 
@@ -42,6 +43,7 @@ __all__ = [
     "Program",
     "Projecting",
     "SharedAdapter",
+    "SlotMeans",
     "TrainedModel",
     "TrainingSettings",
     "TunedModel",
@@ -60,6 +62,7 @@ __all__ = [
     "project",
     "public",
     "read_model",
+    "read_slot_means",
     "read_tuned",
     "record_gradients",
     "record_losses",

@@ -19,6 +19,7 @@ from secagg.head.linear import ABSENT_BIAS, CLOSE
 from secagg.models.adapted import Adapted, OverEncoder, SharedAdapter
 from secagg.models.programs import Program, tensors_of
 from secagg.models.registry import program_named
+from secagg.models.slot_means import SLOT_MEANS, SlotMeans, read_slot_means
 from secagg.threads import one_thread
 
 KIND, NAME, INPUTS, OUTPUTS = "kind", "program", "inputs", "outputs"
@@ -161,9 +162,12 @@ def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
     return TrainedModel(program, tensors), texts
 
 
-def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel, dict[str, str]]:
-    """The model or the head of a file, as its texts say, and these texts. Raises BadInput for neither."""
-    return read_model(content) if parse_tensors(content)[1].get(KIND) == MODEL else parse_safetensors(content)
+def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
+    """The model, the means or the head of a file, as its texts say, and these texts. Raises BadInput for neither."""
+    kind = parse_tensors(content)[1].get(KIND)
+    if kind == SLOT_MEANS:
+        return read_slot_means(content)
+    return read_model(content) if kind == MODEL else parse_safetensors(content)
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,7 +171,9 @@ def _gate(setup: SessionSetup) -> list[tuple[str, str]]:
     if not least:
         return []
     honest = least - plan.dropouts - plan.colluders
-    what = "classes, domain by domain," if len(domains_of(plan.method_parameters)) > 1 else "classes"
+    domains, parts = len(domains_of(plan.method_parameters)) or 1, setup.method.gated_parts
+    by = [name for name, several in (("domain by domain", domains > 1), ("slot by slot", parts > domains)) if several]
+    what = f"classes, {' and '.join(by)}," if by else "classes"
     said = (
         f"{what} of which fewer than {least} clients have a record are left out of the sums after the census, and of "
         f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude, "

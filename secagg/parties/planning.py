@@ -235,12 +235,14 @@ def normalisation_for(choices: PlanChoices) -> Normalisation:
 
     Raises BadInput where there is a radius too.
     """
+    method = method_named(choices.method, dict(choices.parameters))
     if choices.normalisation is not None:
         chosen = choices.normalisation
-    elif math.isinf(choices.epsilon) and not method_named(choices.method, dict(choices.parameters)).needs_unit_length:
+    elif math.isinf(choices.epsilon) and not method.needs_unit_length:
         chosen = Normalisation.NONE
     else:
-        chosen = Normalisation.UNIT if choices.centre else Normalisation.CENTRED_UNIT
+        by_unit = choices.centre or method.keeps_mean
+        chosen = Normalisation.UNIT if by_unit else Normalisation.CENTRED_UNIT
     if chosen is Normalisation.NONE and math.isfinite(choices.epsilon):
         raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")
     if chosen is not Normalisation.NONE and choices.radius not in (None, 1.0):

@@ -34,6 +34,7 @@ from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.messages import Return, RoundOpening
 from secagg.roster import SERVER_INDEX, Roster
 from secagg.spending import Spent
+from secagg.statistics import Normalisation
 
 _MOST_STEPS = 6
 LEAST_PATIENCE = 60.0
@@ -94,6 +95,8 @@ class SessionSetup:
                 f"{plan.method} with these parameters takes records of one length",
                 remedy="choose centred-unit or unit",
             )
+        if plan.grid.normalisation is Normalisation.CENTRED_UNIT and method.keeps_mean:
+            raise BadInput(f"{plan.method} needs each record's own mean", remedy="normalise by unit")
         protection = protection_named(plan.protection)
         require_cohorts(plan, len(roster.clients), method, sums)
         context = context_of(plan, roster, roster.clients[: plan.cohort or None])

@@ -15,7 +15,7 @@ from secagg.data.records import UNLABELLED
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
 from secagg.head import LinearHead, load_as
-from secagg.models import TrainedModel, parse_artifact
+from secagg.models import SlotMeans, TrainedModel, parse_artifact
 from secagg.parties import Pipeline
 from secagg.scoring.calibration import Calibration, probabilities_of
 from secagg.scoring.metrics import Metrics
@@ -34,7 +34,7 @@ def read_head(path: Path) -> tuple[LinearHead | TrainedModel, dict[str, str]]:
 class Predictor:
     """A head or a trained model behind its pipeline; `metadata` is what its file says of it."""
 
-    model: LinearHead | TrainedModel
+    model: LinearHead | TrainedModel | SlotMeans
     pipeline: Pipeline
     feature_map: FeatureMap
     metadata: Mapping[str, str] = field(repr=False)

@@ -38,6 +38,7 @@ ORDER = (
     "secagg.transcript",
     "secagg.head",
     "secagg.models",
+    "secagg.generation",
     "methods",
     "secagg.parties",
     "secagg.scoring",

@@ -18,6 +18,7 @@ from threat_models.attacks.membership.adapters import ADAPTERS
 from threat_models.attacks.membership.aggregate import MEMBERSHIP_RELEASE
 from threat_models.attacks.membership.generator import MEMBERSHIP_GENERATOR
 from threat_models.attacks.membership.head import LOSS_ENTROPY_GAPS, MEMBERSHIP_HEAD
+from threat_models.attacks.membership.latents import REIDENTIFICATION_LATENTS
 from threat_models.attacks.membership.prototypes import MEMBERSHIP_PROTOTYPES
 from threat_models.attacks.membership.training import MEMBERSHIP_TRAINING
 from threat_models.attacks.protocol.masked_uploads import MASKED_UPLOADS
@@ -42,6 +43,7 @@ ATTACKS: dict[str, Attack] = {
         MEMBERSHIP_TRAINING,
         ADAPTERS,
         MEMBERSHIP_GENERATOR,
+        REIDENTIFICATION_LATENTS,
         MEMBERSHIP_PROTOTYPES,
         DIFFERENCING,
         COLLUSION_SUBTRACTION,

@@ -23,7 +23,7 @@ from secagg.experiments.simulation import PlayedRound, play_rounds, prepare
 from secagg.features import Encoder, FeatureMap
 from secagg.features.program import Program
 from secagg.head import LinearHead
-from secagg.models import TrainedModel
+from secagg.models import SlotMeans, TrainedModel
 from secagg.parties import LocalRecords, SessionSetup, SumResult
 from secagg.parties.consent import policy_accepting
 from secagg.plan import NoiseFrom, Plan
@@ -33,6 +33,7 @@ from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.noise_tests import SharesTested
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, cell_names, flaws_of, keep_counted, noise_of
+from threat_models.evidence.generated import generating
 from threat_models.evidence.noise_watch import NoiseWatch
 from threat_models.evidence.splits import ciphertexts_of
 from threat_models.session import Blocks, Knowledge, Message, Records, Released, Session, join_records
@@ -164,7 +165,7 @@ def _session(
 
 def _head(result: SumResult) -> Released | None:
     """The head or model that a sum gave; None for none, and for an artifact of another kind."""
-    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel) else None
+    return result.artifact if isinstance(result.artifact, LinearHead | TrainedModel | SlotMeans) else None
 
 
 def _without_last(cast: Cast, setup: SessionSetup) -> Session:
@@ -198,7 +199,8 @@ def _knowledge(
         for name in session.members
     }
     inside = generator.permutation(np.flatnonzero(cells >= 0))[:CANDIDATES]
-    encoder = cast.features.map.encoder if setup.method.reads_inputs else None
+    reads = setup.method.reads_inputs and isinstance(cast.features.map.backbone, Encoder)
+    encoder = cast.features.map.encoder if reads else None
     members = records_of(plan, cast.features.train, dataset.train, inside, encoder)
     members = keep_counted(session, replace(members, in_cells=cells[inside]))
     is_hidden = session.noise is not None and plan.adjacency == Adjacency.ADD_REMOVE
@@ -214,6 +216,7 @@ def _knowledge(
     )
     owners = (*owner_of[inside], *[""] * len(strangers))
     known = Knowledge(join_records(members, strangers), owners, chosen, backbone, total, held, others)
+    known = replace(known, generated=generating(cast.features.map))
     return known if encoder is None else replace(known, within=lambda adapted: adapted.over(encoder))
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_named
-from methods.method import domain_count
 from secagg.encoding.layout import Integers
 from secagg.plan import NoiseFrom, Plan
 from threat_models.attacks.attack import Attack, Progress
@@ -126,9 +125,10 @@ def _cells_of_one_client(target: Target, knowledge: Knowledge) -> Integers:
 def _is_gated(view: View, target: Target) -> bool:
     """Whether the class gate leaves in each cell two clients or more whose vectors the adversary does not know."""
     plan, parameters = view.plan, view.plan.method_parameters
-    threshold = method_named(plan.method, parameters).class_threshold
+    method = method_named(plan.method, parameters)
+    threshold = method.class_threshold
     own = len(set(view.members) - target.owners)
-    counted = len(plan.classes) * domain_count(parameters)
+    counted = len(plan.classes) * method.gated_parts
     return len(view.cells or plan.classes) == counted and threshold - plan.dropouts - own > 1
 
 

@@ -24,7 +24,7 @@ from methods.round import Examples, Local, Opened, Round
 from secagg.errors import BadInput
 from secagg.head import LinearHead
 from secagg.head.linear import ABSENT_BIAS
-from secagg.models import TrainedModel
+from secagg.models import SlotMeans, TrainedModel
 from secagg.plan import NoiseFrom, Plan
 from secagg.statistics import Grid
 from threat_models.attacks.attack import Progress
@@ -81,6 +81,8 @@ def head_scores(head: Released, records: Records, grid: Grid) -> Floats:
     if isinstance(head, TrainedModel):
         return head.scores(inputs / grid.unit(inputs.shape[1]))
     inputs = inputs / grid.unit(inputs.shape[1]) if grid.is_normalised else inputs * grid.step + grid.centre
+    if isinstance(head, SlotMeans):
+        return head.scores(inputs)
     inputs = inputs if head.before is None else head.before.apply(inputs)
     scores: Floats = inputs @ head.weight.T.astype(np.float64) + head.bias
     return scores

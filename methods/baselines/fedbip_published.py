@@ -1,0 +1,76 @@
+"""FedBiP as published: every picture's latent leaves, half of it another's, with the noise of the schedule's last step.
+
+Chen et al. 2024, Eq. 3 and 6: z(T) = √ᾱ_T·(γ·z_i + (1 − γ)·z_π(i)) + √(1 − ᾱ_T)·ε, π a permutation within a class of a
+member. With the members' numbers of pictures known, this is a Gaussian mechanism for one record replaced by another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods.baselines.baseline import NUMBER, ClientData, Fitted, holders
+from secagg.errors import BadInput
+from secagg.models import SlotMeans
+from secagg.privacy.gaussian import epsilon_of
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class FedBiPPublished:
+    """One z(T) for each picture; the nearest of them predicts (`methods.fedbip` has the form with a secure sum).
+
+    `kept` is √ᾱ_T, 0.0683 for Stable Diffusion 1; `mixed` is γ. Features are a diffusion model's (`Latents`), cut to
+    their public length R.
+    """
+
+    name: ClassVar[str] = "fedbip-published"
+    leaves: ClassVar[str] = "a latent of each of its pictures, mixed with another's and noised"
+    protections: ClassVar[str] = "none: each picture's latent leaves by itself; fedbip is the form with a secure sum"
+    kept: float = 0.0683
+    mixed: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (0 < self.kept < 1 and 0 <= self.mixed <= 1):
+            raise BadInput(f"kept {self.kept} and mixed {self.mixed}", remedy="kept is in (0, 1), mixed in [0, 1]")
+
+    def publish(self, latents: NDArray[np.float64], labels: NDArray[np.int64], rng: np.random.Generator) -> SlotMeans:
+        """z(T) of one member's latents (n, d), each with a partner of its class, as means of slots of one record."""
+        partners = np.arange(len(labels))
+        for label in np.unique(labels):
+            own = rng.permutation(np.flatnonzero(labels == label))
+            partners[own] = np.roll(own, 1)
+        z = self.kept * (self.mixed * latents + (1 - self.mixed) * latents[partners])
+        z = z + math.sqrt(1 - self.kept**2) * rng.normal(size=latents.shape)
+        cells = np.column_stack([labels, np.zeros_like(labels), np.arange(len(labels))])
+        counts = np.ones(len(labels), dtype=np.float32)
+        return SlotMeans(int(labels.max()) + 1, (), False, z.astype(np.float32), cells, counts)
+
+    def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
+        """The nearest published latent, put back to the length of a latent."""
+        rng, held = np.random.default_rng(seed), holders(clients)
+        sent = [self.publish(each.features, each.labels, rng) for each in held]
+        means = (np.concatenate([each.means for each in sent]) / self.kept).astype(np.float32)
+        cells = np.concatenate([each.cells for each in sent])
+        whole = SlotMeans(classes, (), False, means, cells, np.ones(len(cells), dtype=np.float32))
+        most = max(len(each) for each in held)
+        radius = float(np.max([np.linalg.norm(each.features, axis=1).max() for each in held]))
+        told = self.epsilon(radius)
+        note = f"the noise amounts to ε = {told:.3g} at δ = {DELTA:g} for one record replaced, once a partner"
+        return Fitted((whole,), most * NUMBER * held[0].features.shape[1], note=note)
+
+    def epsilon(self, radius: float, partners: int = 1, delta: float = DELTA) -> float:
+        """ε of a member's release for one record replaced by another, rounded up; a partner in so many others' latents.
+
+        μ² = (2R·√ᾱ_T)²·(γ² + partners·(1 − γ)²)/(1 − ᾱ_T), R the latents' largest length (Balle & Wang 2018 gives ε).
+        For a record added or removed there is none: the number of latents tells.
+        """
+        moved = 2 * radius * self.kept * math.sqrt(self.mixed**2 + partners * (1 - self.mixed) ** 2)
+        exact = epsilon_of(moved / math.sqrt(1 - self.kept**2), delta)
+        return math.ceil(exact * 1000) / 1000

@@ -1,0 +1,83 @@
+"""`secagg generate`: pictures from the slot means of a `fedbip` session, and a classifier trained on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, refuse_existing, two_columns
+from secagg.errors import BadInput
+from secagg.features import backbone_digest
+from secagg.head import load_as, save_safetensors
+from secagg.models import read_slot_means
+from secagg.parties import Pipeline
+from secagg.randomness import OperatingSystem
+
+PICTURES, SHEET, CLASSIFIER = "pictures", "sheet.png", "classifier.safetensors"
+SHOWN = 12
+"""Pictures in a row of the sheet."""
+
+
+def generate_pictures(
+    head: Annotated[Path, typer.Option(help="head.safetensors of a fedbip session.")],
+    backbone: Annotated[str, typer.Option(help="diffusers:FOLDER, the model of the plan.")],
+    out: Annotated[Path, typer.Option(help="New folder for pictures, a sheet of them and the classifier.")],
+    count: Annotated[int, typer.Option(min=1, help="Pictures of each class in each domain.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="Steps of the sampler.")] = 50,
+    strength: Annotated[float, typer.Option(help="From which part of the schedule: 1 is all of it.")] = 1.0,
+    guidance: Annotated[float, typer.Option(help="Weight of the concept vectors; 1: no guidance.")] = 1.0,
+    start: Annotated[str, typer.Option(help="noised, or released: as the authors' code starts.")] = "noised",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same pictures on one machine.")] = 0,
+    classify: Annotated[bool, typer.Option(help="Train a classifier on the pictures.")] = True,
+    test: Annotated[str | None, typer.Option(help="Labelled pictures to try the classifier on.")] = None,
+    json_to: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Make pictures from a session's slot means with a diffusion model, and train a classifier on them.
+
+    All of it is derived from what the session opened, and keeps its promise. A picture is of no one record; without a
+    finite epsilon a mean of few records still tells of each.
+    """
+    from secagg.generation import GenerationSettings, contact_sheet, generate, train_classifier, write_pictures
+
+    speaker = Speaker(quiet=quiet, json_to=json_to)
+    if test is not None and not classify:
+        raise BadInput("there is no classifier to try", remedy="leave --no-classify out")
+    refuse_existing(out)
+    means, metadata = load_as(head, read_slot_means)
+    pipeline = Pipeline.of_metadata(metadata)
+    settings = GenerationSettings(count, steps, strength, guidance, start=start, seed=seed)
+    latents = pipeline.feature_map(backbone).latents
+    with speaker.progress("generating") as progress:
+        pictures = generate(latents, means, settings, progress)
+    write_pictures(pictures, pipeline.classes, out / PICTURES)
+    cells = np.unique(np.column_stack([pictures.domains, pictures.labels]), axis=0)
+    rows = [pictures.pixels[(pictures.domains == d) & (pictures.labels == c)][:SHOWN] for d, c in cells]
+    contact_sheet(rows, out / SHEET)
+    speaker.say(f"wrote {len(pictures.labels)} pictures to {out / PICTURES}, and {out / SHEET}")
+    content: dict[str, Any] = {"pictures": len(pictures.labels), "cells": len(cells)}
+    said = [("pictures", str(len(pictures.labels)))]
+    if classify:
+        shape = pipeline.input_shape
+        model = train_classifier(pictures, shape, len(pipeline.classes), OperatingSystem())
+        of_pixels = pipeline_of_pixels(pipeline)
+        save_safetensors(model, out / CLASSIFIER, {**of_pixels.to_metadata(), "method": "generated"})
+        speaker.say(f"wrote {out / CLASSIFIER}")
+        if test is not None:
+            records = of_pixels.records(test)
+            assessed = model.evaluate(of_pixels.head_inputs(records.inputs), records.labels)
+            content |= {"accuracy": assessed.accuracy, "accuracy_interval": list(assessed.interval)}
+            said.append(("accuracy", percent(assessed)))
+    speaker.result(content, two_columns("Generation", said))
+
+
+def pipeline_of_pixels(pipeline: Pipeline) -> Pipeline:
+    """The same records as a classifier of pictures takes them."""
+    from secagg.generation.classifier import GRID
+
+    digest = backbone_digest("pixels", pipeline.input_shape)
+    return replace(pipeline, backbone="pixels", backbone_digest=digest, expand=0, grid=GRID)

@@ -1,0 +1,104 @@
+"""Concept vectors: what a frozen diffusion network is told instead of words, trained on records' latents.
+
+Textual inversion (Gal et al. 2022) as FedBiP has it (Chen et al. 2024, Eq. 4): a vector S for each domain and V for
+each class, trained by the network's own loss. As in the authors' code they take the place of the text encoder's
+*output* (the paper: of its input), two tokens, S before V; zeros say nothing, and are where training starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.features import Latents
+from secagg.randomness import RandomSource
+from secagg.threads import one_thread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float64]
+SEED_BYTES = 7
+LARGEST = 1000.0
+
+
+@dataclass(frozen=True)
+class ConceptTraining:
+    """`epochs` over all records in shuffled batches of `batch`, by Adam at `rate`, without weight decay."""
+
+    epochs: int
+    rate: float
+    batch: int
+
+    def __post_init__(self) -> None:
+        if not (self.epochs >= 1 and self.batch >= 1 and 0 < self.rate <= LARGEST):
+            problem = f"{self.epochs} epochs in batches of {self.batch} at the rate {self.rate}"
+            raise BadInput(
+                problem, remedy=f"give epochs and a batch of 1 or more, and a rate above 0, {LARGEST:g} at most"
+            )
+
+
+def train_concepts(
+    latents: Latents,
+    start: tuple[Floats, Floats],
+    records: tuple[Floats, NDArray[np.int64], NDArray[np.int64]],
+    settings: ConceptTraining,
+    randomness: RandomSource,
+) -> tuple[Floats, Floats]:
+    """Return both kinds of vectors, of classes (C, e) and domains (D, e), after training from `start`.
+
+    `records`: latents (n, d), classes and domains (n,). The order, the times t and the noise come from `randomness`.
+    No records leave the start as it is. Raises BadInput for vectors that the network does not take.
+    """
+    import torch
+
+    unet, scheduler = latents.unet, latents.scheduler
+    require_width(latents, start[0].shape[1])
+    if not len(records[0]):
+        return start
+    with one_thread(), torch.enable_grad():
+        random = torch.Generator().manual_seed(int.from_bytes(randomness.bytes(SEED_BYTES), "little"))
+        z = torch.tensor(records[0], dtype=torch.float32).reshape(-1, *latents.shape)
+        labels, domains = (torch.tensor(each) for each in records[1:])
+        trained = [torch.tensor(each, dtype=torch.float32, requires_grad=True) for each in start]
+        optimiser = torch.optim.Adam(trained, lr=settings.rate)
+        for _ in range(settings.epochs):
+            for rows in torch.split(torch.randperm(len(z), generator=random), settings.batch):
+                told = tell(trained[0][labels[rows]], trained[1][domains[rows]])
+                optimiser.zero_grad()
+                noise_loss(unet, scheduler, z[rows], told, random).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+    return trained[0].detach().numpy().astype(np.float64), trained[1].detach().numpy().astype(np.float64)
+
+
+def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) -> Tensor:
+    """Mean ‖ε − ε_θ(z_t, t, told)‖² over entries, t uniform and ε normal, for latents z (n, c, h, w)."""
+    import torch
+
+    times = torch.randint(scheduler.config.num_train_timesteps, (len(z),), generator=random)
+    noise = torch.randn(z.shape, generator=random)
+    found: Tensor = unet(scheduler.add_noise(z, noise, times), times, told).sample
+    return (found - noise).square().mean()
+
+
+def tell(of_class: Tensor, of_domain: Tensor) -> Tensor:
+    """What the network is told, (n, 2, e), of a class's and a domain's vectors (n, e) each."""
+    import torch
+
+    return torch.stack([of_domain, of_class], dim=1)
+
+
+def require_width(latents: Latents, width: int) -> None:
+    """Raise BadInput unless the network takes conditions of this width, and nothing beside them."""
+    config, name = latents.unet.config, latents.name
+    if config.cross_attention_dim != width:
+        problem = f"{name} takes concept vectors of {config.cross_attention_dim} numbers, the plan has {width}"
+        raise BadInput(problem, remedy=f"give width={config.cross_attention_dim}")
+    if (config.in_channels, config.out_channels) != (latents.shape[0],) * 2:
+        raise BadInput(f"the network of {name} does not denoise latents of {latents.shape[0]} channels")
+    if getattr(config, "addition_embed_type", None) or getattr(config, "class_embed_type", None):
+        raise BadInput(f"the network of {name} takes other conditions than vectors", remedy="give one like SD 1 or 2")

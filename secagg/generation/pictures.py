@@ -1,0 +1,160 @@
+"""Pictures by latent diffusion from opened means of slots: interpolated, noised, denoised, decoded.
+
+**Where it starts.** The paper starts at z(T) = √ᾱ_T·z + √(1 − ᾱ_T)·ε. Stable Diffusion's schedule, and this project's
+tiny model's, does not end in noise alone: ᾱ_T = 0.0047, so that √ᾱ_T = 0.068 of the latent is left (Lin et al. 2024,
+"Common Diffusion Noise Schedules and Sample Steps Are Flawed"), which is how the mean reaches the picture at all. The
+authors' code does not noise: it starts from z as if that were z(T) (`start` "released"), which for means of many
+latents lacks most of the variance that the network expects. Here (`start` "noised") ε makes up for what a mean lacks:
+z_t = √ᾱ_t·z̄ + √(1 − ᾱ_t·m)·ε, m the mean square of z̄, has a mean square of 1 as in training, whatever J and the noise.
+`strength` below 1 starts at an earlier step (Meng et al. 2022, "SDEdit"): nearer to the means, with less variety.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.errors import BadInput
+from secagg.features import Latents, Progress, latents_of, to_pixels
+from secagg.generation.concepts import require_width, tell
+from secagg.models import SlotMeans
+from secagg.threads import one_thread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NOISED, RELEASED = "noised", "released"
+BATCH = 64
+PARTNERS = 2
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """`count` pictures of each class in each domain, by `steps` of DDIM from the part `strength` of the schedule.
+
+    γ of each interpolation is uniform in [0, 1]. `guidance` 1 is none: ε_∅ + guidance·(ε − ε_∅) (Ho & Salimans 2021),
+    ∅ being zeros. `style_noise`: σ of normal noise on each picture's domain vector (the paper's σ_η; its code draws it
+    once for all).
+    """
+
+    count: int = 50
+    steps: int = 50
+    strength: float = 1.0
+    guidance: float = 1.0
+    style_noise: float = 0.1
+    start: str = NOISED
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.count >= 1 and 1 <= self.steps <= 1000):
+            raise BadInput(f"{self.count} pictures by {self.steps} steps", remedy="give 1 or more, and 1 to 1000 steps")
+        if not 0 < self.strength <= 1:
+            raise BadInput(f"the strength is {self.strength}", remedy="give a number above 0, 1 at most")
+        if not (math.isfinite(self.guidance) and 0 <= self.style_noise < math.inf):
+            raise BadInput(f"a guidance of {self.guidance} and a style noise of {self.style_noise}")
+        if self.start not in (NOISED, RELEASED):
+            raise BadInput(f"there is no start {self.start!r}", remedy=f"choose {NOISED} or {RELEASED}")
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Generated `pixels` (n, h, w, 3) uint8 with their classes and domains (n,); derived data, of no one record."""
+
+    pixels: NDArray[np.uint8] = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)
+    domains: NDArray[np.int64] = field(repr=False)
+
+
+def generate(
+    latents: Latents, means: SlotMeans, settings: GenerationSettings, progress: Progress | None = None
+) -> Pictures:
+    """Return pictures for every class and domain that has a mean. The same seed gives the same on one machine.
+
+    Raises BadInput for means of another autoencoder's latents, or concept vectors that its network does not take.
+    """
+    import torch
+
+    if means.means.shape[1] != latents.dimension:
+        problem = f"the means have {means.means.shape[1]} numbers, latents of {latents.name} {latents.dimension}"
+        raise BadInput(problem, remedy="give the backbone of the plan")
+    if means.concepts is not None:
+        require_width(latents, means.concepts[0].shape[1])
+    rng = np.random.default_rng(settings.seed)
+    z, labels, domains = interpolate(means, settings.count, rng)
+    random = torch.Generator().manual_seed(settings.seed)
+    made = []
+    with one_thread(), torch.inference_mode():
+        for rows in np.array_split(np.arange(len(z)), math.ceil(len(z) / BATCH)):
+            begun = torch.tensor(z[rows], dtype=torch.float32).reshape(-1, *latents.shape)
+            told = _told(latents, means, labels[rows], domains[rows], settings, random)
+            pixels = to_pixels(latents.vae, denoise(latents, begun, told, settings, random))
+            made.append(np.rint((pixels.permute(0, 2, 3, 1).numpy() + 1) * 127.5).astype(np.uint8))
+            if progress is not None:
+                progress(int(rows[-1]) + 1, len(z))
+    return Pictures(np.concatenate(made), labels, domains)
+
+
+def interpolate(
+    means: SlotMeans, count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return latents γ·z + (1 − γ)·z', (n, d), with classes and domains (n,): `count` for each class and domain.
+
+    z and z' are means of two slots, drawn by how many records they stand for; of one slot where there is one alone.
+    """
+    scaled = means.means.astype(np.float64)
+    rows = latents_of(scaled) if means.normalised else scaled[:, :-1]
+    groups = np.unique(means.cells[:, :2], axis=0)
+    found = []
+    for class_, domain in groups:
+        own = np.flatnonzero((means.cells[:, :2] == (class_, domain)).all(axis=1))
+        weights = np.maximum(means.counts[own].astype(np.float64), 1.0)
+        pairs = min(PARTNERS, len(own))
+        drawn = np.array([rng.choice(own, pairs, replace=False, p=weights / weights.sum()) for _ in range(count)])
+        gamma = rng.uniform(size=(count, 1))
+        found.append(gamma * rows[drawn[:, 0]] + (1 - gamma) * rows[drawn[:, -1]])
+    labels, domains = np.repeat(groups, count, axis=0).T
+    return np.concatenate(found), labels, domains
+
+
+def denoise(latents: Latents, z: Tensor, told: Tensor, settings: GenerationSettings, random: Any) -> Tensor:
+    """Latents (n, c, h, w) after DDIM (Song et al. 2021, η = 0) from interpolated means of that shape."""
+    import torch
+
+    scheduler, unet = latents.files.load_scheduler(), latents.unet
+    scheduler.set_timesteps(settings.steps)
+    times = scheduler.timesteps[settings.steps - max(1, round(settings.strength * settings.steps)) :]
+    kept = float(scheduler.alphas_cumprod[times[0]])
+    if settings.start == NOISED:
+        square = z.square().mean(dim=(1, 2, 3), keepdim=True).clamp(max=1.0)
+        z = math.sqrt(kept) * z + (1 - kept * square).sqrt() * torch.randn(z.shape, generator=random)
+    for time in times:
+        found = unet(z, time, told).sample
+        if settings.guidance != 1:
+            nothing = unet(z, time, torch.zeros_like(told)).sample
+            found = nothing + settings.guidance * (found - nothing)
+        z = scheduler.step(found, time, z).prev_sample
+    return z
+
+
+def _told(
+    latents: Latents,
+    means: SlotMeans,
+    labels: NDArray[np.int64],
+    domains: NDArray[np.int64],
+    settings: GenerationSettings,
+    random: Any,
+) -> Tensor:
+    """What the network is told of each picture; nothing, zeros, without concept vectors."""
+    import torch
+
+    if means.concepts is None:
+        return torch.zeros(len(labels), 2, latents.unet.config.cross_attention_dim)
+    of_class, of_domain = (
+        torch.tensor(vectors[rows]) for vectors, rows in zip(means.concepts, (labels, domains), strict=True)
+    )
+    noise = torch.randn(of_domain.shape, generator=random)
+    return tell(of_class, of_domain + settings.style_noise * noise)

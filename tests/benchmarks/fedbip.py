@@ -1,0 +1,227 @@
+"""The table of FedBiP in methods/RESULTS.md, the noise on opened latents, and contact sheets to look at.
+
+`python -m tests.benchmarks.fedbip --data D --model F --out O [--seeds 3] [--only table,noise]`
+
+D holds `fashion-mnist`; F is the folder that `tests.benchmarks.tiny_diffusion` writes, whose pictures none of the
+members has. Twelve members, three of each of four styles; every seed draws their pictures anew. O receives the drawn
+data, `sheet-SEED.png` and `fedbip.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageFilter
+
+from methods.baselines.fedbip_published import FedBiPPublished
+from secagg.data import Dataset, open_dataset
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
+from secagg.features import Latents, open_backbone, to_pixels
+from secagg.generation import GenerationSettings, Pictures, contact_sheet, generate, train_classifier
+from secagg.generation.classifier import GRID, as_inputs
+from secagg.generation.concepts import tell
+from secagg.generation.pictures import RELEASED, denoise
+from secagg.models import SlotMeans
+from secagg.privacy.gaussian import mu_of
+from secagg.randomness import SeededRandomness
+from secagg.statistics import inputs_of
+from secagg.threads import one_thread
+from secagg.unsafe_for_tests import TOKEN
+from tests.benchmarks.fashion_mnist import read
+
+STYLES = ("plain", "inverted", "noisy", "blurred")
+PICTURES = 750
+"""Of each style and seed; a fifth of them is held out."""
+SIDE, CLASSES, CLIENTS = 32, 10, 12
+COUNT, STEPS = 15, 20
+"""Generated pictures of each class and style, and steps of the sampler: what two cores make in the time."""
+CONCEPTS = "concepts=1 width=32 epochs=10 batch=32"
+"""Vectors as wide as the tiny model's; epochs and batch by time, the rate is the paper's."""
+DELTA = 1e-5
+Bytes = NDArray[np.uint8]
+
+
+def main() -> int:
+    """Run what was asked for and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("data", "model", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="table,noise")
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    lines = []
+    if "noise" in chosen.only:
+        lines += noise_table(chosen.data, chosen.model, chosen.out)
+    if "table" in chosen.only:
+        runs = [rows_of(chosen.data, chosen.model, chosen.out, seed) for seed in range(chosen.seeds)]
+        lines += ["| | accuracy, three seeds |", "|---|---:|"]
+        lines += [f"| {name} | {told([run[name] for run in runs])} |" for name in runs[0]]
+    (chosen.out / "fedbip.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+def told(values: list[float]) -> str:
+    """Mean and standard deviation, in per cent."""
+    spread = stdev(values) if len(values) > 1 else 0.0
+    return f"{100 * mean(values):.1f} ± {100 * spread:.1f}"
+
+
+def styled(pictures: Bytes, style: str, rng: np.random.Generator) -> Bytes:
+    """Grey pictures (n, 32, 32) in a style."""
+    if style == "inverted":
+        return 255 - pictures
+    if style == "noisy":
+        return np.clip(pictures + rng.normal(scale=40, size=pictures.shape), 0, 255).astype(np.uint8)
+    if style == "blurred":
+        return np.stack([np.asarray(Image.fromarray(each).filter(ImageFilter.GaussianBlur(2))) for each in pictures])
+    return pictures
+
+
+def draw(data: Path, out: Path, seed: int) -> Dataset:
+    """Four styles of different pictures, 80 % for members."""
+    shown = read(data, "train", "images", (-1, 28, 28))
+    labels = read(data, "train", "labels", (-1,))
+    rng, arrays = np.random.default_rng(seed), dict[str, Any]()
+    rows = rng.permutation(len(shown))[: PICTURES * len(STYLES)].reshape(len(STYLES), PICTURES)
+    for style, own in zip(STYLES, rows, strict=True):
+        padded = np.pad(shown[own], ((0, 0), (2, 2), (2, 2)))
+        arrays |= {f"{style}_images": styled(padded, style, rng), f"{style}_labels": labels[own].astype(np.int64)}
+    np.savez(out / f"styles-{seed}.npz", **arrays)
+    return open_dataset(str(out / f"styles-{seed}.npz"))
+
+
+def rows_of(data: Path, model: Path, out: Path, seed: int) -> dict[str, float]:
+    """Accuracies of one seed on held-out pictures of all styles."""
+    dataset, backbone = draw(data, out, seed), f"diffusers:{model}"
+    usual = {"clients": CLIENTS, "partition": f"column:domain:{CLIENTS // len(STYLES)}", "seed": seed}
+    gated = {"class_gate": 2, "dropouts": 0, "colluders": 1}
+    found: dict[str, float] = {}
+
+    def run(name: str, **settings: Any) -> Any:
+        result = simulate_dataset(dataset, SimulationSettings(**{**usual, "reference": False, **settings}))
+        if name:
+            assert result.evaluation is not None
+            found[name] = result.evaluation.accuracy
+        sys.stderr.write(f"{seed}: {name}\n")
+        return result
+
+    secure = run("sums, the nearest slot mean", method="fedbip", backbone=backbone, **gated,
+                 parameters=f"slots=4 {CONCEPTS}")  # fmt: skip
+    private = run("sums at ε = 8 (record), the nearest mean", method="fedbip", backbone=backbone, dropouts=0,
+                  parameters="slots=1", epsilon=8.0, delta=DELTA, adjacency="add-remove")  # fmt: skip
+    latents = open_backbone(backbone, (SIDE, SIDE))
+    assert isinstance(latents, Latents)
+    sheets = []
+    for name, means, strength in (
+        ("sums, classifier on generated pictures", secure.head, 1.0),
+        ("the same from half of the schedule", secure.head, 0.5),
+        ("the same without concept vectors", without(secure.head), 0.5),
+        ("sums at ε = 8, without concept vectors", private.head, 0.5),
+    ):
+        made = generate(latents, means, GenerationSettings(COUNT, STEPS, strength, seed=seed))
+        found[name] = classified(made, dataset, seed)
+        sheets.append(made)
+    published = publish(latents, dataset, secure.head, seed)
+    found["published z(T), classifier on generated pictures"] = classified(published, dataset, seed)
+    write_sheet([*sheets, published], dataset, latents, out / f"sheet-{seed}.png")
+    run("one-shot FedAvg, CNN on pictures", method="fedavg-one-shot", parameters="model=cnn clip=10")
+    run("FedCGS on the same latents", method="fedcgs", backbone=backbone, refine=0)
+    run("centralised, on the same latents", method="centralised", backbone=backbone, protection="none")
+    real = Pictures(coloured(dataset.train.inputs), dataset.train.labels, dataset.train.labels)
+    found["centralised CNN on pictures"] = classified(real, dataset, seed)
+    return found
+
+
+def without(means: SlotMeans) -> SlotMeans:
+    """The same, of which the network is told nothing."""
+    return SlotMeans(means.classes, means.domains, means.normalised, means.means, means.cells, means.counts)
+
+
+def classified(pictures: Pictures, dataset: Dataset, seed: int) -> float:
+    """Accuracy of a CNN trained on these pictures alone."""
+    model = train_classifier(pictures, (SIDE, SIDE), CLASSES, SeededRandomness(f"cnn {seed}".encode(), TOKEN))
+    assert dataset.test is not None
+    x = inputs_of(as_inputs(coloured(dataset.test.inputs), (SIDE, SIDE)), GRID)
+    return model.evaluate(x, dataset.test.labels).accuracy
+
+
+def coloured(pictures: NDArray[Any]) -> Bytes:
+    """Grey pictures (n, h, w) with three channels."""
+    return np.repeat(pictures.astype(np.uint8)[..., None], 3, axis=3)
+
+
+def publish(latents: Latents, dataset: Dataset, means: SlotMeans, seed: int) -> Pictures:
+    """Denoised z(T), γ = ½, of as many pictures as are generated of sums, with the same concept vectors."""
+    rng, train = np.random.default_rng(seed), dataset.train
+    places = np.array([STYLES.index(name) for name in train.columns["domain"]])
+    rows = np.concatenate([
+        rng.permutation(np.flatnonzero((train.labels == label) & (places == place)))[:COUNT]
+        for place in range(len(STYLES)) for label in range(CLASSES)
+    ])  # fmt: skip
+    kept = float(latents.scheduler.alphas_cumprod[-1]) ** 0.5
+    z = latents.extract(train.inputs[rows])[:, :-1]
+    sent = FedBiPPublished(kept=kept).publish(z, places[rows] * CLASSES + train.labels[rows], rng).means
+    assert means.concepts is not None
+    settings = GenerationSettings(1, STEPS, start=RELEASED)
+    made = []
+    with one_thread(), torch.inference_mode():
+        for part in np.array_split(np.arange(len(rows)), 10):
+            own = (train.labels[rows][part], places[rows][part])
+            words = tell(*(torch.tensor(each[at]) for each, at in zip(means.concepts, own, strict=True)))
+            begun = torch.tensor(sent[part]).reshape(-1, *latents.shape)
+            pixels = to_pixels(latents.vae, denoise(latents, begun, words, settings, torch.Generator()))
+            made.append(np.rint((pixels.permute(0, 2, 3, 1).numpy() + 1) * 127.5).astype(np.uint8))
+    return Pictures(np.concatenate(made), train.labels[rows], places[rows])
+
+
+def write_sheet(sets: list[Pictures], dataset: Dataset, latents: Latents, path: Path) -> None:
+    """Of each class a picture in each style, a row for each set, and below the first set members' nearest pictures."""
+    rows = []
+    known = latents.extract(dataset.train.inputs)
+    for number, each in enumerate(sets):
+        shown = [np.flatnonzero((each.labels == c) & (each.domains == d))[:1] for d in range(4) for c in range(CLASSES)]
+        pixels = each.pixels[np.concatenate(shown)]
+        rows.append(pixels)
+        if number == 0:
+            seen = latents.extract(pixels.mean(axis=3).round().astype(np.uint8))
+            squares = (known**2).sum(axis=1) - 2 * seen @ known.T
+            rows.append(coloured(dataset.train.inputs[squares.argmin(axis=1)]))
+    contact_sheet(rows, path)
+
+
+def noise_table(data: Path, model: Path, out: Path) -> list[str]:
+    """σ of an entry of a class's mean latent, measured in one run, beside R/(n·μ)."""
+    lines = ["| records a class | ε | measured | R/(n·μ) |", "|---:|---:|---:|---:|"]
+    shown = read(data, "train", "images", (-1, 28, 28))
+    labels = read(data, "train", "labels", (-1,))
+    for count in (100, 1000):
+        rows = np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(CLASSES)])
+        path = out / f"noise-{count}.npz"
+        np.savez(path, images=np.pad(shown[rows], ((0, 0), (2, 2), (2, 2))), labels=labels[rows].astype(np.int64))
+        dataset = open_dataset(str(path))
+        usual = {"method": "fedbip", "parameters": "slots=1", "backbone": f"diffusers:{model}", "reference": False,
+                 "normalise": "unit", "seed": 1}  # fmt: skip
+        exact = simulate_dataset(dataset, SimulationSettings(**usual)).head
+        for epsilon in (1.0, 8.0):
+            promise = {"epsilon": epsilon, "delta": DELTA, "adjacency": "add-remove"}
+            noisy = simulate_dataset(dataset, SimulationSettings(**usual, **promise)).head
+            assert isinstance(exact, SlotMeans)
+            assert isinstance(noisy, SlotMeans)
+            radius = (noisy.means.shape[1] - 1) ** 0.5
+            sigma = float((noisy.means - exact.means).std()) * radius
+            expected = radius / (float(exact.counts.mean()) * mu_of(epsilon, DELTA))
+            lines.append(f"| {exact.counts.mean():.0f} | {epsilon:g} | {sigma:.3f} | {expected:.3f} |")
+    return [*lines, ""]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

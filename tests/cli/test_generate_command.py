@@ -1,0 +1,73 @@
+"""`secagg generate`: pictures, a sheet and a classifier that `predict` takes, and one line for what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.data import open_dataset
+from secagg.experiments.settings import SimulationSettings
+from secagg.experiments.simulation import simulate_dataset
+from secagg.head import save_safetensors
+from secagg.parties import Pipeline
+from tests.cli.command import Command
+from tests.worlds.diffusion import WIDTH, pictures, save_diffusion
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A server's folder: the means of a session, the model, and pictures to try a classifier on."""
+    folder = tmp_path_factory.mktemp("generate")
+    made = pictures(per_cell=30)
+    np.savez(folder / "all.npz", images=made["images"], labels=made["labels"])
+    save_diffusion(folder / "model")
+    settings = SimulationSettings(
+        method="fedbip",
+        backbone=f"diffusers:{folder / 'model'}",
+        clients=3,
+        parameters=f"slots=2 concepts=1 width={WIDTH} epochs=1",
+    )
+    run = simulate_dataset(open_dataset(str(folder / "all.npz")), settings)
+    assert run.head is not None
+    assert run.federated is not None
+    save_safetensors(run.head, folder / "head.safetensors", Pipeline.of_plan(run.federated.setup.plan).to_metadata())
+    return folder
+
+
+def test_pictures_a_sheet_and_a_classifier_are_written(home: Path, tmp_path: Path, secagg: Command) -> None:
+    """And `predict` applies the classifier to pictures as they are."""
+    out, model = tmp_path / "out", f"diffusers:{home / 'model'}"
+    told = secagg("generate", "--head", str(home / "head.safetensors"), "--backbone", model, "--out", str(out),
+                   "--count", "4", "--steps", "3", "--test", str(home / "all.npz"), "--json", "-")  # fmt: skip
+    said = told.json
+    assert said["pictures"] == 8
+    assert 0 <= said["accuracy"] <= 1
+    assert len(list((out / "pictures").rglob("*.png"))) == 8
+    assert (out / "sheet.png").is_file()
+    predicted = secagg("predict", "--head", str(out / "classifier.safetensors"), "--data", str(home / "all.npz"),
+                        "--json", "-")  # fmt: skip
+    assert predicted.json["accuracy"] == pytest.approx(said["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"--head": "model/vae/diffusion_pytorch_model.safetensors"}, "no means of slots"),
+        ({"--backbone": "diffusers:elsewhere"}, "no vae/"),
+        ({"--backbone": "pixels"}, "digest"),
+        ({"--strength": "0"}, "strength"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    secagg: Command, home: Path, tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
+    """Another file, no model, another backbone, a strength of nothing: exit code 2, and nothing is written."""
+    given = {"--head": "head.safetensors", "--backbone": f"diffusers:{home / 'model'}"} | changes
+    given["--head"] = str(home / given["--head"])
+    words = [word for pair in given.items() for word in pair]
+    told = secagg("generate", *words, "--out", tmp_path / "out")
+    assert told.code == 2
+    assert reason in told.complaint
+    assert not (tmp_path / "out").exists()

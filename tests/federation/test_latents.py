@@ -1,0 +1,117 @@
+"""FedBiP with all its parties: concepts, then slots' means, the same for everybody; crashes change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secagg.federation import session_folder
+from secagg.models import SlotMeans
+from secagg.parties import SessionSetup, conclude
+from secagg.parties.contribution import read_records
+from secagg.parties.links import verify_transcript
+from secagg.parties.planning import PlanChoices, PublicData, make_plan
+from secagg.randomness import OperatingSystem
+from tests.federation.test_processes import has, round_of, sessions
+from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
+from tests.worlds.federation import SimulatedFederation, opened, run_federation, told_of
+from tests.worlds.processes import Processes, processes
+from tests.worlds.rosters import SERVER, make_roster
+
+EVERYONE = (1, 2, 3, 4)
+NAMES = ("a", "b", "c", "d")
+CONCEPTS = (("slots", 1), ("domains", "d0+d1"), ("concepts", 1), ("width", WIDTH), ("epochs", 1))
+PATIENCE = {"join_seconds": 30, "step_seconds": 30}
+
+
+def world_of(folder: Path, protection: str = "masked") -> SimulatedFederation:
+    """Four members with pictures of two domains, behind a gate of two honest ones."""
+    model = f"diffusers:{save_diffusion(folder / 'model')}"
+    roster, _ = make_roster(len(EVERYONE), protection)
+    data = PublicData("images", (SIDE, SIDE, 3), ("0", "1"), None, None)
+    choices = PlanChoices(
+        method="fedbip",
+        parameters=CONCEPTS,
+        class_gate=2,
+        backbone=model,
+        radius=8.1,
+        protection=protection,
+        max_records=64,
+        dropouts=0,
+        **PATIENCE,
+    )
+    setup = SessionSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
+    records = {}
+    for member in EVERYONE:
+        source = folder / f"{member}.npz"
+        np.savez(source, **pictures(per_cell=6, domains=2, seed=member))
+        records[member] = read_records(setup, str(source), model)
+    return SimulatedFederation(folder / "parties", setup, records)
+
+
+@pytest.mark.parametrize("kill", [[], [(2, "sent", "Outcome")]], ids=["nothing", "the server"])
+def test_all_end_with_means_and_concepts_of_the_opened_sums(tmp_path: Path, kill: list[tuple[int, str, str]]) -> None:
+    """Census, concepts and slots, one artifact that anyone makes again of the sums, though the server dies between."""
+    world = world_of(tmp_path)
+    ended = asyncio.run(run_federation(world, kill=list(kill)))
+    assert (len(ended.stages), ended.restarts) == (3, len(kill))
+    (outcome,) = {outcome for _, outcome in ended.clients.values()}
+    last = ended.stages[-1]
+    means, texts = world.setup.method.read_artifact(told_of(world, outcome).head)
+    assert isinstance(means, SlotMeans)
+    assert conclude(last, EVERYONE, opened(world, last)).require_artifact().digest == means.digest
+    assert means.counts.tolist() == [24.0] * 4
+    assert means.concepts is not None
+    assert texts["backbone"] == "diffusers:model"
+    for transcript in (*world.transcripts(1, ended.stages), *world.transcripts(0, ended.stages)):
+        verify_transcript(transcript)
+
+
+def test_nothing_of_a_picture_is_in_a_transcript(tmp_path: Path) -> None:
+    """Neither its latent as integers nor its pixels, of any member, at any party."""
+    world = world_of(tmp_path, "shared")
+    ended = asyncio.run(run_federation(world))
+    for party in (0, *EVERYONE):
+        for path in world.transcripts(party, ended.stages):
+            content = path.read_bytes()
+            for records in world.records.values():
+                assert records.inputs is not None
+                assert records.integers[0].astype("<i8").tobytes()[:64] not in content
+                assert records.inputs[0].tobytes()[:64] not in content
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Processes]:
+    """Four members and a server over gRPC, with a census and slots to sum; nobody runs yet."""
+    exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "class_gate": 2, "dropouts": 0}
+    with processes(tmp_path, 60, names=NAMES, method="fedbip", parameters=(("slots", 1),), **exact) as found:
+        yield found
+
+
+@pytest.mark.long
+def test_killed_server_goes_on_to_the_slots(federation: Processes) -> None:
+    """A server that is killed while slots are summed goes on; transcripts of both sums verify and name all members."""
+    first = session_folder(federation.folder / SERVER / "state", SessionSetup.of(federation.plan, federation.roster))
+    federation.start(SERVER)
+    federation.address = (first / "address").read_text()
+    for name in NAMES:
+        federation.start(name)
+
+    def is_due() -> bool:
+        order = sorted(sessions(federation, SERVER), key=round_of)
+        return len(order) > 1 and has(order[1], "UploadHeader")
+
+    federation.until(is_due, "the second session has an upload")
+    federation.kill(SERVER)
+    federation.start(SERVER)
+    federation.finish()
+    result = json.loads(next((federation.folder / SERVER / "state").glob("*/result.json")).read_text())
+    found = [verify_transcript(Path(path)) for path in result["transcripts"]]
+    assert len(found) == 2
+    assert found[-1]["head_sha256"] == result["head_sha256"]
+    assert [sorted(each["countersigned_by"]) for each in found] == [list(NAMES)] * 2
