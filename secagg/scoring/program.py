@@ -185,8 +185,10 @@ def _steps_behind(predictor: Predictor) -> Iterator[Step]:
             raise BadInput(problem, remedy="see methods/TUNING.md")
         parameters = {name: torch.tensor(array) for name, array in model.tensors.items()}
         yield lambda features: model.program.logits(parameters, features.float())
-    else:
+    elif isinstance(model, LinearHead):
         yield from _linear(model)
+    else:
+        raise BadInput("slot means are no program", remedy="export the classifier that secagg generate trains")
 
 
 def _linear(head: LinearHead) -> Iterator[Step]:
