@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 import methods
 from secagg.data import Dataset
-from secagg.experiments.baselines import BASELINES
 from secagg.features import programs_in
 from secagg.models import files_in
 from secagg.plugins import is_planned
@@ -51,7 +50,7 @@ def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]
 
 def code_of(method: str) -> dict[str, str]:
     """The digest of a method that is none of ours, nothing for others. Raises BadInput where its code cannot be run."""
-    planned = method if method in BASELINES else methods.planned_method(method)
+    planned = methods.planned_method(method)
     return {"method_sha256": planned.rpartition("@")[2]} if is_planned(planned) else {}
 
 

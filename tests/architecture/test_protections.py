@@ -31,6 +31,7 @@ MAY_NAME = {
     "secagg.models.adapted": "another sense: the tensors that members share",
     "threat_models.active": "each probe cheats in the messages of one protection",
     "threat_models.attacks.protocol.masked_uploads": "an attack on uploads that are masked",
+    "threat_models.attacks.protocol.split_of_sum": "an attack on sums that are decrypted",
 }
 MAY_IMPORT = "threat_models.evidence.splits"
 """Ciphertexts' parts are split as only the encrypted protection's own functions can."""

@@ -38,9 +38,9 @@ def _chromium(page: Path, width: int, *words: str) -> str:
 
 def _evaluate(page: Path, width: int, expression: str, library: str = "") -> object:
     """The JSON value of a promise in the page, at a width in pixels."""
-    tell = "const told = document.createElement('pre'); told.id = 'told'; told.textContent = JSON.stringify(value);"
-    then = f"value => {{ {tell} document.body.append(told); }}"
-    script = f"{library}\n;addEventListener('load', () => {expression}.then({then}));"
+    tell = "const told = document.createElement('pre'); told.id = 'told'; told.textContent = JSON.stringify(value)"
+    when = f"{expression}.then(value => {{ {tell}; document.body.append(told) }})"
+    script = f"{library}\n;addEventListener('load', () => {when})"
     text = POLICY.sub("", page.read_text(encoding="utf-8"))
     copy = page.with_suffix(".tried.html")
     copy.write_text(text.replace("</head>", f"<script>{script}</script></head>", 1), encoding="utf-8")

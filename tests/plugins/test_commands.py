@@ -73,7 +73,7 @@ def dry_run(secagg: Command, folder: Path, policy: Path, *more: object):
     home = folder / MEMBERS[0]
     return secagg(
         "client", "--plan", folder / "own.json", "--server", "127.0.0.1:1", "--data", home / "records.npz",
-        "--policy", policy, "--state", home / "state", "--tls", home, "--dry-run", *more,
+        "--policy", policy, "--state", home / "state", "--tls", home, "--dry-run", "-q", *more,
     )  # fmt: skip
 
 
