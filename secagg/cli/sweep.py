@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -28,10 +28,13 @@ from secagg.cli.options import (
     read_rounds,
 )
 from secagg.cli.simulate import open_simulated, simulate
+from secagg.data import Dataset
 from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.settings import SimulationSettings, kind_of
+from secagg.experiments.summary import Run
+from secagg.extras import extra
 
 DEFAULT = "default"
 REFERENCE = "reference"
@@ -79,6 +82,12 @@ def sweep(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    audited: Annotated[
+        str | None,
+        typer.Option(
+            "--audit", metavar="ATTACK", help="Try an attack on every plan too, and draw its success against ε."
+        ),
+    ] = None,
     test: TestOption = None,
     formats: FormatOption = None,
     json_to: JsonOption = None,
@@ -92,9 +101,12 @@ def sweep(
     the summary), table.md and table.tex (for a paper), accuracy.png and accuracy.svg, and where plans have several
     rounds curves.csv, curves.png and curves.svg. A combination that is refused is named and left out. After an
     interruption the same command goes on with the runs that are missing. A job array gives each job a --shard, and then
-    the same command with --collect writes the tables.
+    the same command with --collect writes the tables. With --audit (`secagg attacks` names them) it also receives
+    attack.csv, attack.png and attack.svg.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
+    if audited is not None:
+        _refuse_attack(audited, shard)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
@@ -108,8 +120,29 @@ def sweep(
         raise BadInput(f"every run was refused: {result.refusals[0]}")
     for note in result.notes:
         speaker.say(f"note: {note}")
+    if audited is not None:
+        _attack(speaker, audited, data, result.runs, out)
     told_of(speaker, shard, len(result.runs), out)
     speaker.result(result.to_json(), *([result.table.text()] if result.series and shard is None else []))
+
+
+def _refuse_attack(attack: str, shard: str | None) -> None:
+    """Raise BadInput for an attack that there is not, before anything runs, and in a shard, which draws nothing."""
+    with extra("audit"):
+        from secagg.cli.attack_curve import adversary_of
+    adversary_of(attack)
+    if shard is not None:
+        raise BadInput("--audit goes with all runs", remedy="give it with --collect, after the last shard")
+
+
+def _attack(speaker: Speaker, attack: str, data: Dataset, runs: Sequence[Run], out: Path) -> None:
+    """Try an attack on the plan of every run, and draw it."""
+    from secagg.cli.attack_curve import attempt_all, write_attack_curve
+
+    with speaker.progress(f"trying {attack} on each plan") as progress:
+        attempts = attempt_all(data, runs, attack, out, progress)
+    for note in write_attack_curve(attempts, attack, out):
+        speaker.say(f"note: {attack}: {note}")
 
 
 def told_of(speaker: Speaker, shard: str | None, runs: int, out: Path) -> None:

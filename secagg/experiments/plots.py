@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,27 @@ NO_ROUNDS = "no noise (ε = ∞; auto: one sum)"
 CM = 1 / 2.54
 
 
-def plot_accuracy(series: Sequence[Series], paths: Sequence[Path]) -> None:
+@dataclass(frozen=True)
+class Scale:
+    """What the values of a figure are: the axis' label, and by what they are multiplied."""
+
+    label: str
+    factor: float = 1.0
+
+
+ACCURACY = Scale("accuracy (%)", 100.0)
+
+
+def plot_accuracy(
+    series: Sequence[Series],
+    paths: Sequence[Path],
+    scale: Scale = ACCURACY,
+    bounds: Mapping[str, Mapping[float, float]] | None = None,
+) -> None:
     """Draw the accuracy of each series, with intervals, into files of the formats that their names say.
 
     Against ε on a logarithmic axis, the values at ε = ∞ as dashed lines; a sweep without finite ε has one row per
-    series instead.
+    series instead. `scale` says what the values are. `bounds` are up to two black lines against finite ε, by name.
     """
     with extra("experiments"):
         from matplotlib import rc_context
@@ -48,13 +65,16 @@ def plot_accuracy(series: Sequence[Series], paths: Sequence[Path]) -> None:
         figure = Figure(figsize=(12 * CM, height * CM), layout="constrained")
         axes = figure.add_subplot()
         if finite:
-            _against_epsilon(axes, series, finite)
+            _against_epsilon(axes, series, finite, scale)
+            for (name, line), dashes in zip((bounds or {}).items(), ("-.", ":"), strict=False):
+                shown = [epsilon for epsilon in finite if epsilon in line]
+                axes.plot(shown, [scale.factor * line[each] for each in shown], dashes, color="0", lw=0.9, label=name)
             entries = sorted(
                 zip(*axes.get_legend_handles_labels(), strict=True), key=lambda entry: entry[1] in (NO_NOISE, NO_ROUNDS)
             )
             figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
         else:
-            _by_series(axes, series)
+            _by_series(axes, series, scale)
         save(figure, paths, known_noise=any(each.known_noise for each in series))
 
 
@@ -87,15 +107,17 @@ def _looks(series: Sequence[Series]) -> list[dict[str, Any]]:
     return looks_of([each.unprotected for each in series])
 
 
-def _against_epsilon(axes: Any, series: Sequence[Series], epsilons: Sequence[float]) -> None:
+def _against_epsilon(axes: Any, series: Sequence[Series], epsilons: Sequence[float], scale: Scale) -> None:
     for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
         noisy = [cell for cell in each.cells if math.isfinite(cell.epsilon)]
         # A little to the side, so that intervals at the same ε do not hide each other.
         where = [cell.epsilon * 1.03 ** (place - (len(series) - 1) / 2) for cell in noisy]
         bars = {"capsize": 2, "elinewidth": 0.8, "linewidth": 1.2}
-        axes.errorbar(where, _percent(noisy), yerr=_errors(noisy), label=_label(each), **look, **bars)
+        height, errors = _values(noisy, scale), _errors(noisy, scale)
+        axes.errorbar(where, height, yerr=errors, label=_label(each), **look, **bars)
         for cell in each.cells[len(noisy) :]:
-            axes.axhline(100 * cell.accuracy, color=look["color"], linestyle=_dashes(place, len(series)), linewidth=0.8)
+            dashes = _dashes(place, len(series))
+            axes.axhline(scale.factor * cell.accuracy, color=look["color"], linestyle=dashes, linewidth=0.8)
     if any(math.isinf(cell.epsilon) for each in series for cell in each.cells):
         label = NO_ROUNDS if rounds_under_noise(series) else NO_NOISE
         axes.plot([], [], color="0.4", linestyle="--", linewidth=0.8, label=label)
@@ -104,7 +126,7 @@ def _against_epsilon(axes: Any, series: Sequence[Series], epsilons: Sequence[flo
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.set_xticks([], minor=True)
     axes.set_xlabel("privacy budget ε")
-    axes.set_ylabel("accuracy (%)")
+    axes.set_ylabel(scale.label)
 
 
 def _dashes(place: int, count: int) -> tuple[int, tuple[int, int]]:
@@ -113,12 +135,13 @@ def _dashes(place: int, count: int) -> tuple[int, tuple[int, int]]:
     return 4 * (place % shared), (4, 4 * max(1, shared - 1))
 
 
-def _by_series(axes: Any, series: Sequence[Series]) -> None:
+def _by_series(axes: Any, series: Sequence[Series], scale: Scale) -> None:
     for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
-        axes.errorbar(_percent(each.cells), [place], xerr=_errors(each.cells), capsize=2, elinewidth=0.8, **look)
+        values, errors = _values(each.cells, scale), _errors(each.cells, scale)
+        axes.errorbar(values, [place], xerr=errors, capsize=2, elinewidth=0.8, **look)
     axes.set_yticks(range(len(series)), [_label(each) for each in series])
     axes.set_ylim(len(series) - 0.5, -0.5)
-    axes.set_xlabel("accuracy (%)")
+    axes.set_xlabel(scale.label)
 
 
 def _label(series: Series) -> str:
@@ -131,13 +154,13 @@ def name_unprotected(label: str, finite: bool) -> str:
     return f"{label} (no {'secure sum' if finite else 'protection'})"
 
 
-def _percent(cells: Sequence[Cell]) -> list[float]:
-    return [100 * cell.accuracy for cell in cells]
+def _values(cells: Sequence[Cell], scale: Scale) -> list[float]:
+    return [scale.factor * cell.accuracy for cell in cells]
 
 
-def _errors(cells: Sequence[Cell]) -> list[list[float]]:
-    """Distances in per cent from the accuracies down and up to the ends of their intervals."""
+def _errors(cells: Sequence[Cell], scale: Scale) -> list[list[float]]:
+    """Distances from the values down and up to the ends of their intervals."""
     return [
-        [100 * max(0.0, cell.accuracy - cell.interval[0]) for cell in cells],
-        [100 * max(0.0, cell.interval[1] - cell.accuracy) for cell in cells],
+        [scale.factor * max(0.0, cell.accuracy - cell.interval[0]) for cell in cells],
+        [scale.factor * max(0.0, cell.interval[1] - cell.accuracy) for cell in cells],
     ]

@@ -199,8 +199,42 @@ def test_known_records_alone_are_said_to_be_too_little(secagg: Command, told: tu
     )
     assert not [line for line in lines if "control." in line or "did not succeed and must" in line or "'*'" in line]
     (control,) = [line for line in lines if line.startswith("no_protection")]
-    assert control.startswith("no_protection: not applicable. This transcript does not hold")
+    assert control.startswith("no_protection: nothing to work on. This transcript does not hold")
     assert len([line for line in lines if "membership_release" in line and line.startswith("INCONCLUSIVE")]) == 1
+
+
+def test_cover_says_what_was_audited_and_what_changed(secagg: Command, told: tuple[Path, Path], tmp_path: Path) -> None:
+    """Consortium, plan, members, auditor and evidence are in the report; a second audit says what changed since."""
+    old, page = tmp_path / "old.json", tmp_path / "new.html"
+    asked = ("audit", told[0], "--threat-model", "curious_server", "--quiet")
+    assert secagg(*asked, "--json", old, "--auditor", "the data protection officer").code == 4
+    cover = json.loads(old.read_text(encoding="utf-8"))["cover"]
+    assert cover["consortium"]
+    assert (cover["clients"], len(cover["members"]), len(cover["plans"])) == (4, 4, 1)
+    assert cover["auditor"] == "the data protection officer"
+    said = secagg(*asked, "--threat-model", "network_observer", "--json", "-", "--html", page, "--against", old)
+    changes = said.json["against"]["changes"]
+    assert [(each["change"], each["adversary"]) for each in changes] == [("new", "Observer of the network")]
+    text = page.read_text(encoding="utf-8")
+    assert all(words in text for words in (cover["consortium"], cover["plans"][0], "What changed since", "+ new"))
+
+
+def test_plan_without_training_leaves_attacks_on_it_nothing(secagg: Command, told: tuple[Path, Path]) -> None:
+    """What a plan gives an attack nothing to work on is said so, and is not inconclusive for want of records."""
+    said = secagg("audit", told[0], "--threat-model", "curious_server", "--json", "-").json
+    states = {each["attack"]: each["state"] for each in said["adversaries"][0]["findings"]}
+    idle = {"gradient_inversion", "membership_training", "adapters", "membership_generator", "membership_prototypes"}
+    idle |= {"feature_inversion", "changing_cohorts", "score_inference", "linkage", "label_counts"}
+    assert {name for name, state in states.items() if state is None} == idle
+    assert states["membership_release"] == "could not tell"
+
+
+def test_default_gate_asks_about_the_server(secagg: Command, told: tuple[Path, Path]) -> None:
+    """Who asks about an observer alone gets no pass: the gate names whom it misses."""
+    said = secagg("audit", told[0], "--threat-model", "network_observer", "--json", "-")
+    assert said.code == 4
+    lines = [line for line in said.json["gate"]["lines"] if line["adversary"] == "curious_server"]
+    assert [line["outcome"] for line in lines] == ["inconclusive"]
 
 
 @pytest.mark.parametrize("named", [(), ("--threat-model", "network_observer")])

@@ -244,3 +244,38 @@ def test_interrupted_sweep_goes_on(tmp_path: Path) -> None:
         assert before.items() < after.items()
         assert (len(after) == 60) == (fate == "ignored interrupt")
         before = after
+
+
+def test_audit_draws_success_against_epsilon(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """Every plan of the sweep is attacked, with intervals and what ε allows; what was tried is not tried again."""
+    out = tmp_path / "out"
+    asked = ("sweep", "--dataset", data, "--out", out, "--clients", 3, "--epsilon", "1,8", "--delta", "1e-3",
+             "--adjacency", "add-remove", "--seeds", 1, "--workers", 1, "--audit", "membership_release")  # fmt: skip
+    assert secagg(*asked).code == 0
+    rows = list(csv.DictReader((out / "attack.csv").read_text(encoding="utf-8").splitlines()))
+    areas = {row["epsilon"]: row for row in rows if row["measure"] == "auc.informed"}
+    assert set(areas) == {"1.0", "8.0"}
+    for row in areas.values():
+        assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
+        assert row["adversary"] == "curious_server"
+    assert float(areas["1.0"]["ceiling"]) < float(areas["8.0"]["ceiling"])
+    assert "the most that" in (out / "attack.svg").read_text(encoding="utf-8")
+    assert (out / "attack.png").stat().st_size > 1000
+    kept = {path: path.stat().st_mtime_ns for path in (out / "audits").rglob("*.json")}
+    assert secagg(*asked).code == 0
+    assert {path: path.stat().st_mtime_ns for path in (out / "audits").rglob("*.json")} == kept
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [(("--audit", "magic"), "no attack 'magic'"), (("--audit", "unmixing", "--shard", "1/2"), "--collect")],
+)
+def test_audit_that_cannot_be_is_refused_first(
+    secagg: Command, data: Path, tmp_path: Path, more: tuple[str, ...], problem: str
+) -> None:
+    """An unknown attack, and a shard, end before anything is simulated."""
+    said = secagg("sweep", "--dataset", data, "--out", tmp_path / "out", *more)
+    assert said.code == 2
+    assert problem in said.err
+    assert not (tmp_path / "out").exists()
