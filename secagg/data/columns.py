@@ -53,6 +53,11 @@ class Numeric:
         return self.low, self.high
 
     @property
+    def declared(self) -> str:
+        """The range, for people."""
+        return f"{self.low:g} to {self.high:g}"
+
+    @property
     def filling(self) -> float | None:
         """What stands for a missing value; None: the middle of the range."""
         return self.fill
@@ -91,6 +96,11 @@ class Dated:
         """The first day and the last one, with its last second where the pattern has times."""
         last = (SECONDS_PER_DAY - 1) / SECONDS_PER_DAY if "hh" in self.pattern else 0.0
         return float(_day(self.name, self.low)), _day(self.name, self.high) + last
+
+    @property
+    def declared(self) -> str:
+        """The range, for people."""
+        return f"{self.low} to {self.high}"
 
     @property
     def filling(self) -> float | None:
@@ -133,6 +143,11 @@ class Boolean:
         """Every text that it may hold, those for true first."""
         return self.true + self.false
 
+    @property
+    def declared(self) -> str:
+        """The texts, for people."""
+        return ", ".join(self.values)
+
 
 @dataclass(frozen=True)
 class Categorical:
@@ -152,6 +167,11 @@ class Categorical:
     def width(self) -> int:
         """An entry for each value."""
         return len(self.values)
+
+    @property
+    def declared(self) -> str:
+        """The values, for people."""
+        return ", ".join(self.values)
 
 
 @dataclass(frozen=True)
@@ -176,6 +196,11 @@ class Hashed:
     def width(self) -> int:
         """An entry for each bucket."""
         return self.buckets
+
+    @property
+    def declared(self) -> str:
+        """Into how many buckets, for people."""
+        return f"{self.buckets} buckets"
 
     def place(self, value: str) -> tuple[int, int]:
         """The bucket of a value in canonical spelling, and its sign."""

@@ -100,10 +100,9 @@ def _profile(records: Records, column: Column, schema: Schema) -> ColumnProfile:
 
 def _of_numbers(cells: Cells, column: Scaled, missing: int, refused: int, doubts: list[str]) -> ColumnProfile:
     (low, high), numbers = column.limits, cells.numbers(column)
-    declared = f"{column.low} to {column.high}" if isinstance(column, Dated) else f"{low:g} to {high:g}"
     there = np.sort(numbers[np.isfinite(numbers) & ~cells.missing])
     if not len(there):
-        return ColumnProfile(column.name, declared, missing, refused, doubts=tuple(doubts))
+        return ColumnProfile(column.name, column.declared, missing, refused, doubts=tuple(doubts))
     least, most = float(there[0]), float(there[-1])
     share = (most - least) / (high - low)
     if len(there) >= FEW and least == most:
@@ -113,7 +112,7 @@ def _of_numbers(cells: Cells, column: Scaled, missing: int, refused: int, doubts
     if 2 * refused > len(there):
         doubts.append(f"{refused} of {len(there)} values are outside the declared range: another unit?")
     shown = (column.shown(least), column.shown(float(there[(len(there) - 1) // 2])), column.shown(most))
-    return ColumnProfile(column.name, declared, missing, refused, *shown, (), tuple(doubts))
+    return ColumnProfile(column.name, column.declared, missing, refused, *shown, (), tuple(doubts))
 
 
 def _of_values(
@@ -128,6 +127,6 @@ def _of_values(
         if len(found) > 2 * FEW and counts.max() == 1:
             doubts.append("no value occurs twice: is it an identifier?")
         values = (("different values", len(found)),)
-        return ColumnProfile(column.name, f"{column.buckets} buckets", missing, 0, values=values, doubts=tuple(doubts))
+        return ColumnProfile(column.name, column.declared, missing, 0, values=values, doubts=tuple(doubts))
     declared = f"{len(column.values)} values"
     return ColumnProfile(column.name, declared, missing, refused, values=values, doubts=tuple(doubts))

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from secagg.data.columns import column_from_dict
 from secagg.files import write_synced
 from secagg.parties import SessionSetup
 from secagg.parties.outcome import HEAD_FILE
@@ -128,14 +129,8 @@ def _inputs(data: Mapping[str, Any]) -> str:
 
 def _columns(schema: Mapping[str, Any]) -> list[str]:
     """What a table must hold."""
-    rows = [
-        (
-            each["name"],
-            f"{each['low']:g} to {each['high']:g}" if each["kind"] == "numeric" else ", ".join(each["values"]),
-        )
-        for each in schema["columns"]
-    ]
-    listed = [f"| {_cell(name)} | {_cell(values)} |" for name, values in rows]
+    columns = [column_from_dict(each) for each in schema["columns"]]
+    listed = [f"| {_cell(column.name)} | {_cell(column.declared)} |" for column in columns]
     return ["| column | values |", "| --- | --- |", *listed, ""]
 
 
