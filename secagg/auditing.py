@@ -111,7 +111,7 @@ def audit(
 
 def _simulated(dataset: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `secagg simulate` as the command line has them."""
-    spelled = {"dataset": dataset, "label": None, "schema": None, "image_size": None, **settings}
+    spelled = {"dataset": dataset, "label": None, "schema": None, "image_size": None, "test": None, **settings}
     rounds = spelled.get("refine")
     return {
         **spelled,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.cli.client import _meet
+from secagg.federation.embedding import _meet
 from secagg.errors import BadInput, ServerAway
 from secagg.federation import FederationServer
 from secagg.parties import staging

@@ -258,7 +258,7 @@ def forgets(kind: str, step: str = "") -> Plant:
     return lambda patch: patch.setattr(Journal, "append", changed)
 
 
-def unwritten(self: Ledger, release: Any, budget: Any) -> Entry:
+def unwritten(self: Ledger, release: Any, budget: Any, at: Any) -> Entry:
     """A row that nobody writes."""
     return Entry(1, bytes(32), release)
 

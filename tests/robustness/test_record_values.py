@@ -213,6 +213,8 @@ def test_commands_keep_the_values(
         "left out": ("simulate", "--dataset", data, *schema, *leave_out),
         "canaries": ("canaries", "--plan", plan, "--data", data, "--out", federation, "--count", 3),
     }
+    if fault == "column 3":  # where classes are read off the labels, that is a class, and measures name classes
+        del commands["derived"]
     codes = {}
     with caplog.at_level(logging.DEBUG):
         for name, words in commands.items():

@@ -37,6 +37,7 @@ def saved(folder: Path, settings: dict[str, object], shape: tuple[int, ...] = (6
 
 def backbone(folder: Path, channels: int) -> Path:
     """A small convolution as an exported program of one image."""
+    torch.manual_seed(1)
     layers = torch.nn.Sequential(torch.nn.Conv2d(channels, 4, 3), torch.nn.ReLU(), torch.nn.Flatten()).eval()
     program = torch.export.export(layers, (torch.zeros(1, channels, 6, 6),))
     torch.export.save(program, folder / "net.pt2")

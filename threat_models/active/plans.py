@@ -68,6 +68,7 @@ def sybils(*, slipped: bool) -> Attempt:
         roster = Roster.of(consortium.roster.consortium, (*consortium.roster.members, *fakes))
         for member in consortium.clients if slipped else ():
             write_roster(roster, consortium.home(member) / "tls" / "roster.json")
+            (consortium.home(member) / "tls" / REGISTER_FILE).unlink(missing_ok=True)
         return await offer_plan(replace(consortium, roster=roster, plan=plan_for(roster, dropouts=0)))
 
     return attempt
