@@ -79,7 +79,7 @@ def audit(
     """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
 
     `transcripts` are `transcript.log` files; else `dataset` is a name or path and `settings` are those of `simulate`
-    with `label`, `schema` and `image_size`. The other arguments are the options of `secagg audit`. Raises BadInput,
+    with `label`, `schema`, `image_size` and `test`. The other arguments are the options of `secagg audit`. Raises BadInput,
     TranscriptInvalid.
 
     >>> audit(dataset="digits", threat_models=["curious_server"]).summary()  # doctest: +SKIP
@@ -111,7 +111,7 @@ def audit(
 
 def _simulated(dataset: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `secagg simulate` as the command line has them."""
-    spelled = {"dataset": dataset, "label": None, "schema": None, "image_size": None, **settings}
+    spelled = {"dataset": dataset, "label": None, "schema": None, "image_size": None, "test": None, **settings}
     rounds = spelled.get("refine")
     return {
         **spelled,
