@@ -79,8 +79,8 @@ def audit(
     """Measure what adversaries could have learnt from transcripts, or from a plan simulated over a data set.
 
     `transcripts` are `transcript.log` files; else `dataset` is a name or path and `settings` are those of `simulate`
-    with `label`, `schema` and `image_size`. The other arguments are the options of `secagg audit`. Raises BadInput,
-    TranscriptInvalid.
+    with `label`, `schema`, `image_size` and `test`. The other arguments are the options of `secagg audit`. Raises
+    BadInput, TranscriptInvalid.
 
     >>> audit(dataset="digits", threat_models=["curious_server"]).summary()  # doctest: +SKIP
     """

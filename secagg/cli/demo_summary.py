@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from secagg.cli.console import percent, two_columns
 from secagg.cli.processes import Stage
 from secagg.encoding import Kind
+from secagg.experiments.outcome import in_the_sum
 from secagg.head import Evaluation
 from secagg.parties import SessionSetup
 from secagg.parties.reference import is_pooled
@@ -96,7 +97,7 @@ def _built(stage: Stage, content: dict[str, Any], federated: Evaluation, pooled:
     return [
         ("accuracy on held-out data", percent(federated)),
         (f"accuracy {'on pooled data' if is_pooled(setup) else 'in one place'}", f"{percent(pooled)}, without noise"),
-        ("clients in the sum", f"{content['survivors']} of {content['clients']}{', a cohort' if cohort else ''}"),
+        ("clients in the sum", in_the_sum(content["survivors"], content["clients"], cohort)),
         ("bytes per client", f"{content['upload_bytes_per_client']} ({size})"),
         ("epsilon", promised),
     ]

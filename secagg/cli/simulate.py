@@ -63,7 +63,7 @@ from secagg.engines import LocalProcesses
 from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
 from secagg.experiments.curves import write_curves
-from secagg.experiments.outcome import SimulationResult
+from secagg.experiments.outcome import SimulationResult, in_the_sum
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Listeners, simulate_dataset
@@ -300,7 +300,7 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     held_out = "training records" if content["validate"] else "data"
     rows = [
         (f"accuracy on held-out {held_out}", percent(result.evaluation) if result.evaluation else "no held-out data"),
-        ("clients in the sum", f"{content['survivors']} of {content['cohort'] or content['clients']}{_drawn(content)}"),
+        ("clients in the sum", in_the_sum(content["survivors"], content["clients"], content["cohort"])),
         *([("rounds of refinement", str(content["refine"]))] if content["refine"] else []),
     ]
     if on_the_way := _on_the_way(result):
@@ -329,10 +329,6 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     if content["not_private"]:
         rows.append(("not private: outside ε", ", ".join(content["not_private"]).replace("_", " ")))
     return rows
-
-
-def _drawn(content: Mapping[str, Any]) -> str:
-    return f", drawn from {content['clients']} for each round" if content["cohort"] else ""
 
 
 def _on_the_way(result: SimulationResult) -> str:

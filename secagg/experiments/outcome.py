@@ -27,6 +27,14 @@ from secagg.protection import UNPROTECTED
 from secagg.scoring import Metrics, card_of, write_card
 
 
+def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
+    """How many clients' vectors are in the last sum, of how many that were asked for one, and where the others are."""
+    asked = cohort or clients
+    gone = f"{asked - members} vanished before their vectors counted"
+    words = f"{members} of {asked} ({'all' if members == asked else gone})"
+    return f"{words} of the last round's cohort; {clients} clients in all" if cohort else words
+
+
 @dataclass(frozen=True)
 class Federated:
     """What only a federated run has: its last session, that session's sum, and what each client sent in all."""
@@ -110,7 +118,7 @@ class SimulationResult:
         members = len(self.federated.result.members) if self.federated else self.clients
         return [
             ("method", f"{s.method} on {self.dataset}"),
-            ("clients in the sum", f"{members} of {self.clients}"),
+            ("clients in the sum", in_the_sum(members, self.clients, s.cohort)),
             ("protection", s.protection if self.federated else UNPROTECTED),
             ("epsilon", f"{s.epsilon:g}"),
             ("promise", self.promise or "none about any one record"),

@@ -44,7 +44,7 @@ def test_demo_draws_cohorts(secagg: Command, tmp_path: Path, protection: str) ->
     said = secagg("demo", "--quiet", "--out", out, "--epsilon", "8", *given)
     assert said.code == 0, said.err
     rows = dict(line.strip().split("  ", 1) for line in said.out.splitlines() if "  " in line.strip())
-    assert rows["clients in the sum"].strip().startswith("4 of 6, a cohort")
+    assert rows["clients in the sum"].strip().startswith("4 of 4 (all) of the last round's cohort; 6 clients in all")
     assert rows["its transcript"].strip().startswith("verifies; countersigned by 4 members")
     models = {path.read_bytes() for path in out.glob("c*/state/*/head.safetensors")}
     assert len(models) == 1

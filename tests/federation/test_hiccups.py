@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from secagg.federation.embedding import _meet
 from secagg.errors import BadInput, ServerAway
 from secagg.federation import FederationServer
+from secagg.federation.embedding import _meet
 from secagg.parties import staging
 from secagg.protection.messages import Outcome
 from secagg.roster import SERVER_INDEX

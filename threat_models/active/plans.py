@@ -20,6 +20,7 @@ from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.roster import SERVER_INDEX, Member, Roster, write_roster
 from secagg.statistics.softmax_gradient import WEIGHT_BITS
+from secagg.transport.register import REGISTER_FILE
 from secagg.wire import decode, encode
 from threat_models.active.consortium import NOISY, Consortium, plan_for
 from threat_models.active.masked import change_message

@@ -190,5 +190,7 @@ REIDENTIFICATION_LATENTS = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=10,
+    meaning="Whether a member held a picture, or which it held, shows in sums of latents or in what is made of them.",
+    remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",
 )
 """Needs sums of slots, which whoever sees sums is told: found out when it runs."""
