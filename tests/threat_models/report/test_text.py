@@ -146,6 +146,6 @@ def test_terminal_is_told_that_there_was_no_gate():
 def test_control_has_a_sentence_of_its_own():
     """What is found without protection is not counted with the attacks on the session."""
     text = as_text(sample.with_control(sample.report()))
-    assert "17 attacks by 1 adversary: 2 broken" in text
-    assert "Without protection, for comparison, 17 attacks: 4 succeed" in text
+    assert "18 attacks by 1 adversary: 2 broken" in text
+    assert "Without protection, for comparison, 18 attacks: 4 succeed" in text
     assert "no_protection, unmixing: control: succeeds, as it must." in text

@@ -28,7 +28,7 @@ SEED = 2_012
 SIGNIFICANT = 0.01
 EXACT = 7
 """Up to so many clients all orders of them are compared."""
-DRAWS = 4_000
+DRAWS = 20_000
 CONTROL_CLIENTS = 12
 
 
@@ -52,7 +52,7 @@ def bits(sizes: Mapping[str, int]) -> float:
 def association(values: Floats, records: Floats) -> float:
     """The p-value of Spearman's rank correlation between clients' values and their records, by permutation.
 
-    All orders of up to 7 clients, 4,000 random ones of more; 1 where either does not vary.
+    All orders of up to 7 clients, 20,000 random ones of more; 1 where either does not vary.
     """
     if np.ptp(values) == 0 or np.ptp(records) == 0 or len(values) < 3:
         return 1.0
