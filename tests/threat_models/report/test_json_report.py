@@ -106,7 +106,7 @@ def test_headline_counts_every_finding():
         "18 attacks by 1 adversary: 2 broken, 6 withstood, 10 have nothing to work on."
     )
     unpromised = sample.report(promise=replace(sample.report().promise, claimed=math.inf)).headline()
-    assert unpromised.startswith("Nothing is promised about any one record. 17 attacks")
+    assert unpromised.startswith("Nothing is promised about any one record. 18 attacks")
     assert sample.report(examinations=()).headline() == "0 attacks by 0 adversaries: none was run."
     one = replace(sample.report().examinations[0], findings=(sample.finding("unmixing", Verdict.INCONCLUSIVE),))
     assert sample.report(examinations=(one,)).headline() == "1 attack by 1 adversary: 1 could not tell."
