@@ -13,7 +13,7 @@ from secagg.federation import session_folder
 from secagg.protection.messages import UploadHeader
 from secagg.statistics import Normalisation
 from secagg.transcript import payload_of, peek, read_transcript
-from tests.benchmarks import leaving
+from tests.benchmarks import leaving, systems
 from tests.federation import test_adapters, test_fraug
 from tests.worlds.federation import SimulatedFederation, run_federation
 
@@ -39,7 +39,7 @@ def world_of(name: str, folder: Path) -> SimulatedFederation:
     if name == "feddat":
         return test_adapters.world_of(folder)
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "join_seconds": 20, "step_seconds": 20}
-    given = {"parameters": tuple(SHORT.get(name, {}).items()), "normalisation": Normalisation.CENTRED_UNIT}
+    given = {"parameters": tuple(SHORT.get(name, {}).items()), "normalisation": Normalisation.UNIT}
     return SimulatedFederation.of(folder, clients=8 if name == "fedpop" else 4, method=name, **exact, **given)
 
 
@@ -73,3 +73,16 @@ def test_a_table_without_its_place_is_refused() -> None:
     """A guide that lost the marks is not overwritten."""
     with pytest.raises(ValueError, match="made by"):
         leaving.placed("no marks", "| a |\n")
+
+
+def test_the_systems_table_is_made_of_plans_and_results_as_they_are() -> None:
+    """`python -m tests.benchmarks.systems` would change nothing, and every promise in it is a plan that can be made."""
+    text = systems.README.read_text(encoding="utf-8")
+    assert leaving.placed(text, systems.table(), systems.BEGIN) == text
+
+
+def test_a_figure_that_is_not_there_is_refused() -> None:
+    """A row, a column or a table that the results lost is no figure."""
+    for cell in (systems.Cell("FedDAT", "absent", "shared"), systems.Cell("FedDAT", "FedDAT", "shared", table=9)):
+        with pytest.raises(ValueError, match="FedDAT has"):
+            _ = cell.figure
