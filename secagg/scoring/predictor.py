@@ -22,7 +22,7 @@ from secagg.scoring.metrics import Metrics
 from secagg.statistics import inputs_of
 
 
-def read_head(path: Path) -> tuple[LinearHead | TrainedModel, dict[str, str]]:
+def read_head(path: Path) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
     """A head or a model and what its file says of it. Raises BadInput for one that tells no classes apart."""
     model, metadata = load_as(path, parse_artifact)
     if not model.predicts:
@@ -47,7 +47,7 @@ class Predictor:
     @classmethod
     def of(
         cls,
-        model: LinearHead | TrainedModel,
+        model: LinearHead | TrainedModel | SlotMeans,
         metadata: Mapping[str, str],
         backbone: str | None = None,
         progress: Progress | None = None,
