@@ -25,7 +25,7 @@ from secagg.features.program import Program, first_line, torch_unheard
 from secagg.head import LinearHead
 from secagg.head.adapter import SHORTEST, Adapter
 from secagg.head.linear import Recentring
-from secagg.models import TrainedModel
+from secagg.models import SlotMeans, TrainedModel
 from secagg.scoring.calibration import probabilities_of
 from secagg.scoring.predictor import Predictor
 from secagg.statistics import Grid, Normalisation
@@ -185,10 +185,11 @@ def _steps_behind(predictor: Predictor) -> Iterator[Step]:
             raise BadInput(problem, remedy="see methods/TUNING.md")
         parameters = {name: torch.tensor(array) for name, array in model.tensors.items()}
         yield lambda features: model.program.logits(parameters, features.float())
-    elif isinstance(model, LinearHead):
-        yield from _linear(model)
+    elif isinstance(model, SlotMeans):
+        problem = "means of slots are what pictures are made of, and no network"
+        raise BadInput(problem, remedy="secagg generate trains a classifier on them, which can be exported")
     else:
-        raise BadInput("slot means are no program", remedy="export the classifier that secagg generate trains")
+        yield from _linear(model)
 
 
 def _linear(head: LinearHead) -> Iterator[Step]:
