@@ -42,7 +42,14 @@ def generate_pictures(
     All of it is derived from what the session opened, and keeps its promise. A picture is of no one record; without a
     finite epsilon a mean of few records still tells of each.
     """
-    from secagg.generation import GenerationSettings, contact_sheet, generate, train_classifier, write_pictures
+    from secagg.generation import (
+        GenerationSettings,
+        contact_sheet,
+        generate,
+        require_names,
+        train_classifier,
+        write_pictures,
+    )
 
     speaker = Speaker(quiet=quiet, json_to=json_to)
     if test is not None and not classify:
@@ -51,7 +58,9 @@ def generate_pictures(
     means, metadata = load_as(head, read_slot_means)
     pipeline = Pipeline.of_metadata(metadata)
     settings = GenerationSettings(count, steps, strength, guidance, start=start, seed=seed)
+    require_names(pipeline.classes)
     latents = pipeline.feature_map(backbone).latents
+    means.require_fit(len(pipeline.classes), latents.dimension)
     with speaker.progress("generating") as progress:
         pictures = generate(latents, means, settings, progress)
     write_pictures(pictures, pipeline.classes, out / PICTURES)

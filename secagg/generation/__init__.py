@@ -3,7 +3,7 @@
 from secagg.generation.classifier import train_classifier
 from secagg.generation.concepts import ConceptTraining, train_concepts
 from secagg.generation.pictures import GenerationSettings, Pictures, generate
-from secagg.generation.sheets import contact_sheet, write_pictures
+from secagg.generation.sheets import contact_sheet, require_names, write_pictures
 
 __all__ = [
     "ConceptTraining",
@@ -11,6 +11,7 @@ __all__ = [
     "Pictures",
     "contact_sheet",
     "generate",
+    "require_names",
     "train_classifier",
     "train_concepts",
     "write_pictures",

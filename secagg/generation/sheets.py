@@ -10,18 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from secagg.errors import BadInput
 from secagg.generation.pictures import Pictures
 
 GAP = 2
 WHITE = 255
+UNSAFE = set("/\\:\0")
+"""In no name of a folder, on any system."""
 
 
 def write_pictures(pictures: Pictures, classes: Sequence[str], folder: Path) -> None:
-    """Write PNG files CLASS/NUMBER.png into a new folder; class names are those of a plan, safe as file names."""
+    """Write PNG files CLASS/NUMBER.png into a new folder. Raises BadInput, writing nothing, as `require_names` does."""
+    require_names(classes)
     for number, (pixels, label) in enumerate(zip(pictures.pixels, pictures.labels, strict=True)):
         place = folder / classes[label]
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(place / f"{number:06}.png")
+
+
+def require_names(classes: Sequence[str]) -> None:
+    """Raise BadInput for a class whose folder would lie elsewhere: its name comes from whoever wrote the plan."""
+    for name in classes:
+        if name in {".", ".."} or set(name) & UNSAFE:
+            raise BadInput(f"the class {name!r} cannot be the name of a folder", remedy="rename it in the plan")
 
 
 def contact_sheet(rows: Sequence[NDArray[Any]], path: Path) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from secagg.data import open_dataset
+from secagg.errors import BadInput
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
+from secagg.generation import Pictures, write_pictures
 from secagg.head import save_safetensors
 from secagg.parties import Pipeline
 from tests.cli.command import Command
@@ -71,3 +73,12 @@ def test_what_cannot_be_is_one_line(
     assert told.code == 2
     assert reason in told.complaint
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["../escaped", "..", ".", "/absolute", "a\\b", "c:d"])
+def test_a_class_names_no_place_elsewhere(name: str, tmp_path: Path) -> None:
+    """Names of classes come from the plan: one that leads out of the folder is refused, and nothing is written."""
+    made = Pictures(np.zeros((1, 8, 8, 3), dtype=np.uint8), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    with pytest.raises(BadInput, match="cannot be the name of a folder"):
+        write_pictures(made, [name], tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
