@@ -434,8 +434,8 @@ def test_gated_rounds_are_those_without_the_cells_left_out(parameters: dict[str,
         blocks["slot_counts"][2] += 50  # noise where nobody adds anything
         blocks["slot_sums"][1, 1] += 999
         assert [line for line in failures_of(round_, blocks, GRID) if "left out" in line] == [
-            "class 1 in domain 1 was left out, but its sum is not 0",
-            *(f"class 2 in domain {domain} was left out, but its sum is not 0" for domain in range(DOMAINS)),
+            "class 1 in part 1 was left out, but its sum is not 0",
+            *(f"class 2 in part {domain} was left out, but its sum is not 0" for domain in range(DOMAINS)),
         ]
         one, two = artifact_of(round_, blocks, GRID, None), artifact_of(alone, same, GRID, None)
         assert (one is None) == (two is None)
