@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.experiments.frames import flat, html_of
+from secagg.experiments.frames import flat, frame_of, html_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
@@ -93,6 +94,28 @@ class Table:
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
+
+
+class Tabled(ABC):
+    """Runs that a table shows."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    @abstractmethod
+    def table(self) -> Table:
+        """The table of accuracies."""
+
+    def summary(self) -> str:
+        """The table of accuracies in aligned columns."""
+        return self.table.text()
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
+        return frame_of(rows_of(self.runs))
+
+    def _repr_html_(self) -> str:
+        return self.table.html()
 
 
 def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
