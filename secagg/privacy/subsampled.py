@@ -153,7 +153,6 @@ def multiplier_for(
     multiplier leaves the rest to the steps. `TrainingCost(SampledSteps(rate, result, steps), squared_mu, gap)` keeps ε
     as computed. Raises BadInput where no multiplier does.
     """
-
     from scipy.optimize import brentq  # which every command would load
 
     def excess(logarithm: float) -> float:
