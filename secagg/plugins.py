@@ -51,8 +51,8 @@ class Plugin:
 
 
 def is_planned(name: str) -> bool:
-    """Whether a plan that says this names code of others."""
-    return "@" in name
+    """Whether a plan that says this names code of others, by its digest."""
+    return _PLANNED.fullmatch(name) is not None
 
 
 def file_in(spec: str) -> Path | None:
@@ -81,7 +81,7 @@ def load(group: str, spec: str) -> Plugin | None:
     """
     if (path := file_in(spec)) is not None:
         return _from_file(spec.rpartition(":")[2], admit(path))
-    if not is_planned(spec):
+    if "@" not in spec:
         found = [each for each in entry_points(group=group) if each.name == spec]
         if len(found) > 1:
             raise BadInput(f"several installed packages bring {spec!r}", remedy="uninstall all but one, or give a file")

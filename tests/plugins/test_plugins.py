@@ -10,8 +10,9 @@ from methods import kind_named, method_named, planned_method
 from secagg import plugins
 from secagg.data import open_dataset, sources
 from secagg.errors import BadInput, PlanRefused
+from secagg.parties import SessionSetup
 from secagg.parties.consent import admit_listed, policy_accepting
-from secagg.plan import Plan
+from secagg.plan import Plan, canonical_json
 from tests.plugins.sources import FORMAT, METHOD, install, leaving, write_method
 from tests.worlds.setups import make_setup
 
@@ -127,6 +128,25 @@ def test_a_policy_decides_before_any_code_runs(tmp_path: Path) -> None:
     assert not mark.exists()
     admit_listed(None, plan, accepting)
     assert mark.exists()
+
+
+def test_a_plan_names_code_by_its_digest_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan whose method is a file's path, or an installed name, or whose search trains such a one, runs nothing."""
+    mark = tmp_path / "ran"
+    file = write_method(tmp_path / "mine.py", leaving(mark))
+    source = METHOD.format(effect=leaving(mark))
+    install(tmp_path / "c", monkeypatch, "acme_named", plugins.METHODS, "mine = acme_named.part:Mine", source)
+    setup = make_setup()
+    policy = replace(policy_accepting(setup.plan, "own"), methods=("fedcgs", "fedpop"))
+    code = f"{file}:Mine", "mine", f"Mine@{plugins.admit(file)}"
+    plans = [with_method(setup.plan, each) for each in code[:2]]
+    plans += [replace(setup.plan, method="fedpop", parameters=canonical_json({"method": each})) for each in code]
+    for plan in plans:
+        with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
+            admit_listed(None, plan, policy)
+        with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
+            SessionSetup.of(plan, setup.roster)
+    assert not mark.exists()
 
 
 def test_a_changed_file_is_refused_by_both_digests(tmp_path: Path) -> None:
