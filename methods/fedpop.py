@@ -77,9 +77,9 @@ class FedPop(UsualMethod):
     @property
     def fixed_parameters(self) -> Parameters:
         """The method's parameters that stay. Raises BadInput."""
-        from methods import read_parameters  # the registry knows this method, too
+        from methods import read_planned  # the registry knows this method, too
 
-        return read_parameters(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
+        return read_planned(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
 
     @property
     def _trained(self) -> Method:

@@ -79,7 +79,7 @@ def tune(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()))
+    warn_of_programs(speaker, grid.get("backbone", ()), [parameters])
     data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
     tuning = Tuning(method, parameters, space, search)
     with speaker.progress(f"tuning {method} on {data.name}") as progress:
