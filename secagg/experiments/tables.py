@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from secagg.experiments.frames import flat, html_of
@@ -44,12 +45,16 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, a header and rows of the same length; the first column names the row. `notes` stand below."""
+    """A caption, a header and rows of the same length; the first column names the row. `notes` stand below.
+
+    `name` is its label in LaTeX.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    name: str = "accuracy"
 
     def text(self) -> str:
         """The table in aligned columns, the caption and the notes below."""
@@ -81,7 +86,7 @@ class Table:
             r"\begin{table}",
             r"  \centering",
             f"  \\caption{{{self.caption.translate(LATEX)}}}",
-            r"  \label{tab:accuracy}",
+            f"  \\label{{tab:{self.name}}}",
             f"  \\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}",
             r"    \toprule",
             f"    {header}",
@@ -93,6 +98,13 @@ class Table:
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
+
+
+def write_tables(tables: Sequence[Table], out: Path) -> None:
+    """Write the first as table.md and table.tex into a folder, the others by their names."""
+    for stem, table in zip(("table", *(other.name for other in tables[1:])), tables, strict=True):
+        (out / f"{stem}.md").write_text(table.markdown(), encoding="utf-8")
+        (out / f"{stem}.tex").write_text(table.latex(), encoding="utf-8")
 
 
 def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
