@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
+from secagg.experiments.measures import measures_table
 from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private
 from secagg.experiments.tables import SUPERSCRIPTS, Table, Tabled, caption, footnotes, shown_accuracy
@@ -65,11 +66,16 @@ class Comparison(Tabled):
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The methods, in order; those of which every run was refused have no accuracy."""
+        expansions = {run.settings["expand"] for run in self.runs}
+        return tuple(row_of(group, self.columns, len(expansions) > 1) for group in self._by_row)
+
+    @property
+    def _by_row(self) -> tuple[list[Run], ...]:
+        """The runs of each row."""
         groups: dict[tuple[Any, ...], list[Run]] = {}
         for run in self.runs:
             groups.setdefault(tuple(run.settings[name] for name in ROW), []).append(run)
-        expansions = {run.settings["expand"] for run in self.runs}
-        return tuple(row_of(group, self.columns, len(expansions) > 1) for group in groups.values())
+        return tuple(groups.values())
 
     @cached_property
     def table(self) -> Table:
@@ -84,6 +90,23 @@ class Comparison(Tabled):
             text += " Under protection none the server sees what every client sends."
         header = ("method", *(column.label for column in self.columns), *COSTS)
         return Table(text, header, rows, (*marks.notes, *self._without(), *footnotes(self.runs)))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """That of accuracies, and below it that of further measures, where there are any."""
+        whole = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
+        several = len({row.settings["epsilon"] for row in self.rows}) > 1
+        groups = [
+            (
+                row.label + (f", ε {row.settings['epsilon']:g}" if several else ""),
+                whole[place],
+                [run for run in runs if place_of(run) == place],
+            )
+            for row, runs in zip(self.rows, self._by_row, strict=True)
+            for place in dict.fromkeys(map(place_of, runs))
+        ]
+        further = measures_table(self.dataset, "partition", groups)
+        return (self.table, further) if further else (self.table,)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""
