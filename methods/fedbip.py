@@ -16,9 +16,9 @@ import numpy as np
 
 from methods.concept_sums import ConceptSums, read_concepts
 from methods.fedtc import CERTAIN
-from methods.method import Parameters, SimpleMethod, SumSpec, domain_count, domains_of
+from methods.method import Parameters, SumSpec, domain_count, domains_of
 from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
-from methods.slots import MOST_SLOTS, CellSensitivity, cell_sums, slot_of, told_centres
+from methods.slots import MOST_SLOTS, CellSensitivity, Slotted, cell_sums, told_centres
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.generation import ConceptTraining
@@ -37,13 +37,13 @@ MOST_WIDTH = 1 << 13
 
 
 @dataclass(frozen=True)
-class FedBiP(SimpleMethod):
+class FedBiP(Slotted):
     """Counts (C, D, J) and sums (C, D, J, d) of latents over J `slots` of each class in each of D `domains`.
 
     A slot is a public hash of a record's integers (`methods.slots`), with constants of the software, of which a plan
     chooses J and, by its levels, the integers: whoever writes plans can try many until a known record's slot is as they
     like, but cannot choose it. A class gate counts each slot by itself, so that every opened mean is of as many members
-    as the gate says, and so is each domain.
+    as the gate says, and so is each domain. An exact plan that tells slots or domains apart takes none without one.
 
     With `concepts` 1 another secure sum comes before: vectors of `width` numbers for each class and domain, which each
     member trains for `epochs` in batches of `batch` at `rate` (the paper's 50, 8 and 0.1), no longer than `clip`
@@ -52,7 +52,7 @@ class FedBiP(SimpleMethod):
 
     name: ClassVar[str] = "fedbip"
     domains: str = ""
-    slots: int = 4
+    slots: int = 1
     concepts: int = 0
     epochs: int = 50
     rate: float = 0.1
@@ -80,14 +80,9 @@ class FedBiP(SimpleMethod):
         return asdict(self)
 
     @property
-    def parts(self) -> tuple[int, int]:
-        """D and J."""
-        return domain_count(self.parameters), self.slots
-
-    @property
-    def gated_parts(self) -> int:
-        """D·J: each slot by itself."""
-        return math.prod(self.parts)
+    def needs_gate(self) -> bool:
+        """Where it tells domains or slots apart, or has concept vectors: a class's may be of one member."""
+        return self.concepts == 1 or super().needs_gate
 
     @property
     def keeps_mean(self) -> bool:
@@ -98,12 +93,6 @@ class FedBiP(SimpleMethod):
     def reads_inputs(self) -> bool:
         """With concepts: members train against the backbone's network."""
         return self.concepts == 1
-
-    def part_of(self, examples: Examples) -> Integers:
-        """domain·J + slot."""
-        return np.ravel_multi_index((examples.domains, slot_of(examples.records, self.slots)), self.parts).astype(
-            np.int64
-        )
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Concept vectors, where there are any; then a record adds 1 to a slot's count and q to its sum.

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.method import Parameters, SumSpec
 from methods.prototypes import Prototypes
 from methods.round import Blocks, Contribution, Examples, Local, Noise, Opened, Round, SimpleRound, Step
-from methods.slots import MOST_SLOTS, CellSensitivity, cell_sums, read_centres, slot_of, told_centres
+from methods.slots import MOST_SLOTS, CellSensitivity, Slotted, cell_sums, read_centres, slot_of, told_centres
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
@@ -164,13 +164,14 @@ def fit(
 
 
 @dataclass(frozen=True)
-class FedTC(SimpleMethod):
+class FedTC(Slotted):
     """Slot sums: C·J·(d + 1) numbers, J = `slots`; the server trains head(adapter(p)) on the slots' means.
 
     The paper's clients send the means of random batches of 5 of their own records. Here every record goes into one of
     J slots of its class, the same for all clients (`methods.slots.slot_of`), and a mean mixes the N_j/J records of a
-    slot across clients. Choose J well below N_j: without noise a slot of one record *is* that record,
-    and of 50 still tells whether a record is in it (AUC 0.9, tests/threat_models/test_prototypes_leak.py).
+    slot across clients. Without noise J > 1 takes a class gate, which counts every slot by itself, since a slot of one
+    record *is* that record. Choose J well below N_j: a slot of 50 still tells whether a record is in it (AUC 0.9,
+    tests/threat_models/test_prototypes_leak.py).
 
     `keep` α in (0, 1]: every client leaves out all but the ⌈α·n⌉ records of a class that are nearest to its own class
     mean by cosine (paper Eq. 1-3, α = 0.99; rounded up, so that no client's only record goes). Then the sum depends on
@@ -178,11 +179,12 @@ class FedTC(SimpleMethod):
     `threshold` t in [−1, 1): a record counts if its cosine to its class's centre is at least t. The centres come from
     a first, charged sum of counts and class sums, and are public. Default −1: no threshold, one sum. Without noise
     the two sums' difference is the sum of the records left out, so that this is a rule for finite ε.
+    Either filter leaves records out after the gate's census: a slot may then be of fewer clients than were counted.
     `epochs` and `momentum` of SGD (paper: 200; the momentum is unstated).
     """
 
     name: ClassVar[str] = "fedtc"
-    slots: int = 16
+    slots: int = 1
     keep: float = 1.0
     threshold: float = -1.0
     epochs: int = 200

@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from methods.fedtc import CERTAIN, prototypes
-from methods.method import Parameters, SimpleMethod, SumSpec, domain_count
+from methods.method import Parameters, SumSpec, domain_count
 from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots import (
     MAX_CENTRE_BYTES,
     MOST_SLOTS,
     CellSensitivity,
+    Slotted,
     cell_sums,
     read_centres,
     slot_of,
@@ -37,7 +38,7 @@ CENTRE_BYTES = 4
 
 
 @dataclass(frozen=True)
-class MPFT(SimpleMethod):
+class MPFT(Slotted):
     """Counts (C, D, J) and sums (C, D, J, d) of each class in each of D `domains`, divided over J `slots`.
 
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
@@ -47,8 +48,10 @@ class MPFT(SimpleMethod):
 
     The server trains a residual adapter on the prototypes for at most `epochs` (`secagg.head.residual`).
 
-    Exact sums hide records in their slot and clients in their cell, no more: a slot may hold one record alone, and one
-    that alone changes its slot between two rounds is the difference of two exact sums. Against either there is ε.
+    Exact sums hide records in their slot and clients in their cell, no more. A class gate counts every slot by itself,
+    but not clusters, which follow from the records: with "cluster" it counts classes in domains, a cluster may hold one
+    record alone, and one that alone changes its cluster between two rounds is the difference of two exact sums. Against
+    that there is ε.
     """
 
     name: ClassVar[str] = "mpft"
@@ -84,9 +87,13 @@ class MPFT(SimpleMethod):
         return asdict(self)
 
     @property
-    def parts(self) -> tuple[int, int]:
-        """D and J."""
-        return domain_count(self.parameters), self.slots
+    def gated_parts(self) -> int:
+        """D·J: each slot by itself; D with clusters, which nobody knows before the census."""
+        return domain_count(self.parameters) if self.rounds else super().gated_parts
+
+    def part_of(self, examples: Examples) -> Integers:
+        """domain·J + slot; with clusters the domain."""
+        return examples.domains if self.rounds else super().part_of(examples)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds 1 to one count and q, ‖q‖₂ ≤ R_q, to the sum of the same slot, whichever slot that is.
@@ -117,10 +124,6 @@ class MPFT(SimpleMethod):
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot."""
         return self.place(examples, slot_of(examples.records, self.slots))
-
-    def place(self, examples: Examples, slots: Integers) -> Integers:
-        """Return domain·J + slot for examples with their slots (n,)."""
-        return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
 
     def sum_cells(self, examples: Examples, cells: Integers, classes: int) -> Contribution:
         """Return both blocks for examples in these cells of their classes (n,)."""

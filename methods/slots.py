@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +12,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
+from methods.method import SimpleMethod, domain_count
+from methods.round import Examples
 from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, MalformedMessage
 from secagg.privacy import Adjacency, BlockSensitivity, Unit
@@ -52,6 +55,35 @@ def cell_sums(records: Integers, cells: Integers, size: int) -> tuple[Integers, 
     sums = np.zeros((size, records.shape[1]), dtype=np.int64)
     np.add.at(sums, cells, records)
     return np.bincount(cells, minlength=size).astype(np.int64), sums
+
+
+class Slotted(SimpleMethod):
+    """A method whose sums tell apart `slots` of each class (in each domain, where it has any)."""
+
+    slots: int
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """D and J."""
+        return domain_count(self.parameters), self.slots  # type: ignore[attr-defined]  # whoever inherits is a Method
+
+    @property
+    def gated_parts(self) -> int:
+        """D·J: each slot by itself."""
+        return math.prod(self.parts)
+
+    @property
+    def needs_gate(self) -> bool:
+        """Where it tells domains or slots apart."""
+        return math.prod(self.parts) > 1
+
+    def part_of(self, examples: Examples) -> Integers:
+        """domain·J + slot."""
+        return self.place(examples, slot_of(examples.records, self.slots))
+
+    def place(self, examples: Examples, slots: Integers) -> Integers:
+        """Return domain·J + slot for examples with their slots (n,)."""
+        return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
 
 
 @dataclass(frozen=True)
