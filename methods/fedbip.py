@@ -9,7 +9,7 @@ the data's order would leave one record's part unbounded.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,20 +17,16 @@ import numpy as np
 from methods.concept_sums import ConceptSums, read_concepts
 from methods.fedtc import CERTAIN
 from methods.method import Parameters, SumSpec, domain_count, domains_of
-from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
-from methods.slots import MOST_SLOTS, CellSensitivity, Slotted, cell_sums, told_centres
-from secagg.encoding.layout import Block, Integers, Kind
+from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from methods.slots import NAMES, Slotted, spec_of_cells, sum_cells, told_centres
+from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.generation import ConceptTraining
 from secagg.head import Artifact
 from secagg.models import SlotMeans, read_slot_means
-from secagg.privacy import Adjacency
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
-NAMES = ("slot_counts", "slot_sums")
-SHARES = {"slot_counts": 0.1, "slot_sums": 0.9}
-"""Of μ², as for class prototypes."""
 CONCEPT_SHARE = 0.5
 """Of μ², where there are concept vectors: no rule says how much they are worth beside latents."""
 MOST_WIDTH = 1 << 13
@@ -61,11 +57,8 @@ class FedBiP(Slotted):
     width: int = 768
 
     def __post_init__(self) -> None:
-        names = self.domains.split("+")
-        if self.domains and (not all(names) or len(set(names)) != len(names)):
-            raise BadInput(f"the domains are {self.domains!r}", remedy="name each once, joined by +")
-        if self.slots not in range(1, MOST_SLOTS + 1):
-            raise BadInput(f"{self.slots} slots", remedy=f"give 1 to {MOST_SLOTS}")
+        self.require_domains()
+        self.require_slots()
         if self.concepts not in (0, 1):
             raise BadInput(f"concepts is {self.concepts}", remedy="give 0 or 1")
         if self.width not in range(1, MOST_WIDTH + 1):
@@ -95,21 +88,9 @@ class FedBiP(Slotted):
         return self.concepts == 1
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Concept vectors, where there are any; then a record adds 1 to a slot's count and q to its sum.
-
-        ‖q‖₂ ≤ R_q, whichever slot of whichever class and domain that is.
-        """
-        shape = (classes, *self.parts)
-        size, share = math.prod(shape), CONCEPT_SHARE if self.concepts else 0.0
-        slots = SumSpec(
-            blocks=(
-                Block(NAMES[0], shape, bound=1, kind=Kind.COUNTS),
-                Block(NAMES[1], (*shape, dimension), bound=levels, kind=Kind.CLASS_SUMS),
-            ),
-            sensitivities=tuple(CellSensitivity(each, NAMES, size, dimension, levels) for each in Adjacency),
-            shares=SHARES,
-            budget=1 - share,
-        )
+        """Concept vectors, where there are any; then counts and sums of slots (`spec_of_cells`)."""
+        share = CONCEPT_SHARE if self.concepts else 0.0
+        slots = replace(spec_of_cells((classes, *self.parts), dimension, levels), budget=1 - share)
         return (self._concept_sums(levels).spec(classes, share), slots) if self.concepts else (slots,)
 
     def contribute(self, local: Local) -> Contribution:
@@ -118,12 +99,9 @@ class FedBiP(Slotted):
             return self._concept_sums(local.grid.levels).contribute(local)
         return Contribution(self.slot_blocks(local))
 
-    def slot_blocks(self, local: Local) -> dict[str, Integers]:
+    def slot_blocks(self, local: Local) -> Blocks:
         """Counts and sums of the slots, in integers."""
-        examples, shape = local.examples, (local.classes, *self.parts)
-        places = examples.labels * self.gated_parts + self.part_of(examples)
-        counts, sums = cell_sums(examples.records, places, math.prod(shape))
-        return {NAMES[0]: counts.reshape(shape), NAMES[1]: sums.reshape(*shape, examples.records.shape[1])}
+        return sum_cells(local.examples, self.part_of(local.examples), (local.classes, *self.parts))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot; in none of the concept vectors' sum."""
