@@ -220,6 +220,11 @@ class Method(Protocol):
         ...
 
     @property
+    def needs_gate(self) -> bool:
+        """Whether its exact sums tell more apart than classes, so that they may be of one member's records, or one."""
+        ...
+
+    @property
     def keeps_mean(self) -> bool:
         """Whether a record's own mean tells what it needs, so that a plan must not normalise by `centred-unit`."""
         ...
@@ -310,6 +315,11 @@ class UsualMethod:
     def part_of(self, examples: Examples) -> Integers:
         """Their domains."""
         return examples.domains
+
+    @property
+    def needs_gate(self) -> bool:
+        """Where it tells domains apart."""
+        return domain_count(self.parameters) > 1
 
     @property
     def keeps_mean(self) -> bool:

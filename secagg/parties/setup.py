@@ -21,7 +21,7 @@ from secagg.parties.contexts import (
     in_ring,
     require_gate,
     require_groups,
-    require_hidden_domains,
+    require_hidden_parts,
     require_room,
     require_shown,
 )
@@ -102,7 +102,7 @@ class SessionSetup:
         context = context_of(plan, roster, roster.clients[: plan.cohort or None])
         fewest, claim = protection.fewest(context), None
         require_gate(plan, method, len(roster.clients), fewest)
-        require_hidden_domains(plan, method)
+        require_hidden_parts(plan, method)
         require_groups(plan, sums, roster, fewest)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)

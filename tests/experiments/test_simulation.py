@@ -168,9 +168,13 @@ def test_labels_of_any_spelling(labels: Any) -> None:
 
 def test_settings_of_numpy_and_mappings() -> None:
     """Numbers of numpy are numbers, and parameters may be a mapping: the same run, as plain JSON."""
-    plain = simulated(clients=3, centre=0.5, method="fedtc", parameters="slots=2 epochs=1")
+    plain = simulated(clients=3, centre=0.5, class_gate=2, method="fedtc", parameters="slots=2 epochs=1")
     given = simulated(
-        clients=np.int64(3), centre=np.float32(0.5), method="fedtc", parameters={"slots": np.int64(2), "epochs": 1}
+        clients=np.int64(3),
+        centre=np.float32(0.5),
+        class_gate=np.int64(2),
+        method="fedtc",
+        parameters={"slots": np.int64(2), "epochs": 1},
     )
     assert given.settings == plain.settings
     assert given.to_json()["head_sha256"] == plain.to_json()["head_sha256"]
