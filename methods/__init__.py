@@ -43,6 +43,8 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     MPFT.name: MPFT,
     Prototypes.name: Prototypes,
 }
+ROUNDS = "rounds"
+"""Name of the parameter of methods that says how many sums they take."""
 
 
 _seen: set[str] = set()
@@ -127,13 +129,17 @@ def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
     """Return what was given of the options that methods share (None: not given), and in `text`: "slots=16 keep=0.9".
 
-    Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing.
+    Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing;
+    and for rounds that are given as both.
     """
     known, defaults = method_named(name).parameters, FedCGS().parameters
     chosen = {key: value for key, value in given.items() if value is not None}
     for key in set(chosen) - set(known):
         if chosen[key] != defaults.get(key):
-            raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use {FedCGS.name}")
+            having = [each for each, kind in METHODS.items() if key in kind().parameters]
+            raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use one of {', '.join(having)}")
+    if ROUNDS in chosen and any(word.startswith(f"{ROUNDS}=") for word in text.split()):
+        raise BadInput("rounds are given twice", remedy="give them once, as an option or among the parameters")
     return {key: value for key, value in chosen.items() if key in known} | read_parameters(name, known, text)
 
 
@@ -161,6 +167,7 @@ def read_planned(name: str, known: Parameters, text: str) -> Parameters:
 
 __all__ = [
     "METHODS",
+    "ROUNDS",
     "Method",
     "kind_named",
     "method_named",

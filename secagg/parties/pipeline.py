@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data import Dataset, Records, Schema, open_dataset
+from secagg.data.memory import dataset_of
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.data.unlabelled import open_unlabelled
 from secagg.errors import BadInput
@@ -21,6 +22,14 @@ from secagg.features import Expansion, FeatureMap, Progress, open_backbone, prog
 from secagg.plan import Plan
 from secagg.printable import is_printable
 from secagg.statistics import Grid, Normalisation, inputs_of
+
+Source = str | Dataset | tuple[Any, Any]
+"""A member's data: what `open_dataset` opens, a data set, or feature vectors (n, d) and their labels (n,)."""
+
+
+def name_of(source: Source) -> str:
+    """What refusals call a member's data."""
+    return source if isinstance(source, str) else source.name if isinstance(source, Dataset) else "arrays"
 
 
 @dataclass(frozen=True)
@@ -94,11 +103,13 @@ class Pipeline:
         found = open_unlabelled(source, schema=self.schema, image_size=self.input_shape, classes=self.classes)
         return self._checked(source, found, tolerant=False)
 
-    def records(self, source: str, *, tolerant: bool = False) -> Records:
+    def records(self, source: Source, *, tolerant: bool = False) -> Records:
         """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
 
         `tolerant`: a record at fault is not refused but marked with the label −1 (see `open_dataset`).
         """
+        if not isinstance(source, str):
+            return self._held(source, tolerant=tolerant)
         self._refuse_other_kind(source)
         dataset = open_dataset(
             source,
@@ -109,6 +120,18 @@ class Pipeline:
             classes=self.classes,
         )
         return self._checked(source, dataset, tolerant=tolerant)
+
+    def _held(self, source: Dataset | tuple[Any, Any], *, tolerant: bool) -> Records:
+        """The records of a data set or of arrays in memory, all of which take part. Raises as `records` does."""
+        if isinstance(source, tuple):
+            source = dataset_of(*source, classes=self.classes, tolerant=tolerant)
+        if source.test is not None:
+            problem = f"{source.name} holds {len(source.test)} records back for tests"
+            raise BadInput(problem, remedy="open it with split=False: all of a member's records take part")
+        records = self._checked(source.name, source, tolerant=tolerant)
+        if (bad := records.labels < 0).any() and not tolerant:
+            raise records.origin.refusal(int(np.argmax(bad)), "it has no class of the plan", "mend or remove it")
+        return records.discard(bad)
 
     def _checked(self, source: str, dataset: Dataset, *, tolerant: bool) -> Records:
         """The records, once kind, shape and classes are the plan's."""

@@ -55,6 +55,21 @@ def test_a_draft_tells_the_kinds_apart(public):
     assert [column.name for column in draft.schema.indicated] == ["grade"]
 
 
+def test_a_few_texts_among_numbers_make_no_category(tmp_path):
+    """Words among a column's numbers mark missing ones; what has a digit is quoted, and refused until it is mended."""
+    table = [[f"{20 + place},5", "ill" if place % 2 else "well"] for place in range(N)]
+    table[3][0], table[7][0], table[9][0] = "k.A.", "<5", "k.A."
+    path = write(tmp_path / "odd.csv", table, ["hb", "outcome"])
+    draft = draft_schema(read_public_table(path), "outcome")
+    (hb,) = draft.schema.columns
+    assert (type(hb), hb.low, hb.high, hb.missing_rule) == (Numeric, 20.0, 80.0, "indicator")
+    assert "k.A." in draft.schema.missing
+    assert 'taken for missing values: "k.A."' in draft.remarks[0]
+    assert 'listed as missing: "<5"' in draft.remarks[0]
+    with pytest.raises(BadRecord, match="row 9: column 'hb' holds no number"):
+        open_dataset(str(path), schema=draft.schema, split=False)
+
+
 def test_a_draft_is_a_schema_that_reads_its_file(public, tmp_path):
     """What is written loads as the same schema, whatever stands in names and values, and takes the public file."""
     draft = draft_schema(read_public_table(public), "outcome")

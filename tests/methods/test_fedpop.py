@@ -72,7 +72,7 @@ def test_a_member_fills_the_row_of_its_cohort(given_: dict[str, Any]) -> None:
 @pytest.mark.parametrize("given_", [{}, GRADIENTS, BESIDE], ids=["updates", "gradients", "beside"])
 def test_scores_are_sums_of_clipped_losses(given_: dict[str, Any]) -> None:
     """Σ min(loss, L) at the model that was broadcast; beside each other, at that model moved by what is sent."""
-    largest, clipped = 0.6, []
+    largest, clipped = 1.0, []
     round_ = next_round(first_round(largest_loss=largest, **given_))
     for member, examples in enumerate(MEMBERS, start=1):
         blocks = part(round_, examples, member).blocks
