@@ -47,6 +47,7 @@ ROUNDS = "rounds"
 """Name of the parameter of methods that says how many sums they take."""
 
 
+HOW = "methods/README.md shows what one is"
 _seen: set[str] = set()
 """Methods of others that were tried, by the names that plans have for them."""
 
@@ -109,7 +110,9 @@ def planned_method(name: str) -> str:
 
 
 def _refuse_others(found: plugins.Plugin) -> None:
-    """Raise BadInput for code that is no method."""
+    """Raise BadInput for code that is no method: a class, so that a plan has no function called that a file holds."""
+    if not isinstance(found.value, type):
+        raise BadInput(f"{found.name} of {found.source} is no class, and so no method", remedy=HOW)
     try:
         made = found.value()
         is_method = all(hasattr(made, each) for each in ("name", "parameters", "sums", "begin", "read_artifact"))
@@ -117,7 +120,7 @@ def _refuse_others(found: plugins.Plugin) -> None:
         problem = f"{found.name} of {found.source} cannot be made without arguments ({type(error).__name__}: {error})"
         raise BadInput(problem, remedy="give each of its fields a default") from error
     if not is_method:
-        raise BadInput(f"{found.name} of {found.source} is no method", remedy="methods/README.md shows what one is")
+        raise BadInput(f"{found.name} of {found.source} is no method", remedy=HOW)
 
 
 def sums_of(plan: Plan) -> tuple[SumSpec, ...]:

@@ -187,7 +187,7 @@ class _SourceFinder:
         """What another finder finds of them; None for all other modules."""
         if name.partition(".")[0] not in _from_source:
             return None
-        others = (each for each in sys.meta_path if each is not _SourceFinder)
+        others = (each for each in sys.meta_path if each is not _SourceFinder and hasattr(each, "find_spec"))
         spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Uncached(name, spec.loader.path)

@@ -195,11 +195,15 @@ def warn_of_programs(
     from secagg.models import files_in
 
     for path in dict.fromkeys(path for path in map(file_in, methods) if path is not None):
-        speaker.say(f"WARNING: {path} is code, which runs now with your rights; its SHA-256 is {admit(path)}")
+        speaker.say(warning_of(path, admit(path)))
     given = [*(file for text in parameters for file in files_in(text)), *backbones]
     for program in dict.fromkeys(part for spec in given for part in programs_in(spec or "")):
-        digest = backbone_digest(program)
-        speaker.say(f"WARNING: {program} is code, which runs now with your rights; its SHA-256 is {digest}")
+        speaker.say(warning_of(program, backbone_digest(program)))
+
+
+def warning_of(file: object, digest: str) -> str:
+    """What is said of a file of code before it runs."""
+    return escaped(f"WARNING: {file} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
 def percent(evaluation: Evaluation) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class Pipeline:
     backbone_digest: str
     expand: int
     grid: Grid
-    runs_files: bool = True
+    runs_files: bool = field(default=True, compare=False)
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Pipeline:

@@ -168,11 +168,14 @@ def test_an_attack_that_is_none_is_refused(secagg: Command, tmp_path: Path, name
 
 
 def test_a_format_is_given_on_the_command_line(secagg: Command, tmp_path: Path) -> None:
-    """`--format` has a file read that would be refused; what is no format is refused."""
+    """`--format` has a file read that would be refused, and says which code runs; what is no format is refused."""
     (tmp_path / "bars.py").write_text(FORMAT.format(end=".bars2"))
     rows = "".join(f"{number}|{number % 2}\n" for number in range(40))
     (tmp_path / "own.bars2").write_text(f"a|y\n{rows}")
     words = ("simulate", "--dataset", tmp_path / "own.bars2", "--label", "y", "--clients", 2, "-q")
     assert secagg(*words).code == 2
-    assert secagg(*words, "--format", f"{tmp_path / 'bars.py'}:BARS").code == 0
+    said = secagg(*words, "--format", f"{tmp_path / 'bars.py'}:BARS")
+    assert said.code == 0
+    digest = hashlib.sha256((tmp_path / "bars.py").read_bytes()).hexdigest()
+    assert f"bars.py is code, which runs now with your rights; its SHA-256 is {digest}" in said.err
     assert secagg(*words, "--format", f"{tmp_path / 'bars.py'}:lines").code == 2

@@ -58,7 +58,8 @@ def test_what_runs_is_what_was_digested(tmp_path: Path) -> None:
     [
         (PLAIN, "Other", "has no Other"),
         (PLAIN, "Path", "is no method"),
-        ("Mine = 3", "Mine", "cannot be made without arguments"),
+        ("Mine = 3", "Mine", "is no class, and so no method"),
+        ("from sys import exit as leave", "leave", "is no class, and so no method"),
         ("class Mine:\n    def __init__(self, x): pass", "Mine", "give each of its fields a default"),
         ("import nobody_has_this", "Mine", "cannot be loaded .*nobody_has_this"),
         ("def (", "Mine", "cannot be loaded .*SyntaxError"),
