@@ -204,8 +204,9 @@ class Policy:
             "training: the plan trains on the records, with noise of the member's own": not plan.has_training_noise
             or self.training,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
-            f"refinement_without_noise: {further} more exact sums about the same records would be opened, which "
-            "a finite epsilon would cover together": further < 1 or self.refinement_without_noise,
+            f"refinement_without_noise: {further} more exact {'sum' if further == 1 else 'sums'} about the same "
+            "records would be opened, which a finite epsilon would cover together": further < 1
+            or self.refinement_without_noise,
         }
         return tuple(sentence for sentence, holds in checks.items() if not holds)
 

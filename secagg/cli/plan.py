@@ -317,7 +317,10 @@ def policy_for(
     agreed, speaker = read_plan(plan), Speaker(quiet=quiet)
     if limits is None:
         policy = policy_accepting(agreed, data_name)
-        speaker.say("note: its limits are what this plan asks for; --limits takes those of your consortium")
+        speaker.say(
+            "note: roster, code and cost are what this plan asks for, all else is a default, which may refuse it (plan "
+            "check says); --limits takes those of your consortium"
+        )
     else:
         policy = policy_within(read_limits(limits), agreed, data_name)
     out.write_text(policy.to_toml(), encoding="utf-8")

@@ -191,7 +191,7 @@ class ServerVerifier:
             "session": "every step follows, but the sum was not computed again" if self._is_purged else follows,
             "members": [self._setup.roster.name(member) for member in outcome.members],
             "aggregate_sha256": outcome.aggregate_sha256.hex(),
-            "head_sha256": outcome.head_sha256.hex(),
+            "head_sha256": outcome.head_sha256.hex() if any(outcome.head_sha256) else "none: another round follows",
             "head_recomputed_here": agrees if is_computed else "no",
             "countersigned_by": self._countersigned or "nobody: a cut-off end cannot be told from members that left",
         }

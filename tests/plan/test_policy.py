@@ -225,7 +225,7 @@ def test_further_sums_without_noise_are_refused() -> None:
     """Every exact sum after the first needs the policy's word, however many there are; noisy ones do not."""
     for sums in (2, 31):
         (violation,) = refused(policy_for(PLAN), PLAN, record_sums=sums)
-        assert violation.startswith(f"refinement_without_noise: {sums - 1} more exact sums ")
+        assert violation.startswith(f"refinement_without_noise: {sums - 1} more exact sum")
     policy_for(PLAN, refinement_without_noise=True).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 31)
     policy_for(PLAN).check(PLAN, 4, FEWEST, UPLOAD_BYTES, 1)
     policy_for(PLAN).check(NoisyPlan(), 4, FEWEST, UPLOAD_BYTES, 31)  # type: ignore[arg-type]

@@ -238,9 +238,10 @@ def _enumerate_tables(tables: Any) -> enumerate[Mapping[str, Any]]:
 
 def _require_keys(table: Mapping[str, Any], needed: set[str], where: str, allowed: set[str] | None = None) -> None:
     """Raise BadInput for a key that is missing or unknown."""
-    wrong = (needed - set(table)) | (set(table) - (allowed or needed))
-    if wrong:
-        raise BadInput(f"{where} lacks or adds {', '.join(sorted(wrong))}")
+    lacking, unknown = needed - set(table), set(table) - (allowed or needed)
+    wrong = {"lacks": lacking, "knows no": unknown}
+    if told := [f"{verb} {', '.join(sorted(keys))}" for verb, keys in wrong.items() if keys]:
+        raise BadInput(f"{where} {', and '.join(told)}", remedy=f"copy {DEFAULT}, and change the copy")
 
 
 def _text(table: Mapping[str, Any], key: str, where: str) -> str:

@@ -45,11 +45,19 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"{finding.adversary}, {', '.join(names)}: {_state_of(report, finding)}. {finding.sentence}"
         if summary := summarise(finding):
             yield f"  {summary}"
-    for proved in report.subject.provenance:
-        roster = f"roster SHA-256 {proved.roster_sha256}, signed by:"
-        yield f"{proved.transcript}: {proved.verdict}; {proved.proves}; {roster}"
-        yield from (f"  {name}  {identity}" for name, identity in proved.signers.items())
+    yield from _provenance(report)
     yield report.comparisons.sentence()
+
+
+def _provenance(report: AuditReport) -> Iterator[str]:
+    """Yield what each transcript proves, and its signers where they are others than of the one before it."""
+    known: object = None
+    for proved in report.subject.provenance:
+        signers = proved.roster_sha256, dict(proved.signers)
+        named = "signed by the same" if signers == known else f"roster SHA-256 {proved.roster_sha256}, signed by:"
+        yield f"{proved.transcript}: {proved.verdict}; {proved.proves}; {named}"
+        yield from (f"  {name}  {identity}" for name, identity in proved.signers.items() if signers != known)
+        known = signers
 
 
 def _change_in_words(changed: Changed) -> str:

@@ -24,7 +24,7 @@ from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
 from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
-from threat_models.session import Blocks, Knowledge, Records
+from threat_models.session import Blocks, Knowledge, Records, Session
 from threat_models.views import View
 
 Floats = NDArray[np.float64]
@@ -135,6 +135,10 @@ def _opens_slots(round_: Any) -> bool:
     return isinstance(inner, SlotRound) or (isinstance(inner, FedBiP) and not inner.concepts)
 
 
+def _opens_no_slots(session: Session) -> str:
+    return "" if session.plan.method == FedBiP.name else "Its sums hold no slots of latents."
+
+
 def _seen_pictures(view: View, knowledge: Knowledge) -> tuple[Floats, NDArray[np.int64]] | None:
     """What it generates itself from the opened means, where it has the model."""
     head = view.head if "head" in view.sees else None
@@ -180,5 +184,6 @@ REIDENTIFICATION_LATENTS = Attack(
     limits=10,
     meaning="Whether a member held a picture, or which it held, shows in sums of latents or in what is made of them.",
     remedy="Plan with a finite epsilon, fewer slots, or more members in each domain.",
+    unsuited=_opens_no_slots,
 )
 """Needs sums of slots, which whoever sees sums is told: found out when it runs."""

@@ -91,5 +91,8 @@ def test_noise_withstands(epsilon):
 
 
 def test_other_sums_are_nothing_to_attack():
-    """FedCGS sums no slots."""
-    assert attacked(REIDENTIFICATION_LATENTS, "curious_server", rehearsed()).verdict is Verdict.NOT_APPLICABLE
+    """FedCGS sums no slots, whatever records an audit is given."""
+    found = rehearsed()
+    assert attacked(REIDENTIFICATION_LATENTS, "curious_server", found).verdict is Verdict.NOT_APPLICABLE
+    assert REIDENTIFICATION_LATENTS.unsuited(found.sessions[0]) == "Its sums hold no slots of latents."
+    assert REIDENTIFICATION_LATENTS.unsuited(summed("few").sessions[0]) == ""
