@@ -52,6 +52,20 @@ async def test_server_and_clients_run_in_one_program(home: Path) -> None:
     assert predictions.probabilities.shape == (20, 2)
 
 
+async def test_the_log_says_whom_the_server_waits_for(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start of a step all who owe its message and the time left; after each message those who are left."""
+    caplog.set_level("INFO", "secagg.server")
+    own = home / SERVER
+    async with secagg.Server(home / "plan.json", state=own / "state", tls=own) as server:
+        await asyncio.gather(server.run(), *(member(home, name, server.address).run() for name in MEMBERS))
+    begun = re.fullmatch(r"waiting for the (\w+) of (.*): \d+ s left", caplog.messages[0])
+    assert begun is not None
+    assert begun[2] == ", ".join(MEMBERS)
+    joined = [said for said in caplog.messages if said.startswith(f"{begun[1]} from ")]
+    assert [said.count(",") for said in joined] == [1, 0, 0]
+    assert ["waiting for" in said for said in joined] == [True, True, False]
+
+
 async def test_a_renewed_authority_and_the_one_before_meet(home: Path) -> None:
     """Members that have its next certificate, and those that do not yet, are in one session with one sum."""
     renew_authority(home / "ca")
