@@ -40,9 +40,10 @@ MOST_WIDTH = 1 << 13
 class FedBiP(SimpleMethod):
     """Counts (C, D, J) and sums (C, D, J, d) of latents over J `slots` of each class in each of D `domains`.
 
-    A slot is a public hash of a record's integers (`methods.slots`), with the software's constants: nobody who writes a
-    plan can isolate a known record by it. A class gate counts each slot by itself, so that every opened mean is of as
-    many members as the gate says, and so is each domain.
+    A slot is a public hash of a record's integers (`methods.slots`), with constants of the software, of which a plan
+    chooses J and, by its levels, the integers: whoever writes plans can try many until a known record's slot is as they
+    like, but cannot choose it. A class gate counts each slot by itself, so that every opened mean is of as many members
+    as the gate says, and so is each domain.
 
     With `concepts` 1 another secure sum comes before: vectors of `width` numbers for each class and domain, which each
     member trains for `epochs` in batches of `batch` at `rate` (the paper's 50, 8 and 0.1), no longer than `clip`

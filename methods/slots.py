@@ -17,7 +17,7 @@ from secagg.privacy import Adjacency, BlockSensitivity, Unit
 from secagg.wire import Length, Range, decode, encode, message
 
 MOST_SLOTS = 1 << 16
-SEED = "secagg slots v1"
+SEED = "secagg slots v2"
 MAX_CENTRE_BYTES = 8 << 20
 MOST_TOLD = 1000
 """The last round that centres can open."""
@@ -33,12 +33,16 @@ def slot_of(records: Integers, slots: int) -> Integers:
     64 bits one to one, then spreads even records that differ by 1 in one entry, and the slot is ⌊m·J/2³²⌋ of
     its upper 32 bits m: uneven by at most J/2³².
 
+    The constants are drawn for each length d and each J by itself: were they the same for J and J + 1, their slots
+    would nest, and differences of two plans' sums would be single records.
+
     So a sum of slots is the same for any partition, order or restart. The price: whoever knows a record knows
-    its slot, equal records share one, and a record hides among N_j/J others of its class and not N_j.
+    its slot, equal records share one, and a record hides among N_j/J others of its class and not N_j. Exact sums of
+    the same records with another J or other levels are further equations: N_j of them are solved for every record.
     """
     if not 1 <= slots <= MOST_SLOTS:
         raise BadInput(f"{slots} slots", remedy=f"give 1 to {MOST_SLOTS}")
-    constants = _constants(records.shape[1])
+    constants = _constants(records.shape[1], slots)
     mixed = _mix(records.view(np.uint64) @ constants[1:] + constants[0])
     return ((mixed >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)).astype(np.int64)
 
@@ -118,9 +122,9 @@ def read_centres(broadcast: bytes, number: int, largest: int) -> Integers:
 
 
 @lru_cache(maxsize=8)
-def _constants(dimension: int) -> Words:
-    """b, then a (d,)."""
-    stream = hashlib.shake_256(f"{SEED}: {dimension}".encode()).digest(8 * (dimension + 1))
+def _constants(dimension: int, slots: int) -> Words:
+    """b, then a (d,), for so many slots."""
+    stream = hashlib.shake_256(f"{SEED}: {dimension}, {slots}".encode()).digest(8 * (dimension + 1))
     constants: Words = np.frombuffer(stream, dtype="<u8").astype(np.uint64)
     constants.flags.writeable = False
     return constants

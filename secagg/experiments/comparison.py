@@ -8,11 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
-from secagg.experiments.frames import frame_of
 from secagg.experiments.measures import measures_table
 from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private
-from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, rows_of, shown_accuracy
+from secagg.experiments.tables import SUPERSCRIPTS, Table, Tabled, caption, footnotes, shown_accuracy
 from secagg.protection import UNPROTECTED
 
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
@@ -20,7 +19,7 @@ DASH = "–"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabled):
     """Every run of a comparison under the protection `asked`, in the order of its methods.
 
     `inapplicable`: settings of secure sums that were asked for, and that its baselines do without. `notes`: its own and
@@ -108,17 +107,6 @@ class Comparison:
         ]
         further = measures_table(self.dataset, "partition", groups)
         return (self.table, further) if further else (self.table,)
-
-    def summary(self) -> str:
-        """The tables in aligned columns."""
-        return "\n\n".join(table.text() for table in self.tables)
-
-    def to_frame(self) -> Any:
-        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
-        return frame_of(rows_of(self.runs))
-
-    def _repr_html_(self) -> str:
-        return "".join(table.html() for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""

@@ -20,7 +20,6 @@ from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
 from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
-from secagg.experiments.frames import frame_of
 from secagg.experiments.measures import by_epsilon, measures_table
 from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.provenance import data_sha256, plain
@@ -35,7 +34,7 @@ from secagg.experiments.summary import (
     summarise,
     varying,
 )
-from secagg.experiments.tables import Table, accuracy_table, csv_of, rows_of, write_tables
+from secagg.experiments.tables import Table, Tabled, accuracy_table, csv_of, write_tables
 from secagg.experiments.workers import RunFile, run_all
 from secagg.extras import require
 from secagg.features import Progress
@@ -71,7 +70,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Tabled):
     """Every run of a sweep, in the order of the grid, or of a shard of it.
 
     `asked`: how many there are in the whole grid. `notes` are its own and those of the runs, each once.
@@ -109,17 +108,6 @@ class SweepResult:
                 epsilons = refused.setdefault((described(run.settings, names), run.refusal), {})
                 epsilons[f"{run.settings['epsilon']:g}"] = None
         return tuple(f"{label} at ε = {', '.join(found)}: {reason}" for (label, reason), found in refused.items())
-
-    def summary(self) -> str:
-        """The tables in aligned columns."""
-        return "\n\n".join(table.text() for table in self.tables)
-
-    def to_frame(self) -> Any:
-        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
-        return frame_of(rows_of(self.runs))
-
-    def _repr_html_(self) -> str:
-        return "".join(table.html() for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""

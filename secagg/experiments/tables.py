@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.experiments.frames import flat, html_of
+from secagg.experiments.frames import flat, frame_of, html_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
@@ -98,6 +99,28 @@ class Table:
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
+
+
+class Tabled(ABC):
+    """Runs that tables show."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    @abstractmethod
+    def tables(self) -> tuple[Table, ...]:
+        """That of accuracies, and below it that of further measures, where there are any."""
+
+    def summary(self) -> str:
+        """The tables in aligned columns."""
+        return "\n\n".join(table.text() for table in self.tables)
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
+        return frame_of(rows_of(self.runs))
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self.tables)
 
 
 def write_tables(tables: Sequence[Table], out: Path) -> None:

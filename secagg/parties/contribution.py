@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import method_named
+from methods import method_of
 from methods.method import domains_of
 from methods.round import Examples, Local
 from secagg.data import Records
@@ -49,7 +49,7 @@ class LocalRecords:
         """Quantise. Raises BadRecord for one that a plan without noise cannot take, BadInput for lack of a domain."""
         integers = quantise(features, plan.grid, records.origin)
         domains, known = _domains_of(plan, records)
-        reads = method_named(plan.method, plan.method_parameters).reads_inputs
+        reads = method_of(plan).reads_inputs
         made_of = (records.inputs, feature_map) if reads else (None, None)
         if not plan.grid.is_normalised:
             return cls(integers, records.labels, domains, *made_of)

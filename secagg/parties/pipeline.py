@@ -18,7 +18,7 @@ from secagg.data.memory import dataset_of
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.data.unlabelled import open_unlabelled
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, Progress, open_backbone
+from secagg.features import Expansion, FeatureMap, Progress, open_backbone, programs_in
 from secagg.plan import Plan
 from secagg.printable import is_printable
 from secagg.statistics import Grid, Normalisation, inputs_of
@@ -34,7 +34,10 @@ def name_of(source: Source) -> str:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How inputs of one kind become feature vectors. `schema` is None unless the data are tables."""
+    """How inputs of one kind become feature vectors. `schema` is None unless the data are tables.
+
+    `runs_files`: whether a file of code that `backbone` names is run if it is there. No head's own word is enough.
+    """
 
     data_kind: str
     schema: Schema | None
@@ -44,6 +47,7 @@ class Pipeline:
     backbone_digest: str
     expand: int
     grid: Grid
+    runs_files: bool = True
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Pipeline:
@@ -86,6 +90,7 @@ class Pipeline:
                 metadata["backbone_digest"],
                 int(metadata["expand"]),
                 _grid(json.loads(metadata["grid"])),
+                runs_files=False,
             )
         except (KeyError, ValueError, TypeError, RecursionError):
             raise BadInput(
@@ -158,7 +163,13 @@ class Pipeline:
         raise BadInput(f"{source} is {given}", remedy=f"the plan asks for {asked}")
 
     def feature_map(self, backbone_path: str | None = None, progress: Progress | None = None) -> FeatureMap:
-        """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput."""
+        """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput.
+
+        So it does where nobody gave the file of code that a head names.
+        """
+        if backbone_path is None and not self.runs_files and programs_in(self.backbone):
+            problem = f"the head was made over {self.backbone}, which is code: none is run on a head's word"
+            raise BadInput(problem, remedy=f"give it with --backbone, if you trust the SHA-256 {self.backbone_digest}")
         spec = backbone_path or self.backbone
         backbone = open_backbone(spec, self.input_shape, expected_digest=self.backbone_digest, progress=progress)
         return FeatureMap(backbone, Expansion(self.expand) if self.expand else None)
