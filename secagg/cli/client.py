@@ -61,7 +61,7 @@ def client(
     outcome.
     """
     keep_to_owner()
-    speaker = Speaker(quiet=quiet, json_to=json_to)
+    speaker = Speaker(quiet=quiet, json_to=json_to, dated=True)
     member = Client(
         plan,
         server=server,

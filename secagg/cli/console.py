@@ -64,10 +64,11 @@ class LogLines(logging.Filter):
 class Speaker:
     """One command's output.
 
-    Raises BadInput for a `--json` file that cannot be written: better before the work than after it.
+    `dated`: lines of its log begin with the time, as those of a party that waits for hours do. Raises BadInput for a
+    `--json` file that cannot be written: better before the work than after it.
     """
 
-    def __init__(self, *, quiet: bool, json_to: str | None = None) -> None:
+    def __init__(self, *, quiet: bool, json_to: str | None = None, dated: bool = False) -> None:
         if json_to not in (None, "-"):
             refuse_unwritable(Path(json_to))
         self._json_to = json_to
@@ -78,7 +79,8 @@ class Speaker:
         level = logging.ERROR if quiet else logging.INFO
         shown = self._stderr.is_terminal  # where a bar says how far a sweep is; in a file every run is a line
         logging.getLogger("secagg.experiments").setLevel(logging.WARNING if shown else logging.NOTSET)
-        logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[handler])
+        form = ("%(asctime)s " if dated else "") + "%(name)s: %(message)s"
+        logging.basicConfig(level=level, format=form, datefmt="%Y-%m-%dT%H:%M:%S%z", handlers=[handler])
 
     def say(self, text: str) -> None:
         """Print one plain line on stderr."""

@@ -35,8 +35,16 @@ class Authority:
     @classmethod
     def create(cls, consortium: str) -> Authority:
         """A fresh self-signed authority."""
-        key = new_key()
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])])
+        return cls._signed(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])]), new_key()
+        )
+
+    def renewed(self) -> Authority:
+        """The same name and key under a certificate that begins now: what the key has signed stays signed by it."""
+        return self._signed(self.certificate.subject, self.key)
+
+    @classmethod
+    def _signed(cls, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> Authority:
         builder = _date(name, name, key.public_key(), CA_DAYS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
@@ -128,6 +136,11 @@ def require_issued(authority: x509.Certificate, certificate: x509.Certificate, w
         raise BadInput(f"{what} expired on {ends:%Y-%m-%d}", remedy="have it issued anew")
     if now < begins:
         raise BadInput(f"{what} is valid only from {begins:%Y-%m-%d}")
+
+
+def is_same_authority(one: x509.Certificate, other: x509.Certificate) -> bool:
+    """Whether two certificates are of one name and key, as those of an authority before and after `renewed`."""
+    return (one.subject, spki_sha256(one)) == (other.subject, spki_sha256(other))
 
 
 def is_signed_by(authority: x509.Certificate, signature: bytes, label: str, *parts: bytes) -> bool:

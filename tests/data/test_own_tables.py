@@ -88,8 +88,13 @@ def test_a_draft_needs_a_table_and_its_label(public, tmp_path):
     """A folder, another format and a label that is no column are refused by name."""
     with pytest.raises(BadInput, match=r"no column of .* is called 'ill'"):
         draft_schema(read_public_table(public), "ill")
-    for path in (tmp_path, tmp_path / "absent.csv", tmp_path / "x.npz"):
-        with pytest.raises(BadInput, match="is no table"):
+    (tmp_path / "x.npz").touch()
+    for path, said in (
+        (tmp_path, "is no table"),
+        (tmp_path / "absent.csv", "no file"),
+        (tmp_path / "x.npz", "no table"),
+    ):
+        with pytest.raises(BadInput, match=said):
             read_public_table(path)
 
 

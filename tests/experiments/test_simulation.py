@@ -260,3 +260,12 @@ def test_unknown_attribute() -> None:
     assert "simulate" in secagg.__all__
     with pytest.raises(AttributeError):
         _ = secagg.nothing  # type: ignore[attr-defined]
+
+
+def test_a_head_that_tells_nothing_is_noted() -> None:
+    """What is no better than always naming the most frequent class is said to be so, and no other head is."""
+    labels = np.arange(90) % 3
+    features = 5.0 * np.eye(3)[labels] + np.random.default_rng(0).normal(size=(90, 3))
+    for held_out, is_noted in ((labels, False), ((labels + 1) % 3, True)):
+        run = secagg.simulate(features, labels, test_features=features, test_labels=held_out, clients=3)
+        assert any(note.endswith("naming the most frequent class (33.33 %)") for note in run.notes) == is_noted

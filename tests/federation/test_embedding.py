@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import secagg
 from secagg.data.memory import dataset_of
 from secagg.errors import BadInput, PlanRefused, SecaggError
 from secagg.plan import read_plan
+from secagg.transport.enrolment import renew_authority
 from tests.cli.command import MEMBERS, SERVER, Command, command, found
 
 
@@ -48,6 +50,32 @@ async def test_server_and_clients_run_in_one_program(home: Path) -> None:
         assert (card["head_sha256"], card["simulated"], card["metrics"]) == (result.head_sha256, False, None)
     predictions = secagg.Predictor.open(result.head).predict(str(home / MEMBERS[0] / "records.npz"))
     assert predictions.probabilities.shape == (20, 2)
+
+
+async def test_the_log_says_whom_the_server_waits_for(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start of a step all who owe its message and the time left; after each message those who are left."""
+    caplog.set_level("INFO", "secagg.server")
+    own = home / SERVER
+    async with secagg.Server(home / "plan.json", state=own / "state", tls=own) as server:
+        await asyncio.gather(server.run(), *(member(home, name, server.address).run() for name in MEMBERS))
+    begun = re.fullmatch(r"waiting for the (\w+) of (.*): \d+ s left", caplog.messages[0])
+    assert begun is not None
+    assert begun[2] == ", ".join(MEMBERS)
+    joined = [said for said in caplog.messages if said.startswith(f"{begun[1]} from ")]
+    assert [said.count(",") for said in joined] == [1, 0, 0]
+    assert ["waiting for" in said for said in joined] == [True, True, False]
+
+
+async def test_a_renewed_authority_and_the_one_before_meet(home: Path) -> None:
+    """Members that have its next certificate, and those that do not yet, are in one session with one sum."""
+    renew_authority(home / "ca")
+    shutil.copy(home / "ca" / "ca.pem", home / MEMBERS[0])
+    assert (home / MEMBERS[0] / "ca.pem").read_bytes() != (home / SERVER / "ca.pem").read_bytes()
+    own = home / SERVER
+    async with secagg.Server(home / "plan.json", state=own / "state", tls=own) as server:
+        clients = [member(home, name, server.address) for name in MEMBERS]
+        result, *_ = await asyncio.gather(server.run(), *(client.run() for client in clients))
+    assert result.members == MEMBERS
 
 
 async def test_members_give_arrays_or_data_sets(home: Path) -> None:

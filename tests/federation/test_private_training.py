@@ -36,6 +36,18 @@ def test_training_is_charged_and_verifies(tmp_path: Path, protection: str) -> No
         verify_transcript(transcript)
 
 
+async def test_training_that_ends_early_stays_charged_whole_and_says_so(tmp_path: Path) -> None:
+    """Its steps are one release, that no part of the ledger takes back: a member is told so, and how much left it."""
+    given = {"method": "fedavg", "parameters": tuple(PARAMETERS.items()), "noise": NoiseFrom.MEMBER}
+    world = SimulatedFederation.of(tmp_path, refine=0, **given)
+    played = await run_federation(world, leaves={2: 1, 3: 1})
+    for member in (1, 4):
+        reason = str(played.clients[member])
+        assert "1 of 2 sums may have left, and the ledger goes on counting the whole plan" in reason
+        (entry,) = world.ledger(member).entries()
+        assert entry.release.epsilon == world.setup.plan.epsilon
+
+
 @pytest.mark.parametrize(
     ("method", "protection", "noise"),
     [
