@@ -25,7 +25,7 @@ from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg import plugins
 from secagg.errors import BadInput
-from secagg.models import planned_program
+from secagg.models import planned_programs
 from secagg.plan import Plan
 
 METHODS: Mapping[str, Callable[..., Method]] = {
@@ -43,6 +43,8 @@ METHODS: Mapping[str, Callable[..., Method]] = {
     MPFT.name: MPFT,
     Prototypes.name: Prototypes,
 }
+ROUNDS = "rounds"
+"""Name of the parameter of methods that says how many sums they take."""
 
 
 _seen: set[str] = set()
@@ -68,6 +70,17 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
     if isinstance(threshold, bool) or not isinstance(threshold, int):
         raise BadInput(f"the class gate is {threshold!r}", remedy="give a whole number of clients")
     return put_gate(method, threshold)
+
+
+def method_of(plan: Plan) -> Method:
+    """The method of a plan. Raises BadInput like `method_named`.
+
+    Others write plans: one that names code by anything but its digest would run what is here by that name, unasked.
+    """
+    if plan.method not in METHODS and not plugins.is_planned(plan.method):
+        problem = f"the plan's method {plan.method!r} is none of ours, and no code by its digest"
+        raise BadInput(problem, remedy="have the plan written by plan new, which names code NAME@SHA-256")
+    return method_named(plan.method, plan.method_parameters)
 
 
 def kind_named(name: str) -> Callable[..., Method]:
@@ -109,28 +122,34 @@ def _refuse_others(found: plugins.Plugin) -> None:
 
 def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
     """The kinds of sums of a plan, in order. Raises BadInput for a method or parameters that there are not."""
-    method = method_named(plan.method, plan.method_parameters)
+    method = method_of(plan)
     return method.sums(plan.dimension, len(plan.classes), plan.levels)
 
 
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
     """Return what was given of the options that methods share (None: not given), and in `text`: "slots=16 keep=0.9".
 
-    Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing.
+    Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing;
+    and for rounds that are given as both.
     """
     known, defaults = method_named(name).parameters, FedCGS().parameters
     chosen = {key: value for key, value in given.items() if value is not None}
     for key in set(chosen) - set(known):
         if chosen[key] != defaults.get(key):
-            raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use {FedCGS.name}")
+            having = [each for each, kind in METHODS.items() if key in kind().parameters]
+            raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use one of {', '.join(having)}")
+    if ROUNDS in chosen and any(word.startswith(f"{ROUNDS}=") for word in text.split()):
+        raise BadInput("rounds are given twice", remedy="give them once, as an option or among the parameters")
     return {key: value for key, value in chosen.items() if key in known} | read_parameters(name, known, text)
 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
-    """Return the parameters in a text, each of the type of its default in `known`; a program's file by its digest.
+    """Return the parameters that somebody types, as `read_planned`; a program's file is admitted, and by its digest."""
+    return read_planned(name, known, planned_programs(text))
 
-    Raises BadInput.
-    """
+
+def read_planned(name: str, known: Parameters, text: str) -> Parameters:
+    """Return the parameters in a text, each of the type of its default in `known`. No file is read. Raises BadInput."""
     read: Parameters = {}
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -138,7 +157,7 @@ def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
             offered = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
             raise BadInput(f"method {name} cannot take {word!r}", remedy=f"its parameters are {offered}, each once")
         try:
-            read[key] = type(known[key])(planned_program(value))
+            read[key] = type(known[key])(value)
         except ValueError:
             raise BadInput(
                 f"{key} of method {name} cannot be {value!r}", remedy=f"its default is {known[key]}"
@@ -148,11 +167,14 @@ def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
 
 __all__ = [
     "METHODS",
+    "ROUNDS",
     "Method",
     "kind_named",
     "method_named",
+    "method_of",
     "parameters_of",
     "planned_method",
     "read_parameters",
+    "read_planned",
     "sums_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from methods.round import Examples, Round, SimpleRound
@@ -251,7 +251,16 @@ class OwnRound(Method, Round, Protocol):
 
 
 class UsualMethod:
-    """What most methods say of themselves: examples of any length, and a linear head without class means."""
+    """What most methods say of themselves: examples of any length, and a linear head without class means.
+
+    A dataclass's fields are its parameters, but for those that a round sets: `field(metadata={"round": True})`.
+    """
+
+    @property
+    def parameters(self) -> Parameters:
+        """All fields that can be given."""
+        given = (each for each in fields(self) if each.init and "round" not in each.metadata)  # type: ignore[arg-type]
+        return {each.name: getattr(self, each.name) for each in given}
 
     @property
     def reads_inputs(self) -> bool:
@@ -301,7 +310,7 @@ class UsualMethod:
     @property
     def gated_parts(self) -> int:
         """As many as domains."""
-        return domain_count(self.parameters)  # type: ignore[attr-defined]  # whoever inherits is a Method
+        return domain_count(self.parameters)
 
     def part_of(self, examples: Examples) -> Integers:
         """Their domains."""
@@ -310,7 +319,7 @@ class UsualMethod:
     @property
     def needs_gate(self) -> bool:
         """Where it tells domains apart."""
-        return domain_count(self.parameters) > 1  # type: ignore[attr-defined]  # as above
+        return domain_count(self.parameters) > 1
 
     @property
     def keeps_mean(self) -> bool:

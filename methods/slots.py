@@ -94,7 +94,7 @@ class Slotted(SimpleMethod):
 
     def require_domains(self) -> None:
         """Raise BadInput for a domain without a name, or with another's."""
-        domains = str(self.parameters[DOMAINS])  # type: ignore[attr-defined]  # whoever inherits is a Method
+        domains = str(self.parameters[DOMAINS])
         names = domains.split("+")
         if domains and (not all(names) or len(set(names)) != len(names)):
             raise BadInput(f"the domains are {domains!r}", remedy="name each once, joined by +")
@@ -107,7 +107,7 @@ class Slotted(SimpleMethod):
     @property
     def parts(self) -> tuple[int, int]:
         """D and J."""
-        return domain_count(self.parameters), self.slots  # type: ignore[attr-defined]  # as above
+        return domain_count(self.parameters), self.slots
 
     @property
     def gated_parts(self) -> int:

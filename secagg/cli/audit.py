@@ -20,8 +20,8 @@ USUAL = ("no_protection", "curious_server", "network_observer", "released_head_w
 _OF_TRANSCRIPTS = {"known", "public", "records"}
 _OF_EXPERIMENTS = {"noise_seed", "reference", "processes", "keep", "save"}
 """Options of simulate that no audit has: noise that is known would hide nothing, nothing is compared or taken up."""
-_OF_BOTH = {"formats", "json_to", "quiet"}
-"""Options of simulate that any audit has."""
+_OF_BOTH = {"backbone", "formats", "json_to", "quiet"}
+"""Options of simulate that any audit has; of a transcript `backbone` is where its plan's backbone is kept."""
 
 
 def audit(

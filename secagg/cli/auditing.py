@@ -247,7 +247,10 @@ def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) 
             )
     if len({session.plan.protection for session in sessions}) > 1:
         raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
-    knowledge = known_of(sessions[0], question.known, question.public, question.records)
+    backbone: str | None = question.simulation["backbone"]
+    if question.known or question.public:  # whose features the plan's backbone makes
+        warn_of_programs(speaker, [backbone or sessions[0].plan.backbone])
+    knowledge = known_of(sessions[0], question.known, question.public, question.records, backbone)
     files = {each.provenance.transcript: each.transcript_sha256 for each in shown if each.provenance is not None}
     inputs, one_run = _brought(question, knowledge), None
     if question.canaries is not None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -26,11 +26,11 @@ from rich.progress import Progress
 
 from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
-from secagg.features import backbone_digest, programs_in
-from secagg.head import Evaluation, LinearHead, load_safetensors
-from secagg.models import files_in
 from secagg.plugins import admit, file_in
 from secagg.printable import escaped
+
+if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
+    from secagg.head import Evaluation, LinearHead
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
@@ -191,6 +191,9 @@ def warn_of_programs(
 
     Raises BadInput for a file that cannot be read.
     """
+    from secagg.features import backbone_digest, programs_in
+    from secagg.models import files_in
+
     for path in dict.fromkeys(path for path in map(file_in, methods) if path is not None):
         speaker.say(f"WARNING: {path} is code, which runs now with your rights; its SHA-256 is {admit(path)}")
     given = [*(file for text in parameters for file in files_in(text)), *backbones]
@@ -208,6 +211,8 @@ def percent(evaluation: Evaluation) -> str:
 
 def read_head(path: Path) -> tuple[LinearHead, dict[str, str]]:
     """A session's head, and what it belongs to. Raises BadInput, for its copy for PyTorch as well."""
+    from secagg.head import load_safetensors
+
     refuse_torch_file(path)
     return load_safetensors(path)
 

@@ -187,6 +187,9 @@ SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a fil
 ResultsOption = Annotated[
     Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")
 ]
+ComparisonPageOption = Annotated[
+    Path | None, typer.Option("--html", help="Write tables, figure and notes as one page.", metavar="FILE")
+]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")]
 ReferenceOption = Annotated[
     bool, typer.Option("--reference/--no-reference", help="Say what the same gives without noise.")

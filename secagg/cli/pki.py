@@ -15,7 +15,6 @@ from secagg.errors import BadInput
 from secagg.roster import SERVER_INDEX, read_roster
 from secagg.transport.credentials import end_of
 from secagg.transport.enrolment import change_keys, create_authority, create_request, issue, remove
-from secagg.transport.kit import make_kits
 
 app = typer.Typer(
     help="Consortium CA, certificate requests and changes of keys, member certificates, roster.", no_args_is_help=True
@@ -135,6 +134,8 @@ def kit(
 
     Members join by it: secagg join. Only a kit of one's own fits one's own keys.
     """
+    from secagg.transport.kit import make_kits  # loads plans and all that they are made of
+
     pairs = [text.partition("=")[::2] for text in address or []]
     if len(dict(pairs)) != len(pairs):
         raise BadInput("a name has two addresses")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from methods import method_named, parameters_of
+from methods import ROUNDS, method_named, parameters_of
 from methods.refinement import AUTO, why_none
 from secagg.cli.budget import budget_content, budget_rows
 from secagg.cli.console import (
@@ -48,6 +48,7 @@ from secagg.cli.options import (
     RadiusOption,
     RefineOption,
     RidgeOption,
+    RoundsOption,
     SharesOption,
     read_rounds,
 )
@@ -111,6 +112,7 @@ def new(
     covariance: CovarianceOption = "within",
     ridge: RidgeOption = None,
     refine: RefineOption = UNSAID,
+    rounds: RoundsOption = None,
     class_gate: ClassGateOption = 0,
     epsilon: EpsilonOption = "inf",
     delta: DeltaOption = None,
@@ -184,7 +186,7 @@ def new(
 def _choices_of(given: Mapping[str, Any]) -> PlanChoices:
     """The choices among the command's options, which have their names. Raises BadInput."""
     chosen = {each.name: given[each.name] for each in fields(PlanChoices)}
-    of_method = {name: given[name] for name in ("covariance", "ridge", "refine")}
+    of_method = {name: given[name] for name in ("covariance", "ridge", "refine", ROUNDS)}
     read = {
         "parameters": tuple(parameters_of(given["method"], of_method, given["parameters"]).items()),
         "epsilon": to_epsilon(given["epsilon"]),

@@ -289,10 +289,14 @@ def open_simulated(
 
 
 def _of_reference(result: SimulationResult) -> str:
-    """What the reference is: records in one place, or the same clients where what they train or keep is their own."""
+    """What the reference is: records in one place, or the same clients where what they train or keep is their own.
+
+    It has no class gate: beside a plan that has one it says what gate and noise cost together.
+    """
     federated = result.federated
     is_pooled = federated is None or all(kind.is_additive for kind in federated.setup.sums)
-    return "accuracy, pooled, no noise" if is_pooled else "accuracy, the same, no noise"
+    without = "no gate or noise" if federated is not None and federated.setup.method.class_threshold else "no noise"
+    return f"accuracy, {'pooled' if is_pooled else 'the same'}, {without}"
 
 
 def _rows(result: SimulationResult) -> list[tuple[str, str]]:
@@ -303,6 +307,9 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
         ("clients in the sum", in_the_sum(content["survivors"], content["clients"], content["cohort"])),
         *([("rounds of refinement", str(content["refine"]))] if content["refine"] else []),
     ]
+    if (scored := result.metrics) is not None:
+        named = ((scored.called(name), scored.overall[name]) for name in ("balanced_accuracy", "auc"))
+        rows[1:1] = [(called, measure.told()) for called, measure in named if measure is not None]
     if on_the_way := _on_the_way(result):
         rows.insert(1, (f"after rounds, of {result.rounds[-1].number}", on_the_way))
     if result.reference is not None:

@@ -11,6 +11,7 @@ from secagg.cli.options import (
     CollectOption,
     DatasetOption,
     EngineOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     ParametersOption,
@@ -19,6 +20,7 @@ from secagg.cli.options import (
     ResultsOption,
     SchemaOption,
     ShardOption,
+    TestOption,
     WorkersOption,
     words_of,
 )
@@ -48,7 +50,7 @@ def tune(
         str,
         typer.Option(
             metavar="NAME=VALUE …",
-            help="How: of secagg methods fedpop, such as population=5 interval=5 local=2 search=halving.",
+            help="How: parameters of fedpop (secagg methods), such as population=5 interval=5 local=2 search=halving.",
             callback=words_of,
         ),
     ] = "",
@@ -63,6 +65,8 @@ def tune(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    test: TestOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -79,8 +83,8 @@ def tune(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()))
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
+    warn_of_programs(speaker, grid.get("backbone", ()), [parameters])
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     tuning = Tuning(method, parameters, space, search)
     with speaker.progress(f"tuning {method} on {data.name}") as progress:
         result = run_tuning(data, tuning, grid, seeds, out, workers, progress, **how)
@@ -91,5 +95,6 @@ def tune(
     for note in result.sweep.notes:
         speaker.say(f"note: {note}")
     told_of(speaker, shard, len(result.sweep.runs), out)
-    rows = [("settings", each) for each in result.found] if shard is None else []
+    named = [(", ".join(filter(None, (each.file, each.search))), each.parameters) for each in result.found]
+    rows = named if shard is None else []
     speaker.result(result.to_json(), *([two_columns("Found", rows), result.sweep.table.text()] if rows else []))

@@ -26,6 +26,8 @@ PAIRS = ("true false", "yes no", "y n", "t f", "ja nein", "j n", "oui non", "si 
 LISTED = 30
 """A category of more values than these is hashed."""
 BUCKETS = 64
+SHOWN = 3
+"""Values that are no numbers, among numbers, that a remark quotes."""
 FEW_CODES = 8
 """So many different whole numbers may be codes."""
 
@@ -67,22 +69,25 @@ def draft_schema(table: Table, label: str) -> Draft:
         remedy = f"name the label column with --label: {', '.join(table.columns)}"
         raise BadInput(f"no column of {table.source} is called {label!r}", remedy=remedy)
     distinct = {name: np.unique(cells) for name, cells in table.columns.items()}
-    present = {name: values[~np.isin(values, ABSENT)] for name, values in distinct.items()}
-    decimal = decimal_of([values for name, values in present.items() if name != label])
+    absent = (*ABSENT, *(mark for name, values in distinct.items() if name != label for mark in _marks(values)))
+    present = {name: values[~np.isin(values, absent)] for name, values in distinct.items()}
+    decimal = decimal_of([_numbers(values) for name, values in present.items() if name != label])
     columns, remarks, unused = [], [], []
     for name, values in present.items():
         if name == label:
             continue
-        rule = "indicator" if np.isin(distinct[name], ABSENT).any() else ""
-        repeated = len(values) < len(table) - np.isin(table.columns[name], ABSENT).sum()
+        rule = "indicator" if np.isin(distinct[name], absent).any() else ""
+        repeated = len(values) < len(table) - np.isin(table.columns[name], absent).sum()
         column, remark = _guess(name, values, decimal, rule, repeated=repeated)
+        if isinstance(column, Numeric) and (marks := _marks(distinct[name])):
+            remark += f"; taken for missing values: {', '.join(map(_toml, marks))}"
         if column is None:
             unused.append((name, remark))
         else:
             columns.append(column)
             remarks.append(remark)
     labels = categories(label, present[label])
-    missing = tuple(token for token in ABSENT if not token or any(token in values for values in distinct.values()))
+    missing = tuple(dict.fromkeys(each for each in absent if not each or any(each in v for v in distinct.values())))
     schema = Schema(
         tuple(columns), label, tuple((value, value) for value in labels), labels, missing=missing, decimal=decimal,
         delimiter=";" if decimal == "," else "",
@@ -104,8 +109,13 @@ def _guess(
         remark = "days from 1 January of the first year to 31 December of the last one in the file: widen"
         return Dated(name, f"{first}-01-01", f"{last}-12-31", pattern, missing_rule=rule), remark
     numbers = parse_numbers(values, decimal)
-    if np.isfinite(numbers).all():
+    finite = np.isfinite(numbers)
+    if finite.all():
         return _guess_range(name, numbers, rule)
+    if _are_few((~finite).sum(), values):
+        column, remark = _guess_range(name, numbers[finite], rule)
+        told = ", ".join(_toml(str(value)) for value in values[~finite][:SHOWN])
+        return column, f"{remark}; refused as no number until it is mended, or listed as missing: {told}"
     if len(values) <= LISTED:
         listed = tuple(sorted({canonical(str(value), decimal) for value in values}))
         return Categorical(name, listed, missing_rule=rule), "every value that can occur"
@@ -114,10 +124,28 @@ def _guess(
     return Hashed(name, BUCKETS, missing_rule=rule), f"{len(values)} different values, by a public hash"
 
 
+def _marks(values: NDArray[np.str_]) -> tuple[str, ...]:
+    """What stands for a missing number among a column's distinct values: texts without a digit, few among numbers."""
+    text = values[~np.isin(values, (*_numbers(values), *ABSENT))]
+    return tuple(str(value) for value in text if not any(map(str.isdigit, value)))
+
+
+def _numbers(values: NDArray[np.str_]) -> NDArray[np.str_]:
+    """The numbers, with either decimal mark, among a column's distinct values if few are none; else all values."""
+    text = np.isnan(parse_numbers(values, ".")) & np.isnan(parse_numbers(values, ",")) & ~np.isin(values, ABSENT)
+    return values[~text] if _are_few(text.sum(), values) else values
+
+
+def _are_few(count: int, values: NDArray[np.str_]) -> bool:
+    """Whether so many of a column's distinct values are exceptions: fewer than one in ten."""
+    return 10 * count < len(values)
+
+
 def _guess_range(name: str, numbers: NDArray[np.float64], rule: str) -> tuple[Column, str]:
     """A number from the file's least to its greatest, each rounded outwards to a step of the range's size."""
     least, most = float(numbers.min()), float(numbers.max())
-    step = 10.0 ** math.floor(math.log10(most - least)) if most > least else max(1.0, abs(least))
+    span = most - least  # of the smallest numbers no power of ten is left, of the largest none is enough: refused below
+    step = (10.0 ** math.floor(math.log10(span)) or span) if 0 < span < math.inf else max(1.0, abs(least))
     low, high = math.floor(least / step) * step, math.ceil(most / step) * step
     if low == high:
         low, high = low - step, high + step

@@ -12,7 +12,7 @@ from textwrap import fill, indent
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import METHODS, method_named, parameters_of
+from methods import METHODS, ROUNDS, method_named, parameters_of
 from methods.baselines.paper_noise import PaperNoise, paper_noise
 from methods.refinement import AUTO
 from secagg.data.shift import LeftOut
@@ -28,8 +28,6 @@ from secagg.protection import USUAL, protection_named
 from secagg.statistics import Normalisation
 
 DEFAULT_CLIENTS = 5
-ROUNDS = "rounds"
-"""Name of the parameter of methods that says how many sums they take."""
 _TAKEN: Mapping[type, tuple[type, str]] = {
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
@@ -189,20 +187,11 @@ class SimulationSettings:
         if self.every is not None and self.every < 1:
             raise BadInput(f"every cannot be {self.every}", remedy="give a number of rounds from 1 on")
         if self.rounds is not None and self.method in METHODS:
-            self._check_rounds()
+            parameters_of(self.method, {ROUNDS: self.rounds}, self.parameters)
         if not 0 <= self.at_least <= MOST_STATED:
             raise BadInput(f"at_least cannot be {self.at_least}", remedy=f"give a number from 0 to {MOST_STATED}")
         if self.noise_seed is not None and not 0 <= self.noise_seed < SEEDS:
             raise BadInput(f"the noise seed cannot be {self.noise_seed}", remedy="give 0 up to 2^63 - 1")
-
-    def _check_rounds(self) -> None:
-        """Raise BadInput for rounds that the method does not have, or that are given twice."""
-        having = [name for name, kind in METHODS.items() if ROUNDS in kind().parameters]
-        if self.method not in having:
-            remedy = f"leave them out; {', '.join(having)} have some"
-            raise BadInput(f"method {self.method} has no rounds", remedy=remedy)
-        if any(word.startswith(f"{ROUNDS}=") for word in self.parameters.split()):
-            raise BadInput("rounds are given twice", remedy="give them once, as a setting or among the parameters")
 
     def _check_adaptation(self, adaptation: Adaptation) -> None:
         """Raise BadInput for what could only be refused after the sum."""

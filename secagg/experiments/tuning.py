@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from methods.fedpop import FedPop
 from secagg.data import Dataset
 from secagg.errors import BadInput
 from secagg.experiments.execution import Execution
-from secagg.experiments.summary import Run
+from secagg.experiments.summary import Run, varying
 from secagg.experiments.sweep import SweepResult, combinations, runs_of
 from secagg.features import Progress
 from secagg.files import write_synced
@@ -39,36 +39,54 @@ class Tuning:
 
 
 @dataclass(frozen=True)
+class Found:
+    """What one search found: the method's `parameters` as words, written to the file of this name.
+
+    `search`: in what it differs from the others, "epsilon 4.0, clients 20" say; empty where there is no other.
+    """
+
+    search: str
+    parameters: str
+    file: str
+
+
+@dataclass(frozen=True)
 class TuneResult:
-    """Every run, and the settings that each series of them found: those of the seed with the lowest validation loss."""
+    """Every run, and what each search found: the settings of its seed with the lowest validation loss."""
 
     tuning: Tuning
     sweep: SweepResult
 
     @property
-    def found(self) -> tuple[str, ...]:
-        """The method's parameters as words, one text for each series."""
-        best: dict[str, Mapping[str, Any]] = {}
+    def found(self) -> tuple[Found, ...]:
+        """In the order of the searches; one that was refused found nothing."""
+        best: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
         for run in self.sweep.runs:
-            if run.result is not None and run.result["tuned"] is not None:
-                series = repr({name: value for name, value in run.settings.items() if name != "seed"})
-                known = best.get(series)
-                if known is None or run.result["tuned"]["loss"] < known["loss"]:
-                    best[series] = run.result["tuned"]
-        return tuple(" ".join([*self.tuning.fixed.split(), *each["settings"].split()]) for each in best.values())
+            if run.result is not None and (tuned := run.result["tuned"]) is not None:
+                shared = {name: value for name, value in run.settings.items() if name != "seed"}
+                known = best.get(repr(shared))
+                if known is None or tuned["loss"] < known[1]["loss"]:
+                    best[repr(shared)] = shared, tuned
+        names = varying([shared for shared, _ in best.values()])
+        return tuple(
+            Found(
+                ", ".join(f"{name.replace('_', ' ')} {shared[name]}" for name in names),
+                " ".join([*self.tuning.fixed.split(), *tuned["settings"].split()]),
+                SETTINGS_FILE.format(f"-{place}" if len(best) > 1 else ""),
+            )
+            for place, (shared, tuned) in enumerate(best.values(), start=1)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The sweep's, with what was found."""
-        return {**self.sweep.to_json(), "method": self.tuning.method, "found": list(self.found)}
+        return {**self.sweep.to_json(), "method": self.tuning.method, "found": [asdict(each) for each in self.found]}
 
     def write(self, out: Path) -> tuple[Path, ...]:
-        """Write the sweep's files and, for each series, its settings: one a line, as --parameters takes them."""
+        """Write the sweep's files and, for each search, its settings: one a line, as --parameters takes them."""
         self.sweep.write(out)
-        paths = []
-        for place, words in enumerate(self.found, start=1):
-            paths.append(out / SETTINGS_FILE.format(f"-{place}" if len(self.found) > 1 else ""))
-            write_synced(paths[-1], ("\n".join(words.split()) + "\n").encode())
-        return tuple(paths)
+        for each in self.found:
+            write_synced(out / each.file, ("\n".join(each.parameters.split()) + "\n").encode())
+        return tuple(out / each.file for each in self.found)
 
 
 def tune(

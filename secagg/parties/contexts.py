@@ -75,8 +75,8 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: 
         raise BadInput(
             f"the sum of a group of {min(sizes)} members would be opened, fewer than {least}: {plan.colluders} that "
             f"may collude, {plan.dropouts} that may vanish, and two more",
-            remedy=f"{clients} members allow {clients // least} groups: have so few, or more members; members' own "
-            "parts are published under protection none alone",
+            remedy=f"{clients} members allow {clients // least} of the {groups} groups: have so few, or more members; "
+            "members' own parts are published under protection none alone",
         )
     if fewest < clients - plan.dropouts:
         raise BadInput(

@@ -27,5 +27,5 @@ def refuse_drowned_scores(setup: SessionSetup) -> None:
         raise BadInput(
             f"under a promise about members noise drowns the scores of {clients}: with {needed} it would be "
             f"{DROWNED:g} of the largest loss on each of {losses.size} mean scores",
-            remedy="take so many members, fewer settings or rounds, or a promise about records",
+            remedy="take so many members, fewer settings or rounds, or a promise about records (gradients=1, say)",
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from methods import Method, method_named
+from methods import Method, method_of
 from methods.method import SumSpec, effort_of
 from methods.round import Noise, Round
 from secagg.cohorts import DRAW, Draw, check_draw, cohorts, most_rounds
@@ -86,7 +86,7 @@ class SessionSetup:
         require_room(plan, len(roster.clients))
         plan.table_schema()
         plan.grid.unit(plan.dimension)
-        method = method_named(plan.method, plan.method_parameters)
+        method = method_of(plan)
         sums = method.sums(plan.dimension, len(plan.classes), plan.levels)
         if len(sums) > 1 and plan.result != "members":
             raise BadInput("between rounds every member learns the head", remedy="let the result go to members")

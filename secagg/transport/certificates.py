@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from secagg.crypto.labels import labelled
+from secagg.crypto.locked_key import locked
 from secagg.errors import BadInput
+from secagg.randomness import OperatingSystem
 
 CA_DAYS = 3650
 MEMBER_DAYS = 398
@@ -65,11 +67,11 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) -> bytes:
-    """PKCS #8 PEM, for a file that only its owner may read; encrypted where there is a passphrase (RFC 8018, PBES2)."""
-    lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    """PKCS #8 PEM, for a file that only its owner may read; encrypted where there is a passphrase (`locked`)."""
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     if passphrase is not None:
-        lock = serialization.BestAvailableEncryption(passphrase)
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+        return locked(key.private_bytes(serialization.Encoding.DER, *plain), passphrase, OperatingSystem())
+    return key.private_bytes(serialization.Encoding.PEM, *plain)
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:

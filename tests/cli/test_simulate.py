@@ -144,12 +144,14 @@ def test_missing_protection_is_said(secagg: Command) -> None:
 
 
 def test_what_the_gate_leaves_out_is_said(secagg: Command) -> None:
-    """Classes that too few clients hold are named, as in the JSON."""
+    """Classes that too few clients hold are named, as in the JSON, and what it is compared with has no gate."""
     arguments = ["--dataset", "digits", "--clients", 10, "--partition", "dirichlet:0.05", "--class-gate", 4]
     said, plain = (secagg("simulate", *arguments, *more) for more in ([], ["--class-gate", 0]))
     assert said.code == plain.code == 0
     assert "left out by the class gate" in said.out
     assert "left out" not in plain.out
+    assert "accuracy, pooled, no gate or noise" in said.out
+    assert "accuracy, pooled, no noise" in plain.out
 
 
 def test_json_file_and_lines(secagg: Command, tmp_path: Path) -> None:

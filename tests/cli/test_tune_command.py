@@ -39,12 +39,13 @@ def test_what_is_found_can_be_used(secagg: Command, data: Path, tmp_path: Path, 
     found = secagg("simulate", "--quiet", "--json", "-", "--dataset", data, "--clients", 6, "--rounds", 2, *settings)
     assert found.json["accuracy"] > 0.5
     roster, plan = federation / "alice" / "roster.json", federation / "tuned.json"
-    new = secagg("plan", "new", "--roster", roster, "--shape", 4, "--classes", "a,b,c", "--out", plan, *settings)
+    new = secagg("plan", "new", "--roster", roster, "--shape", 4, "--classes", "a,b,c", "--out", plan, *settings,
+                 "--rounds", 2)  # fmt: skip
     assert new.code == 0, new
     chosen = dict(line.split("=") for line in lines)
     parameters = read_plan(plan).method_parameters
-    assert (parameters["rate"], parameters["epochs"], parameters["clip"]) == (
-        float(chosen["rate"]), int(chosen["epochs"]), 5.0
+    assert (parameters["rate"], parameters["epochs"], parameters["clip"], parameters["rounds"]) == (
+        float(chosen["rate"]), int(chosen["epochs"]), 5.0, 2
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def test_what_is_found_can_be_used(secagg: Command, data: Path, tmp_path: Path, 
         (["--space", "clip=1:5"], "clip is no setting that may be tried"),
         (["--space", "nowhere.txt"], "'nowhere.txt' is no file of settings"),
         (["--method", "fedcgs"], "no settings of fedcgs can be tried"),
-        (["--search", "population=3", "--protection", "masked"], "6 members allow 2 groups"),
+        (["--search", "population=3", "--protection", "masked"], "6 members allow 2 of the 3 groups"),
         (
             ["--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--unit", "silo"],
             "noise drowns the scores",

@@ -55,6 +55,21 @@ def test_a_draft_tells_the_kinds_apart(public):
     assert [column.name for column in draft.schema.indicated] == ["grade"]
 
 
+def test_a_few_texts_among_numbers_make_no_category(tmp_path):
+    """Words among a column's numbers mark missing ones; what has a digit is quoted, and refused until it is mended."""
+    table = [[f"{20 + place},5", "ill" if place % 2 else "well"] for place in range(N)]
+    table[3][0], table[7][0], table[9][0] = "k.A.", "<5", "k.A."
+    path = write(tmp_path / "odd.csv", table, ["hb", "outcome"])
+    draft = draft_schema(read_public_table(path), "outcome")
+    (hb,) = draft.schema.columns
+    assert (type(hb), hb.low, hb.high, hb.missing_rule) == (Numeric, 20.0, 80.0, "indicator")
+    assert "k.A." in draft.schema.missing
+    assert 'taken for missing values: "k.A."' in draft.remarks[0]
+    assert 'listed as missing: "<5"' in draft.remarks[0]
+    with pytest.raises(BadRecord, match="row 9: column 'hb' holds no number"):
+        open_dataset(str(path), schema=draft.schema, split=False)
+
+
 def test_a_draft_is_a_schema_that_reads_its_file(public, tmp_path):
     """What is written loads as the same schema, whatever stands in names and values, and takes the public file."""
     draft = draft_schema(read_public_table(public), "outcome")
@@ -175,3 +190,23 @@ def test_test_records_of_another_kind_are_refused(public, tmp_path):
     bad = write(tmp_path / "own.csv", [[*cells[:2], "300", *cells[3:]] for cells in rows(3)])
     with pytest.raises(BadRecord, match=r"own\.csv, row 2: column 'hb' holds a number outside"):
         open_with_test(str(public), str(bad), schema=schema)
+
+
+@pytest.mark.parametrize(("cells", "words"), [(("-1e308", "1e308", "0"), "too wide"), (("5e-324", "0", "0"), "")])
+def test_numbers_at_the_ends_of_float64_are_a_range_or_are_refused(tmp_path, cells, words):
+    """No power of ten rounds them: the smallest have a range all the same, the largest a line that names the column."""
+    file = write(tmp_path / "odd.csv", [[cell, str(place % 2)] for place, cell in enumerate(cells)], ["a", "y"])
+    if words:
+        with pytest.raises(BadInput, match=f"'a'.*{words}"):
+            draft_schema(read_public_table(file), "y")
+        return
+    (column,) = draft_schema(read_public_table(file), "y").schema.columns
+    assert column.low <= 0 < 5e-324 <= column.high
+
+
+@pytest.mark.parametrize("days", [("2020-01-01", "9999-12-31"), ("9999-12-31",)])
+def test_a_last_day_that_means_no_end_is_read(tmp_path, days):
+    """Files say 31 December 9999 for "still open"."""
+    cells = [[day, str(place % 2)] for place, day in enumerate(days * 10 + days)] + [[days[-1], "1"]]
+    dataset = open_dataset(str(write(tmp_path / "open.csv", cells, ["until", "y"])), label="y", split=False)
+    assert dataset.train.inputs.max() == 1.0

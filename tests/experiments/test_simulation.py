@@ -12,8 +12,8 @@ import pytest
 
 import secagg
 from secagg.data import Dataset, Origin, Records
+from secagg.data.memory import dataset_of
 from secagg.errors import BadInput
-from secagg.experiments.arrays import dataset_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 

@@ -43,7 +43,7 @@ def data() -> Dataset:
     generator = np.random.default_rng(3)
     labels = np.arange(300) % 3
     features = generator.normal(size=(300, 4)) + 2 * np.eye(4)[labels]
-    from secagg.experiments.arrays import dataset_of
+    from secagg.data.memory import dataset_of
 
     return dataset_of(features[:150], labels[:150], features[150:], labels[150:])
 
@@ -165,7 +165,7 @@ def test_members_allow_so_many_settings(clients: int, cohorts: int, colluders: i
     said = dict(explain(setup))["groups"]
     assert f"{cohorts} groups of {clients // cohorts} clients or more, always the same" in said
     assert f"{clients} clients allow {cohorts}" in said
-    with pytest.raises(BadInput, match=f"{clients} members allow {cohorts} groups"):
+    with pytest.raises(BadInput, match=f"{clients} members allow {cohorts} of the [0-9]+ groups"):
         setup_of(EXACT.replace("population=2", f"population={cohorts + 1}"), **given)
 
 
@@ -193,7 +193,8 @@ def test_what_was_found_can_be_used(tmp_path: Path) -> None:
     tuning = Tuning("fedavg", "clip=5", "rate=log:0.01:1 epochs=1:3", "population=2 interval=1")
     grid = {"clients": [6], "rounds": [3], "reference": [False], "protection": ["none"]}
     result = tune(data(), tuning, grid, seeds=2, out=tmp_path, workers=1)
-    (words,) = result.found
+    (found,) = result.found
+    words = found.parameters
     assert (tmp_path / SETTINGS_FILE.format("")).read_text().split() == words.split()
     tuned = [run.result["tuned"] for run in result.sweep.runs if run.result]
     assert f"clip=5 {min(tuned, key=lambda each: each['loss'])['settings']}" == words
@@ -206,6 +207,17 @@ def test_what_was_found_can_be_used(tmp_path: Path) -> None:
     again = tune(data(), tuning, grid, seeds=2, out=tmp_path, workers=1)
     assert again.found == result.found
     assert "2 of 2 runs were taken over" in again.sweep.notes
+
+
+def test_what_each_search_found_is_named(tmp_path: Path) -> None:
+    """Of several searches each says in what it differs from the others, and which file is its own."""
+    tuning = Tuning("fedavg", "clip=5", "rate=log:0.01:1", "population=2 interval=1")
+    grid = {"clients": [6, 8], "rounds": [2], "reference": [False], "protection": ["none"]}
+    first, second = tune(data(), tuning, grid, seeds=1, out=tmp_path, workers=1).found
+    assert (first.search, second.search) == ("clients 6", "clients 8")
+    for found in (first, second):
+        assert (tmp_path / found.file).read_text().split() == found.parameters.split()
+    assert first.parameters != second.parameters
 
 
 def test_shards_make_the_same(tmp_path: Path) -> None:

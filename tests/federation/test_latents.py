@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from secagg.federation import session_folder
 from secagg.models import SlotMeans
 from secagg.parties import SessionSetup, conclude
 from secagg.parties.contribution import read_records
 from secagg.parties.links import verify_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
-from tests.federation.test_processes import has, round_of, sessions
+from tests.federation.killed import run_killing, verified_result
 from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
 from tests.worlds.federation import SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.processes import Processes, processes
@@ -96,22 +94,6 @@ def federation(tmp_path: Path) -> Iterator[Processes]:
 @pytest.mark.long
 def test_killed_server_goes_on_to_the_slots(federation: Processes) -> None:
     """A server that is killed while slots are summed goes on; transcripts of both sums verify and name all members."""
-    first = session_folder(federation.folder / SERVER / "state", SessionSetup.of(federation.plan, federation.roster))
-    federation.start(SERVER)
-    federation.address = (first / "address").read_text()
-    for name in NAMES:
-        federation.start(name)
-
-    def is_due() -> bool:
-        order = sorted(sessions(federation, SERVER), key=round_of)
-        return len(order) > 1 and has(order[1], "UploadHeader")
-
-    federation.until(is_due, "the second session has an upload")
-    federation.kill(SERVER)
-    federation.start(SERVER)
-    federation.finish()
-    result = json.loads(next((federation.folder / SERVER / "state").glob("*/result.json")).read_text())
-    found = [verify_transcript(Path(path)) for path in result["transcripts"]]
+    run_killing(federation, SERVER)
+    _, found = verified_result(federation)
     assert len(found) == 2
-    assert found[-1]["head_sha256"] == result["head_sha256"]
-    assert [sorted(each["countersigned_by"]) for each in found] == [list(NAMES)] * 2

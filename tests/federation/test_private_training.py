@@ -16,13 +16,14 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}
 PROJECTED = {"rounds": 2, "sampling": 0.3, "steps": 3, "batch": 5, "width": 8}
 EVERYONE = (1, 2, 3, 4)
+PATIENCE = {"join_seconds": 10, "step_seconds": 10}  # the first training loads torch
 
 
 @pytest.mark.parametrize("protection", ["masked", "shared", "none"])
 def test_training_is_charged_and_verifies(tmp_path: Path, protection: str) -> None:
     """Every member's ledger has one row with the cost of all its steps, and every transcript of two rounds verifies."""
     given = {"method": "fedavg", "parameters": tuple(PARAMETERS.items()), "noise": NoiseFrom.MEMBER}
-    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given)
+    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given, **PATIENCE)
     ended = asyncio.run(run_federation(world))
     assert len(ended.stages) == 2
     for member in EVERYONE:
@@ -50,7 +51,7 @@ def test_training_beside_noisy_sums_is_charged_once(
 ) -> None:
     """Every member's ledger has one row with the cost of steps and sums together, and every transcript verifies."""
     given = {"method": method, "parameters": tuple(PROJECTED.items()), "noise": noise}
-    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given)
+    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given, **PATIENCE)
     ended = asyncio.run(run_federation(world))
     assert len(ended.stages) == 2
     for member in EVERYONE:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg import plugins
+from secagg import Client, Server, plugins
+from secagg.errors import BadInput
 from tests.cli.command import MEMBERS, SERVER, Command, command, found, nothing_sent
 from tests.plugins.sources import FORMAT, leaving, write_method
 from threat_models.attacks import ATTACKS
@@ -92,6 +93,22 @@ def test_a_member_approves_code_or_refuses_it(secagg: Command, consortium: Path)
     assert not (consortium / "ran").exists()
     assert dry_run(secagg, consortium, home / "own.toml", *given).code == 0
     assert nothing_sent(home / "state")
+
+
+async def test_embedded_parties_are_given_the_code(secagg: Command, consortium: Path) -> None:
+    """`Server` and `Client` find a plan's method in the files that they are given, and nowhere else."""
+    plan, home, own = consortium / "own.json", consortium / MEMBERS[0], consortium / SERVER
+    policy = home / "own.toml"
+    assert secagg("plan", "policy", "--plan", plan, "--data-name", "own", "--out", policy).code == 0
+    plugins._admitted.clear()
+    told = {"data": home / "records.npz", "policy": policy, "state": home / "own", "tls": home}
+    with pytest.raises(BadInput, match="which is not here"):
+        Client(plan, server="127.0.0.1:1", **told)
+    client = Client(plan, server="127.0.0.1:1", **told, plugins=[consortium / "mine.py"])
+    assert client.setup.plan.method == f"Mine@{digest(consortium)}"
+    plugins._admitted.clear()
+    async with Server(plan, state=own / "own", tls=own, plugins=[str(consortium / "mine.py")]) as server:
+        assert server.federation.stages[0].setup.plan == client.setup.plan
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -143,15 +143,18 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
     return tuple(found)
 
 
-def known_of(session: Session, known: str | None, public: str | None, records: int | None = None) -> Knowledge:
+def known_of(
+    session: Session, known: str | None, public: str | None, records: int | None = None, backbone: str | None = None
+) -> Knowledge:
     """What somebody knows who has these files: records that took part, and others, half of them to compare with.
 
     Those that are in no cell of the sum are left out: of `known`, one client's data, by that client's own rule.
-    `records` is how many took part, where the public was told. Both are held against the opened sum (`doubts`). Raises
-    BadInput for data that the plan does not take, and for files that share records.
+    `records` is how many took part, where the public was told; `backbone` where the plan's is kept, by default as the
+    plan calls it. Both files are held against the opened sum (`doubts`). Raises BadInput for data that the plan does
+    not take, and for files that share records.
     """
-    inside = _records_of_file(session, known) if known else None
-    others = _records_of_file(session, public) if public else None
+    inside = _records_of_file(session, known, backbone) if known else None
+    others = _records_of_file(session, public, backbone) if public else None
     like = inside if others is None else others
     if like is None:
         return Knowledge(_nothing(session), (), records=records)
@@ -172,12 +175,12 @@ def _count_shared(one: Records, other: Records) -> int:
     return sum((label, row.tobytes()) in rows for label, row in zip(one.labels.tolist(), one.integers, strict=True))
 
 
-def _records_of_file(session: Session, source: str) -> Records:
+def _records_of_file(session: Session, source: str, backbone: str | None) -> Records:
     """Records of a file as the session's plan makes them."""
     pipeline = Pipeline.of_plan(session.plan)
     read = pipeline.records(source, tolerant=True)
     rows = np.flatnonzero(read.labels != BAD)
-    features = pipeline.features(read.inputs[rows])
+    features = pipeline.features(read.inputs[rows], backbone)
     records = records_of(session.plan, features, read.take(rows), np.arange(len(rows)))
     return keep_counted(session, assign_cells(session, records))
 

@@ -84,6 +84,8 @@ def test_known_files_are_placed_like_the_members_records(recorded, tmp_path):
     finding = SMALL_CELLS.run((view_of(session, adversary_named("no_protection")),), knowledge, lambda *_: None)
     single = measured(finding, "recognised.members", "each client's own vector")
     assert single.value == (contribution["counts"] == 1).sum()
+    with pytest.raises(BadInput, match=r"elsewhere/net\.pt2"):  # where the plan's backbone is kept
+        known_of(session, str(tmp_path / "known.npz"), None, backbone="elsewhere/net.pt2")
     whole = targets_in(view_of(session, adversary_named("curious_server")))[-1]
     assert whole.holds(knowledge).all()  # whose they are the file does not say; the sum of all holds them
     with pytest.raises(BadInput, match=r"known\.npz are in .*same\.npz too"):
