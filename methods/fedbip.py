@@ -9,14 +9,14 @@ the data's order would leave one record's part unbounded.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from methods.concept_sums import ConceptSums, read_concepts
 from methods.fedtc import CERTAIN
-from methods.method import Parameters, SumSpec, domain_count, domains_of
+from methods.method import SumSpec, domain_count, domains_of
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots import NAMES, Slotted, spec_of_cells, sum_cells, told_centres
 from secagg.encoding.layout import Integers
@@ -66,11 +66,6 @@ class FedBiP(Slotted):
         if not 0 < self.clip < math.inf:
             raise BadInput(f"the clip is {self.clip}", remedy="give a finite number above 0")
         ConceptTraining(self.epochs, self.rate, self.batch)
-
-    @property
-    def parameters(self) -> Parameters:
-        """All fields."""
-        return asdict(self)
 
     @property
     def needs_gate(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Parameters, SumSpec
+from methods.method import SumSpec
 from methods.prototypes import Prototypes
 from methods.round import Blocks, Contribution, Examples, Local, Noise, Opened, Round, SimpleRound, Step
 from methods.slots import MOST_SLOTS, Slotted, read_centres, slot_of, spec_of_cells, sum_cells, told_centres
@@ -189,11 +189,6 @@ class FedTC(Slotted):
             raise BadInput("keep and threshold are two filters", remedy="give one of them")
         if not 0 <= self.momentum < 1:
             raise BadInput(f"the momentum is {self.momentum}", remedy="give a number from 0 to below 1")
-
-    @property
-    def parameters(self) -> Parameters:
-        """`slots`, `keep`, `threshold`, `epochs` and `momentum`."""
-        return asdict(self)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Counts and sums of slots (`spec_of_cells`); where there is a threshold, of classes before."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from methods.fedtc import CERTAIN, prototypes
-from methods.method import Parameters, SumSpec, domain_count
+from methods.method import SumSpec, domain_count
 from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots import (
     MAX_CENTRE_BYTES,
@@ -74,11 +74,6 @@ class MPFT(Slotted):
             raise BadInput(f"{self.rounds} rounds of {self.sampling} sampling", remedy=remedy)
         if self.epochs not in range(1, MOST_EPOCHS + 1):
             raise BadInput(f"{self.epochs} epochs", remedy=f"give 1 to {MOST_EPOCHS}")
-
-    @property
-    def parameters(self) -> Parameters:
-        """`domains`, `sampling`, `slots`, `rounds` and `epochs`."""
-        return asdict(self)
 
     @property
     def gated_parts(self) -> int:
