@@ -191,6 +191,8 @@ def runs_of(
     A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
     it says what a shard had, and another start may have more.
     """
+    if not isinstance(dataset, Dataset):
+        raise BadInput(f"dataset is a {type(dataset).__name__}", remedy="give what secagg.open_dataset returns")
     if dataset.test is None or not len(dataset.test):
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
     require("matplotlib", "experiments")

@@ -139,7 +139,9 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
         cells = {cell.epsilon: _show(cell) for cell in each.cells}
         rows.append((each.label, *(cells.get(epsilon, "–") for epsilon in epsilons)))
     header = ("ε", *("∞" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in epsilons))
-    return Table(_caption(dataset, runs), header, tuple(rows), (*_of_rounds(series), *footnotes(runs)))
+    return Table(
+        _caption(dataset, runs), header, tuple(rows), (*_of_rounds(series), *_of_normalisation(runs), *footnotes(runs))
+    )
 
 
 def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
@@ -149,6 +151,19 @@ def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
     many = " or ".join(map(str, rounds))
     said = f"By refine auto there are {many} rounds under noise, and none at ε = ∞: its column is the head of one sum"
     return (f"{said}; what the rounds give without noise is accuracy_reference.",)
+
+
+def _of_normalisation(runs: Sequence[Run]) -> tuple[str, ...]:
+    """That by default records are normalised under noise alone, where the columns differ so."""
+    found = {True: set[str](), False: set[str]()}
+    for run in runs:
+        if run.result and run.settings.get("normalise") is None and not is_baseline(run.result):
+            found[math.isinf(run.settings["epsilon"])].add(run.result["normalisation"])
+    noisy, exact = (" or ".join(sorted(found[each])) for each in (False, True))
+    if not noisy or not exact or noisy == exact:
+        return ()
+    said = f"Records are normalised under noise ({noisy}) and at ε = ∞ not so ({exact})"
+    return (f"{said}: its column is no limit of the others; give normalise for that, or see accuracy_reference.",)
 
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "unit": "record",
         "notes": [],
         "reproducible_noise": None,
+        "normalisation": "none",
         "validate": 0.0,
         "not_private": [] if math.isinf(epsilon) else ["accuracy"],
     }
@@ -59,6 +60,15 @@ COMPARED = [
     *grid(method="dp-sgd"),
     *(run(None, seed, epsilon, method="dp-sgd", refine=16) for seed in range(3) for epsilon in (1.0, 4.0, math.inf)),
 ]
+
+
+def test_a_table_says_where_normalisation_differs() -> None:
+    """By default records are normalised under noise alone: then the column of ε = ∞ is no limit of the others."""
+    runs = grid()
+    assert "no limit of the others" not in accuracy_table("d", runs).text()
+    for run in runs:
+        run.result["normalisation"] = "none" if math.isinf(run.settings["epsilon"]) else "centred-unit"
+    assert "under noise (centred-unit) and at ε = ∞ not so (none)" in accuracy_table("d", runs).text()
 
 
 def test_student_interval() -> None:
