@@ -25,7 +25,7 @@ from methods.mpft import MPFT
 from methods.prototypes import Prototypes
 from secagg import plugins
 from secagg.errors import BadInput
-from secagg.models import planned_program
+from secagg.models import planned_programs
 from secagg.plan import Plan
 
 METHODS: Mapping[str, Callable[..., Method]] = {
@@ -47,6 +47,7 @@ ROUNDS = "rounds"
 """Name of the parameter of methods that says how many sums they take."""
 
 
+HOW = "methods/README.md shows what one is"
 _seen: set[str] = set()
 """Methods of others that were tried, by the names that plans have for them."""
 
@@ -70,6 +71,17 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
     if isinstance(threshold, bool) or not isinstance(threshold, int):
         raise BadInput(f"the class gate is {threshold!r}", remedy="give a whole number of clients")
     return put_gate(method, threshold)
+
+
+def method_of(plan: Plan) -> Method:
+    """The method of a plan. Raises BadInput like `method_named`.
+
+    Others write plans: one that names code by anything but its digest would run what is here by that name, unasked.
+    """
+    if plan.method not in METHODS and not plugins.is_planned(plan.method):
+        problem = f"the plan's method {plan.method!r} is none of ours, and no code by its digest"
+        raise BadInput(problem, remedy="have the plan written by plan new, which names code NAME@SHA-256")
+    return method_named(plan.method, plan.method_parameters)
 
 
 def kind_named(name: str) -> Callable[..., Method]:
@@ -98,7 +110,9 @@ def planned_method(name: str) -> str:
 
 
 def _refuse_others(found: plugins.Plugin) -> None:
-    """Raise BadInput for code that is no method."""
+    """Raise BadInput for code that is no method: a class, so that a plan has no function called that a file holds."""
+    if not isinstance(found.value, type):
+        raise BadInput(f"{found.name} of {found.source} is no class, and so no method", remedy=HOW)
     try:
         made = found.value()
         is_method = all(hasattr(made, each) for each in ("name", "parameters", "sums", "begin", "read_artifact"))
@@ -106,12 +120,12 @@ def _refuse_others(found: plugins.Plugin) -> None:
         problem = f"{found.name} of {found.source} cannot be made without arguments ({type(error).__name__}: {error})"
         raise BadInput(problem, remedy="give each of its fields a default") from error
     if not is_method:
-        raise BadInput(f"{found.name} of {found.source} is no method", remedy="methods/README.md shows what one is")
+        raise BadInput(f"{found.name} of {found.source} is no method", remedy=HOW)
 
 
 def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
     """The kinds of sums of a plan, in order. Raises BadInput for a method or parameters that there are not."""
-    method = method_named(plan.method, plan.method_parameters)
+    method = method_of(plan)
     return method.sums(plan.dimension, len(plan.classes), plan.levels)
 
 
@@ -133,10 +147,12 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
-    """Return the parameters in a text, each of the type of its default in `known`; a program's file by its digest.
+    """Return the parameters that somebody types, as `read_planned`; a program's file is admitted, and by its digest."""
+    return read_planned(name, known, planned_programs(text))
 
-    Raises BadInput.
-    """
+
+def read_planned(name: str, known: Parameters, text: str) -> Parameters:
+    """Return the parameters in a text, each of the type of its default in `known`. No file is read. Raises BadInput."""
     read: Parameters = {}
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -144,7 +160,7 @@ def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
             offered = ", ".join(f"{key}={default}" for key, default in known.items()) or "none"
             raise BadInput(f"method {name} cannot take {word!r}", remedy=f"its parameters are {offered}, each once")
         try:
-            read[key] = type(known[key])(planned_program(value))
+            read[key] = type(known[key])(value)
         except ValueError:
             raise BadInput(
                 f"{key} of method {name} cannot be {value!r}", remedy=f"its default is {known[key]}"
@@ -158,8 +174,10 @@ __all__ = [
     "Method",
     "kind_named",
     "method_named",
+    "method_of",
     "parameters_of",
     "planned_method",
     "read_parameters",
+    "read_planned",
     "sums_of",
 ]

@@ -5,15 +5,14 @@ What leaves is what moved the shared adapter, and nothing else: no head, no adap
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.chain import LARGEST, Floats
-from methods.local_work import UPDATE, SentUpdate, as_trained
-from methods.method import SampledTraining, SumSpec
+from methods.local_work import UPDATE, SentUpdate, as_trained, noised_in_steps
+from methods.method import SumSpec
 from methods.round import Contribution, Local
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
@@ -160,11 +159,7 @@ class PrivateAdapterUpdate(AdapterUpdate):
 
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own, as the noise is in the steps."""
-        private = self.private
-        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.adapted.size, rounds)
-        effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=taken.size)
-        refusal = "the noise is in the members' training"
-        return replace(super().spec(rounds), sensitivities=(), training=taken, refusal=refusal, effort=effort)
+        return noised_in_steps(super().spec(rounds), self.private, self.adapted.size)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves of the shared adapter, with the plan's noise."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from methods.chain import LARGEST, ChainRound, Floats, for_unit_length
-from methods.local_work import SentUpdate, program_inputs
-from methods.method import SampledTraining, SumSpec
+from methods.local_work import SentUpdate, noised_in_steps, program_inputs
+from methods.method import SumSpec
 from methods.private_projection import read_kept
 from methods.round import Contribution, Local, Opened
 from secagg.crypto.labels import digest
@@ -191,17 +191,7 @@ class AugmentedPrivately(AugmentedUpdate):
 
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own."""
-        private = self.private
-        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.whole.size, rounds)
-        refusal = "the noise is in the members' training"
-        return replace(super().spec(rounds), sensitivities=(), training=taken, refusal=refusal)
-
-    @property
-    def effort(self) -> Effort:
-        """DP-SGD's steps."""
-        private = self.private
-        passes = math.ceil(private.sampling_rate * private.steps)
-        return Effort(epochs=passes, steps=private.steps, parameters=self.whole.size)
+        return noised_in_steps(super().spec(rounds), self.private, self.whole.size)
 
     def moved(self, start: Floats, local: Local) -> tuple[Floats, bytes]:
         """What DP-SGD moved, with the plan's noise."""

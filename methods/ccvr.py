@@ -7,13 +7,13 @@ three sums alone: of each class the number of records, the sum of their features
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from methods.fedcgs import FedCGS
-from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.method import SimpleMethod, SumSpec
 from methods.refinement import release_noise
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Step
 from secagg.encoding import Block, Kind
@@ -53,11 +53,6 @@ class CCVR(SimpleMethod):
             raise BadInput(f"no such moments: {self.moments!r}", remedy="give class or pooled")
         if not 1 <= self.virtual <= MOST:
             raise BadInput(f"{self.virtual} virtual features of a class", remedy=f"give 1 to {MOST}")
-
-    @property
-    def parameters(self) -> Parameters:
-        """`moments` and `virtual`."""
-        return asdict(self)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """A record q adds 1 to a count, q to a class sum and q·qᵀ to its class's moment: ‖q·qᵀ‖_F ≤ R_q².

@@ -31,7 +31,7 @@ DIRECTIONS = 4
 MOST_ENTRIES = 1 << 19
 """Of what single records add with all of a plan's dimensions and classes, together; beyond it the fewest are tried."""
 FEWEST, MOST = 10, 256
-"""Single records that are tried so."""
+"""Single records that are tried so; of a method that trains the fewest."""
 OFTEN = 64
 """How often each record is in the longest batch, where that many fit into int64."""
 SLACK = 1e-9
@@ -135,7 +135,8 @@ def _check_whole(method: Method, dimension: int, classes: int, grid: Grid) -> No
     """Try the first sum with all dimensions and classes, on as many records as `MOST_ENTRIES` has room for."""
     kind = method.sums(dimension, classes, grid.levels)[0]
     size = sum(block.size for block in kind.blocks)
-    count = min(max(classes, dimension), MOST, max(FEWEST, MOST_ENTRIES // size))
+    most = FEWEST if method.trains else MOST  # each is a training
+    count = min(max(classes, dimension), most, max(FEWEST, MOST_ENTRIES // size))
     numbers = np.arange(count)
     places = numbers * dimension // count if count < dimension else numbers % dimension
     records = np.zeros((count, dimension), dtype=np.int64)

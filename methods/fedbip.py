@@ -9,40 +9,37 @@ the data's order would leave one record's part unbounded.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from methods.concept_sums import ConceptSums, read_concepts
 from methods.fedtc import CERTAIN
-from methods.method import Parameters, SimpleMethod, SumSpec, domain_count, domains_of
-from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
-from methods.slots import MOST_SLOTS, CellSensitivity, cell_sums, slot_of, told_centres
-from secagg.encoding.layout import Block, Integers, Kind
+from methods.method import SumSpec, domain_count, domains_of
+from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
+from methods.slots import NAMES, Slotted, spec_of_cells, sum_cells, told_centres
+from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.generation import ConceptTraining
 from secagg.head import Artifact
 from secagg.models import SlotMeans, read_slot_means
-from secagg.privacy import Adjacency
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
-NAMES = ("slot_counts", "slot_sums")
-SHARES = {"slot_counts": 0.1, "slot_sums": 0.9}
-"""Of μ², as for class prototypes."""
 CONCEPT_SHARE = 0.5
 """Of μ², where there are concept vectors: no rule says how much they are worth beside latents."""
 MOST_WIDTH = 1 << 13
 
 
 @dataclass(frozen=True)
-class FedBiP(SimpleMethod):
+class FedBiP(Slotted):
     """Counts (C, D, J) and sums (C, D, J, d) of latents over J `slots` of each class in each of D `domains`.
 
-    A slot is a public hash of a record's integers (`methods.slots`), with the software's constants: nobody who writes a
-    plan can isolate a known record by it. A class gate counts each slot by itself, so that every opened mean is of as
-    many members as the gate says, and so is each domain.
+    A slot is a public hash of a record's integers (`methods.slots`), with constants of the software, of which a plan
+    chooses J and, by its levels, the integers: whoever writes plans can try many until a known record's slot is as they
+    like, but cannot choose it. A class gate counts each slot by itself, so that every opened mean is of as many members
+    as the gate says, and so is each domain. An exact plan that tells slots or domains apart takes none without one.
 
     With `concepts` 1 another secure sum comes before: vectors of `width` numbers for each class and domain, which each
     member trains for `epochs` in batches of `batch` at `rate` (the paper's 50, 8 and 0.1), no longer than `clip`
@@ -51,7 +48,7 @@ class FedBiP(SimpleMethod):
 
     name: ClassVar[str] = "fedbip"
     domains: str = ""
-    slots: int = 4
+    slots: int = 1
     concepts: int = 0
     epochs: int = 50
     rate: float = 0.1
@@ -60,11 +57,8 @@ class FedBiP(SimpleMethod):
     width: int = 768
 
     def __post_init__(self) -> None:
-        names = self.domains.split("+")
-        if self.domains and (not all(names) or len(set(names)) != len(names)):
-            raise BadInput(f"the domains are {self.domains!r}", remedy="name each once, joined by +")
-        if self.slots not in range(1, MOST_SLOTS + 1):
-            raise BadInput(f"{self.slots} slots", remedy=f"give 1 to {MOST_SLOTS}")
+        self.require_domains()
+        self.require_slots()
         if self.concepts not in (0, 1):
             raise BadInput(f"concepts is {self.concepts}", remedy="give 0 or 1")
         if self.width not in range(1, MOST_WIDTH + 1):
@@ -74,19 +68,9 @@ class FedBiP(SimpleMethod):
         ConceptTraining(self.epochs, self.rate, self.batch)
 
     @property
-    def parameters(self) -> Parameters:
-        """All fields."""
-        return asdict(self)
-
-    @property
-    def parts(self) -> tuple[int, int]:
-        """D and J."""
-        return domain_count(self.parameters), self.slots
-
-    @property
-    def gated_parts(self) -> int:
-        """D·J: each slot by itself."""
-        return math.prod(self.parts)
+    def needs_gate(self) -> bool:
+        """Where it tells domains or slots apart, or has concept vectors: a class's may be of one member."""
+        return self.concepts == 1 or super().needs_gate
 
     @property
     def keeps_mean(self) -> bool:
@@ -98,28 +82,10 @@ class FedBiP(SimpleMethod):
         """With concepts: members train against the backbone's network."""
         return self.concepts == 1
 
-    def part_of(self, examples: Examples) -> Integers:
-        """domain·J + slot."""
-        return np.ravel_multi_index((examples.domains, slot_of(examples.records, self.slots)), self.parts).astype(
-            np.int64
-        )
-
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Concept vectors, where there are any; then a record adds 1 to a slot's count and q to its sum.
-
-        ‖q‖₂ ≤ R_q, whichever slot of whichever class and domain that is.
-        """
-        shape = (classes, *self.parts)
-        size, share = math.prod(shape), CONCEPT_SHARE if self.concepts else 0.0
-        slots = SumSpec(
-            blocks=(
-                Block(NAMES[0], shape, bound=1, kind=Kind.COUNTS),
-                Block(NAMES[1], (*shape, dimension), bound=levels, kind=Kind.CLASS_SUMS),
-            ),
-            sensitivities=tuple(CellSensitivity(each, NAMES, size, dimension, levels) for each in Adjacency),
-            shares=SHARES,
-            budget=1 - share,
-        )
+        """Concept vectors, where there are any; then counts and sums of slots (`spec_of_cells`)."""
+        share = CONCEPT_SHARE if self.concepts else 0.0
+        slots = replace(spec_of_cells((classes, *self.parts), dimension, levels), budget=1 - share)
         return (self._concept_sums(levels).spec(classes, share), slots) if self.concepts else (slots,)
 
     def contribute(self, local: Local) -> Contribution:
@@ -128,12 +94,9 @@ class FedBiP(SimpleMethod):
             return self._concept_sums(local.grid.levels).contribute(local)
         return Contribution(self.slot_blocks(local))
 
-    def slot_blocks(self, local: Local) -> dict[str, Integers]:
+    def slot_blocks(self, local: Local) -> Blocks:
         """Counts and sums of the slots, in integers."""
-        examples, shape = local.examples, (local.classes, *self.parts)
-        places = examples.labels * self.gated_parts + self.part_of(examples)
-        counts, sums = cell_sums(examples.records, places, math.prod(shape))
-        return {NAMES[0]: counts.reshape(shape), NAMES[1]: sums.reshape(*shape, examples.records.shape[1])}
+        return sum_cells(local.examples, self.part_of(local.examples), (local.classes, *self.parts))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot; in none of the concept vectors' sum."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Fixed, Method, Parameters, SimpleMethod, SumSpec
+from methods.method import Fixed, Method, SimpleMethod, SumSpec
 from methods.prototypes import nearest_mean
 from methods.refinement import AUTO, MAX_ROUNDS, RefinementRound, gradient_sum, release_noise, rounds_for
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Round, Step
@@ -51,11 +51,6 @@ class FedCGS(SimpleMethod):
             raise BadInput(f"personalise is {self.personalise}", remedy="give 0 or 1")
         if self.personalise and self.refine not in (0, AUTO):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
-
-    @property
-    def parameters(self) -> Parameters:
-        """`covariance`, `ridge`, `refine` and `personalise`."""
-        return asdict(self)
 
     def settle(self, fixed: Fixed) -> Method:
         """With the rounds that pay where their number was left to the plan; none where the head is to be adapted."""

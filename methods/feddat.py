@@ -7,40 +7,29 @@ adapter A_c, its head and its answers stay with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 from methods.adapter_work import AdapterUpdate, PrivateAdapterUpdate
-from methods.chain import MAX_ROUNDS, MODEL, ChainRound, require_room
-from methods.fedavg import GRADIENT_LEVELS, LARGEST, LEAST, MOST, encoding_of
-from methods.method import Parameters, SumSpec, UsualMethod
+from methods.chain import MODEL, ChainRound, require_room
+from methods.method import SumSpec
 from methods.round import Contribution, Local, Opened, Round
+from methods.trained_in_rounds import MOST, TrainedInRounds, encoding_of, require_within
 from secagg.errors import BadInput
 from secagg.features import BOTTLENECK
-from secagg.head import Artifact
-from secagg.models import (
-    Adapter,
-    DistillingSettings,
-    DpSgdSettings,
-    Dual,
-    SharedAdapter,
-    TrainedModel,
-    WithHead,
-    read_model,
-)
-from secagg.updates import SERVER_STEPS, ServerStep
+from secagg.models import Adapter, DistillingSettings, Dual, SharedAdapter, TrainedModel, WithHead
 
 VARIANTS = ("", "as-released", "averaged")
 
 
 @dataclass(frozen=True)
-class FedDAT(UsualMethod):
+class FedDAT(TrainedInRounds):
     """`rounds` sums that move one adapter (`kind`, `rank`) at the encoder's `places`, such as 12x768.
 
     A member trains `epochs` in batches of `batch` by AdamW at `rate`, at the distillation's `temperature`, its weight
     growing over `ramp` ("training", "round", "off"), and sends what moved the shared adapter, no longer than `clip`:
-    the promise is about members. With `sampling` above 0 it trains by DP-SGD on both losses of a record at once,
-    `steps` in a round, at `rate`, with gradients no longer than `gradient_clip`: the promise is about records.
+    the promise is about members. With `sampling` above 0 it trains by DP-SGD on both losses of a record at once: the
+    promise is about records.
     `variant`: "" as the paper means it, "as-released" as its authors' code, "averaged" without a teacher, which is
     federated averaging of adapters. A plan's classes are numbers: the answers they stand for are a member's own.
     """
@@ -49,45 +38,24 @@ class FedDAT(UsualMethod):
     places: str = "12x768"
     kind: str = BOTTLENECK
     rank: int = 48
-    rounds: int = 20
     epochs: int = 1
     rate: float = 1e-4
     batch: int = 64
     temperature: float = 3.0
     ramp: str = "training"
     variant: str = ""
-    clip: float = 1.0
-    sampling: float = 0.0
-    steps: int = 10
-    gradient_clip: float = 1.0
-    server: str = "average"
-    server_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        self.adapter, self.training  # noqa: B018  # refuse what cannot be
-        if not 1 <= self.rounds <= MAX_ROUNDS:
-            raise BadInput(f"{self.rounds} rounds", remedy=f"give 1 to {MAX_ROUNDS}")
-        for name in ("rate", "clip", "gradient_clip", "server_rate"):
-            if not LEAST <= getattr(self, name) <= LARGEST:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy=f"give {LEAST:g} to {LARGEST:g}")
-        if not (1 <= self.epochs <= MOST and 1 <= self.batch <= MOST):
-            raise BadInput(f"{self.epochs} epochs in batches of {self.batch}", remedy=f"give 1 to {MOST} of both")
+        self.adapter  # noqa: B018  # refuses what cannot be
+        super().__post_init__()
+        require_within(self, [(1, MOST, ("epochs", "batch"))])
         if self.variant not in VARIANTS:
             known = ", ".join(filter(None, VARIANTS))
             raise BadInput(f"there is no variant {self.variant!r}", remedy=f"choose one of {known}, or none")
-        if self.sampling:
-            self.private_training  # noqa: B018
         if self.sampling and self.variant == "as-released":
             problem = "the released code trains the shared adapter against a teacher of other steps"
             remedy = "a record's promise takes all that its gradient passes through in one clipped gradient: no variant"
             raise BadInput(problem, remedy=remedy)
-        if self.server not in SERVER_STEPS:
-            raise BadInput(f"no server optimiser {self.server!r}", remedy=f"choose one of {', '.join(SERVER_STEPS)}")
-
-    @property
-    def parameters(self) -> Parameters:
-        """All fields."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def adapter(self) -> Adapter:
@@ -102,34 +70,13 @@ class FedDAT(UsualMethod):
         return DistillingSettings(self.epochs, self.rate, self.batch, **how)  # type: ignore[arg-type]
 
     @property
-    def private_training(self) -> DpSgdSettings:
-        """What it does where `sampling` is above 0, but for the noise, which is the plan's."""
-        sampled = self.steps, self.sampling, self.gradient_clip
-        return DpSgdSettings(self.rate, *sampled, GRADIENT_LEVELS, sigma=0.0, denominator=float(self.batch))
-
-    @property
-    def step(self) -> ServerStep:
-        """How an opened total moves the shared adapter."""
-        return SERVER_STEPS[self.server](self.server_rate)
-
-    @property
     def reads_inputs(self) -> bool:
         """Yes: adapters sit inside the encoder."""
         return True
 
     @property
-    def trains(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
     def needs_two_classes(self) -> bool:
         """Yes: its head tells answers apart."""
-        return True
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Yes: members step along, and make their own models of it."""
         return True
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
@@ -140,10 +87,6 @@ class FedDAT(UsualMethod):
         """The round at the adapter's public start."""
         program = SharedAdapter(dimension, classes, self.adapter)
         return AdapterRound.first(program, self._work(dimension, classes, levels), self.step, self.rounds)
-
-    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """A shared adapter. Raises BadInput for anything else."""
-        return read_model(content)
 
     def _work(self, dimension: int, classes: int, levels: int) -> AdapterUpdate:
         shared = SharedAdapter(dimension, classes, self.adapter)

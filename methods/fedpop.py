@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from methods.chain import MAX_ROUNDS, require_room
-from methods.fedavg import LEAST
 from methods.method import Method, Parameters, SumSpec, UsualMethod
 from methods.population import Population, Search
 from methods.population_round import LOSS, SCORED, PopulationRound
 from methods.round import Round
 from methods.search_space import Space
+from methods.trained_in_rounds import LEAST, MOST, require_within
 from methods.training_space import TrainingSpace, trained_method
 from methods.validation import LOSS_LEVELS, Chosen
 from secagg.encoding import Block, Kind
@@ -32,7 +32,6 @@ SCORE_SHARE = {LOSS: 0.15, SCORED: 0.05}
 """Of μ²: an error of the number moves a mean by its own size, a loss's by the largest."""
 ROOM = 4
 """How much larger than a cohort's numbers of records noise of a member's own may make them before it is cut."""
-MOST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,7 @@ class FedPop(UsualMethod):
         if not 1 <= self.rounds <= MAX_ROUNDS or self.search not in SEARCHES:
             problem = f"{self.rounds} rounds of the search {self.search!r}"
             raise BadInput(problem, remedy=f"give 1 to {MAX_ROUNDS} rounds, and one of {', '.join(SEARCHES)}")
-        for name in ("population", "local", "interval", "score_cap"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy=f"give 1 to {MOST}")
+        require_within(self, [(1, MOST, ("population", "local", "interval", "score_cap"))])
         if not (0 < self.validation < 1 and LEAST <= self.largest_loss <= MOST and 0 <= self.draw < 1 << 32):
             problem = f"validation is {self.validation}, largest_loss {self.largest_loss}, draw {self.draw}"
             raise BadInput(
@@ -78,16 +75,11 @@ class FedPop(UsualMethod):
         self._search  # noqa: B018  # refuses what cannot be
 
     @property
-    def parameters(self) -> Parameters:
-        """All fields."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @property
     def fixed_parameters(self) -> Parameters:
         """The method's parameters that stay. Raises BadInput."""
-        from methods import read_parameters  # the registry knows this method, too
+        from methods import read_planned  # the registry knows this method, too
 
-        return read_parameters(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
+        return read_planned(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
 
     @property
     def _trained(self) -> Method:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.method import SumSpec
 from methods.prototypes import Prototypes
 from methods.round import Blocks, Contribution, Examples, Local, Noise, Opened, Round, SimpleRound, Step
-from methods.slots import MOST_SLOTS, CellSensitivity, cell_sums, read_centres, slot_of, told_centres
-from secagg.encoding.layout import Block, Integers, Kind
+from methods.slots import MOST_SLOTS, Slotted, read_centres, slot_of, spec_of_cells, sum_cells, told_centres
+from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
 from secagg.head.training import Recipe, fresh_head, train
-from secagg.privacy import Adjacency
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
@@ -30,8 +29,6 @@ BATCH = 64
 LEAST_BATCHES = 10
 """Of an epoch: few prototypes make smaller batches than the paper's 64, or they would hardly be trained on."""
 MOST_EPOCHS = 10_000
-SHARES = {"slot_counts": 0.1, "slot_sums": 0.9}
-"""Of μ²: a count only scales its prototype."""
 CENTRE_SHARE = 0.1
 """The first round's share of μ² where there is a threshold: directions of whole classes take little."""
 CENTRE_LENGTH = 1 << 20
@@ -58,7 +55,7 @@ class SlotRound(SimpleRound):
     def contribute(self, local: Local) -> Contribution:
         """Every record that counts in its slot (`methods.slots`), in integers."""
         examples, classes = local.examples, local.classes
-        return Contribution(slot_sums(examples, self.cells(examples, classes), classes, self.slots))
+        return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """The slots of those whose q·c ≥ t·‖q‖·‖c‖. Both products are exact, so that every machine decides alike."""
@@ -93,15 +90,6 @@ class SlotRound(SimpleRound):
         its = told.centres if isinstance(told, SlotRound) else None
         if own is None or its is None or len(its) != own.size or np.abs(its - own.ravel()).max() > 1:
             raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sum")
-
-
-def slot_sums(examples: Examples, cells: Integers, classes: int, slots: int) -> Blocks:
-    """Return the counts (C, J) and sums (C, J, d) of examples in the slots `cells` (n,); −1: in none."""
-    counted = cells >= 0
-    places = (examples.labels * slots + cells)[counted]
-    counts, sums = cell_sums(examples.records[counted], places, classes * slots)
-    shape = (classes, slots)
-    return {"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, sums.shape[1])}
 
 
 def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float) -> NDArray[np.int64]:
@@ -164,13 +152,14 @@ def fit(
 
 
 @dataclass(frozen=True)
-class FedTC(SimpleMethod):
+class FedTC(Slotted):
     """Slot sums: C·J·(d + 1) numbers, J = `slots`; the server trains head(adapter(p)) on the slots' means.
 
     The paper's clients send the means of random batches of 5 of their own records. Here every record goes into one of
     J slots of its class, the same for all clients (`methods.slots.slot_of`), and a mean mixes the N_j/J records of a
-    slot across clients. Choose J well below N_j: without noise a slot of one record *is* that record,
-    and of 50 still tells whether a record is in it (AUC 0.9, tests/threat_models/test_prototypes_leak.py).
+    slot across clients. Without noise J > 1 takes a class gate, which counts every slot by itself, since a slot of one
+    record *is* that record. Choose J well below N_j: a slot of 50 still tells whether a record is in it (AUC 0.9,
+    tests/threat_models/test_prototypes_leak.py).
 
     `keep` α in (0, 1]: every client leaves out all but the ⌈α·n⌉ records of a class that are nearest to its own class
     mean by cosine (paper Eq. 1-3, α = 0.99; rounded up, so that no client's only record goes). Then the sum depends on
@@ -178,11 +167,12 @@ class FedTC(SimpleMethod):
     `threshold` t in [−1, 1): a record counts if its cosine to its class's centre is at least t. The centres come from
     a first, charged sum of counts and class sums, and are public. Default −1: no threshold, one sum. Without noise
     the two sums' difference is the sum of the records left out, so that this is a rule for finite ε.
+    Either filter leaves records out after the gate's census: a slot may then be of fewer clients than were counted.
     `epochs` and `momentum` of SGD (paper: 200; the momentum is unstated).
     """
 
     name: ClassVar[str] = "fedtc"
-    slots: int = 16
+    slots: int = 1
     keep: float = 1.0
     threshold: float = -1.0
     epochs: int = 200
@@ -200,23 +190,9 @@ class FedTC(SimpleMethod):
         if not 0 <= self.momentum < 1:
             raise BadInput(f"the momentum is {self.momentum}", remedy="give a number from 0 to below 1")
 
-    @property
-    def parameters(self) -> Parameters:
-        """`slots`, `keep`, `threshold`, `epochs` and `momentum`."""
-        return asdict(self)
-
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One record adds 1 to a slot's count and q to its sum; where there is a threshold, to its class's before."""
-        cells = classes * self.slots
-        names = ("slot_counts", "slot_sums")
-        slots = SumSpec(
-            blocks=(
-                Block("slot_counts", (classes, self.slots), bound=1, kind=Kind.COUNTS),
-                Block("slot_sums", (classes, self.slots, dimension), bound=levels, kind=Kind.CLASS_SUMS),
-            ),
-            sensitivities=tuple(CellSensitivity(each, names, cells, dimension, levels) for each in Adjacency),
-            shares=SHARES,
-        )
+        """Counts and sums of slots (`spec_of_cells`); where there is a threshold, of classes before."""
+        slots = spec_of_cells((classes, self.slots), dimension, levels)
         if self.keep < 1:
             reason = "keep ranks a client's records, so that one of them decides which others count; threshold does not"
             return (replace(slots, sensitivities=(), is_additive=False, refusal=reason),)
@@ -230,7 +206,7 @@ class FedTC(SimpleMethod):
         if self._has_threshold:
             return FIRST.contribute(local)
         examples, classes = local.examples, local.classes
-        return Contribution(slot_sums(examples, self.cells(examples, classes), classes, self.slots))
+        return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """The slots of the records that are kept; before a threshold classes are not divided."""

@@ -7,58 +7,52 @@ bounded, and the ramp of the prototypes has its square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 from methods.augmented_work import AugmentedPrivately, AugmentedRound, AugmentedUpdate, Ramps, own_entries
-from methods.chain import MAX_ROUNDS, MODEL, require_room
-from methods.fedavg import GRADIENT_LEVELS, LARGEST, LEAST, MOST, encoding_of
-from methods.method import Parameters, SumSpec, UsualMethod
+from methods.chain import MODEL, require_room
+from methods.method import SumSpec
 from methods.round import Round
+from methods.trained_in_rounds import LARGEST, LEAST, MOST, Ranges, TrainedInRounds, encoding_of, require_within
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
-from secagg.head import Artifact
 from secagg.models import (
     GENERATOR,
     Augmentation,
     Augmented,
     AugmentedSettings,
     Distance,
-    DpSgdSettings,
     Normalised,
     Weights,
     program_named,
-    read_model,
     size_of,
 )
-from secagg.updates import SERVER_STEPS, ServerStep, State
+from secagg.updates import State
 
 CORRECTED, RELEASED = "corrected", "as-released"
 OWN, SHARED, BATCH = "own", "shared", "batch"
 MOST_SYNTHETIC = 1 << 14
 """Rows of synthetic embeddings in a step: memory that no member's policy bounds."""
-RANGES: tuple[tuple[float, float, tuple[str, ...]], ...] = (
-    (LEAST, LARGEST, ("rate", "generator_rate", "transfer_rate", "clip", "gradient_clip", "server_rate")),
-    (LEAST, LARGEST, ("generator_scale",)),
+RANGES: Ranges = (
+    (LEAST, LARGEST, ("generator_rate", "transfer_rate", "generator_scale")),
     (0, LARGEST, ("alpha", "beta", "proximal", "ramp")),
     (0, 1, ("ema_ramp",)),
     (1, MOST, ("latent", "hidden", "steps", "batch")),
     (1, MOST_SYNTHETIC, ("synthetic",)),
     (0, MOST, ("cap",)),
     (0, 1, ("augment",)),
-    (1, MAX_ROUNDS, ("rounds",)),
 )
 CHOICES = {
     "variant": (CORRECTED, RELEASED),
     "norm": (OWN, SHARED, BATCH),
     "generator_distance": tuple(Distance),
     "transfer_distance": tuple(Distance),
-    "server": tuple(SERVER_STEPS),
 }
 
 
 @dataclass(frozen=True)
-class FRAug(UsualMethod):
+class FRAug(TrainedInRounds):
     """`rounds` sums that move θ, `model` ("mlp:128", "cnn") with normalised layers, and ω from public starts.
 
     A member takes `steps` of `batch` records, with `momentum` and FedProx's `proximal`; θ at `rate`, ω at
@@ -73,8 +67,8 @@ class FRAug(UsualMethod):
     synthetic embeddings with a share of the loss, no bound on what ω maximises).
 
     What leaves, ω's part times `generator_scale` and θ's, is no longer than `clip`: the promise is about members, who
-    count alike, or by min(records, `cap`). With `sampling` above 0 members train by DP-SGD, as `fedavg`'s do, all three
-    parts in one gradient no longer than `gradient_clip`; the promise is about records.
+    count alike, or by min(records, `cap`). With `sampling` above 0 members train all three parts by DP-SGD, in one
+    gradient; the promise is about records.
     """
 
     name: ClassVar[str] = "fraug"
@@ -82,8 +76,6 @@ class FRAug(UsualMethod):
     norm: str = OWN
     variant: str = CORRECTED
     rounds: int = 100
-    steps: int = 10
-    batch: int = 32
     rate: float = 0.01
     momentum: float = 0.5
     proximal: float = 0.0
@@ -103,24 +95,16 @@ class FRAug(UsualMethod):
     clip: float = 10.0
     cap: int = 0
     generator_scale: float = 1.0
-    sampling: float = 0.0
-    gradient_clip: float = 1.0
-    server: str = "average"
-    server_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        for low, high, names in RANGES:
-            for name in names:
-                if not low <= getattr(self, name) <= high:
-                    raise BadInput(f"{name} is {getattr(self, name)}", remedy=f"give {low:g} to {high:g}")
+        require_within(self, RANGES)
+        super().__post_init__()
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise BadInput(f"no {name} {getattr(self, name)!r}", remedy=f"choose one of {', '.join(known)}")
         if self.variant == RELEASED and self.norm != BATCH:
             raise BadInput(f"{RELEASED} has batch normalisation", remedy=f"give norm={BATCH}")
-        self.training  # noqa: B018  # refuses settings that cannot be
         if self.sampling:
-            self.private_training  # noqa: B018  # the same
             self._refuse_taint()
 
     def _refuse_taint(self) -> None:
@@ -135,27 +119,11 @@ class FRAug(UsualMethod):
             raise _tainted(told, "momentum=0, no cap and no proximal")
 
     @property
-    def parameters(self) -> Parameters:
-        """All fields."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @property
     def training(self) -> AugmentedSettings:
         """What a member does in a round."""
         rates = self.generator_rate, self.transfer_rate
         steps = self.steps, self.batch, self.rate, self.momentum, self.proximal
         return AugmentedSettings(*steps, *rates, self.synthetic, self.ema, self.variant == RELEASED)
-
-    @property
-    def private_training(self) -> DpSgdSettings:
-        """What it does where `sampling` is above 0, but for the noise, which is the plan's."""
-        sampled = self.steps, self.sampling, self.gradient_clip
-        return DpSgdSettings(self.rate, *sampled, GRADIENT_LEVELS, sigma=0.0, denominator=float(self.batch))
-
-    @property
-    def step(self) -> ServerStep:
-        """How an opened total moves the state."""
-        return SERVER_STEPS[self.server](self.server_rate)
 
     @property
     def needs_unit_length(self) -> bool:
@@ -165,16 +133,6 @@ class FRAug(UsualMethod):
     @property
     def needs_two_classes(self) -> bool:
         """Yes: its own normalisation and residuals tell classes apart."""
-        return True
-
-    @property
-    def trains(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def shows_last_sum(self) -> bool:
-        """Yes: members step along."""
         return True
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
@@ -189,10 +147,6 @@ class FRAug(UsualMethod):
             groups[GENERATOR] = whole.augmentation.start(GENERATOR, digest("public start", GENERATOR.encode()))
         work, state = self._work(whole, levels), State(groups, {}, 0)
         return AugmentedRound(whole.classifier, work, self.step, self.rounds, state)
-
-    def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """A trained program. Raises BadInput for anything else."""
-        return read_model(content)
 
     def _networks(self, dimension: int, classes: int) -> Augmented:
         kind, *size = self.model.split(":", 1)

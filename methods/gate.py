@@ -88,6 +88,11 @@ class Gated(SimpleMethod):
         return self.method.part_of(examples)
 
     @property
+    def needs_gate(self) -> bool:
+        """The gated method's."""
+        return self.method.needs_gate
+
+    @property
     def per_class(self) -> frozenset[str]:
         """The blocks with a row for each class: those whose shape depends on how many there are."""
         two, three = (
@@ -211,11 +216,15 @@ class Gated(SimpleMethod):
 
     @property
     def _by_class(self) -> frozenset[str]:
-        """Of `per_class` the blocks that are no sums over records, and so not divided where there are several parts."""
+        """Of `per_class` the blocks that are not divided where there are several parts.
+
+        They are no sums over records, or too small to be, having fewer entries than there are cells.
+        """
         if self.gated_parts == 1:
             return frozenset()
         every = [block for spec in self.method.sums(1, FEWEST_CLASSES, 2) for block in spec.blocks]
-        return self.per_class & {block.name for block in every if block.kind is Kind.UPDATE}
+        cells = FEWEST_CLASSES * self.gated_parts
+        return self.per_class & {each.name for each in every if each.kind is Kind.UPDATE or each.size < cells}
 
 
 def put_gate(method: Method, threshold: int) -> Method:

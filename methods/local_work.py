@@ -33,6 +33,8 @@ WEIGHT_LEVELS = 1 << 10
 """A full weight in integers."""
 COUNT_SHARE = 0.01
 """Of μ²: what the number of records takes."""
+GRADIENT_LEVELS = 1 << 20
+"""In the longest gradient of a record, where it does not leave the member."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,7 @@ class PrivateTraining(MemberUpdate):
 
     def spec(self, rounds: int) -> SumSpec:
         """An update of padded length: no release of its own."""
-        of_update = super().spec(rounds)
-        private = self.private
-        taken = SampledTraining(private.sampling_rate, private.steps, private.levels, self.program.size, rounds)
-        effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=taken.size)
-        refusal = "the noise is in the members' training"
-        return replace(of_update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
+        return noised_in_steps(super().spec(rounds), self.private, self.program.size)
 
     def contribute(self, state: Floats, local: Local) -> Contribution:
         """What DP-SGD moves, with the plan's noise, rotated and rounded at random."""
@@ -190,6 +187,19 @@ class RecordGradients:
         """−rate times the mean gradient."""
         total = opened.blocks[GRADIENT] * (self.clip / self.units) / opened.multiplier(GRADIENT)
         return total * (-self.rate / _number(opened, COUNT))
+
+
+def sampled_steps(rate: float, steps: int, sampling: float, clip: float, batch: int) -> DpSgdSettings:
+    """DP-SGD as the parameters of a plan have it, but for the plan's noise, which a member is told (`Local.sigma`)."""
+    return DpSgdSettings(rate, steps, sampling, clip, GRADIENT_LEVELS, sigma=0.0, denominator=float(batch))
+
+
+def noised_in_steps(update: SumSpec, private: DpSgdSettings, size: int) -> SumSpec:
+    """The sum of updates that members make by DP-SGD of `size` parameters: no release of its own."""
+    taken = SampledTraining(private.sampling_rate, private.steps, private.levels, size, update.times)
+    effort = Effort(epochs=math.ceil(taken.rate * taken.steps), steps=taken.steps, parameters=size)
+    refusal = "the noise is in the members' training"
+    return replace(update, sensitivities=(), training=taken, refusal=refusal, effort=effort)
 
 
 def as_trained(state: Floats) -> Floats:

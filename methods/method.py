@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from methods.round import Examples, Round, SimpleRound
@@ -220,6 +220,11 @@ class Method(Protocol):
         ...
 
     @property
+    def needs_gate(self) -> bool:
+        """Whether its exact sums tell more apart than classes, so that they may be of one member's records, or one."""
+        ...
+
+    @property
     def keeps_mean(self) -> bool:
         """Whether a record's own mean tells what it needs, so that a plan must not normalise by `centred-unit`."""
         ...
@@ -246,7 +251,16 @@ class OwnRound(Method, Round, Protocol):
 
 
 class UsualMethod:
-    """What most methods say of themselves: examples of any length, and a linear head without class means."""
+    """What most methods say of themselves: examples of any length, and a linear head without class means.
+
+    A dataclass's fields are its parameters, but for those that a round sets: `field(metadata={"round": True})`.
+    """
+
+    @property
+    def parameters(self) -> Parameters:
+        """All fields that can be given."""
+        given = (each for each in fields(self) if each.init and "round" not in each.metadata)  # type: ignore[arg-type]
+        return {each.name: getattr(self, each.name) for each in given}
 
     @property
     def reads_inputs(self) -> bool:
@@ -296,11 +310,16 @@ class UsualMethod:
     @property
     def gated_parts(self) -> int:
         """As many as domains."""
-        return domain_count(self.parameters)  # type: ignore[attr-defined]  # whoever inherits is a Method
+        return domain_count(self.parameters)
 
     def part_of(self, examples: Examples) -> Integers:
         """Their domains."""
         return examples.domains
+
+    @property
+    def needs_gate(self) -> bool:
+        """Where it tells domains apart."""
+        return domain_count(self.parameters) > 1
 
     @property
     def keeps_mean(self) -> bool:

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from methods.fedtc import CERTAIN, prototypes
-from methods.method import Parameters, SimpleMethod, SumSpec, domain_count
+from methods.method import SumSpec, domain_count
 from methods.round import Contribution, Examples, Local, Opened, Round, SimpleRound, Step
 from methods.slots import (
     MAX_CENTRE_BYTES,
-    MOST_SLOTS,
-    CellSensitivity,
-    cell_sums,
+    NAMES,
+    Slotted,
     read_centres,
     slot_of,
+    spec_of_cells,
+    sum_cells,
     told_centres,
 )
-from secagg.encoding.layout import Block, Integers, Kind
+from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
 from secagg.head.residual import adapted_head
-from secagg.privacy import Adjacency
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
-NAMES = ("slot_counts", "slot_sums")
 MOST_ROUNDS = 100
 MOST_EPOCHS = 10_000
-SHARES = {"slot_counts": 0.1, "slot_sums": 0.9}
-"""Of μ², as for class prototypes."""
 CENTRE_BYTES = 4
 """Of one number of a broadcast centre."""
 
 
 @dataclass(frozen=True)
-class MPFT(SimpleMethod):
+class MPFT(Slotted):
     """Counts (C, D, J) and sums (C, D, J, d) of each class in each of D `domains`, divided over J `slots`.
 
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
@@ -47,8 +45,10 @@ class MPFT(SimpleMethod):
 
     The server trains a residual adapter on the prototypes for at most `epochs` (`secagg.head.residual`).
 
-    Exact sums hide records in their slot and clients in their cell, no more: a slot may hold one record alone, and one
-    that alone changes its slot between two rounds is the difference of two exact sums. Against either there is ε.
+    Exact sums hide records in their slot and clients in their cell, no more. A class gate counts every slot by itself,
+    but not clusters, which follow from the records: with "cluster" it counts classes in domains, a cluster may hold one
+    record alone, and one that alone changes its cluster between two rounds is the difference of two exact sums. Against
+    that there is ε.
     """
 
     name: ClassVar[str] = "mpft"
@@ -59,9 +59,7 @@ class MPFT(SimpleMethod):
     epochs: int = 200
 
     def __post_init__(self) -> None:
-        names = self.domains.split("+")
-        if self.domains and (not all(names) or len(set(names)) != len(names)):
-            raise BadInput(f"the domains are {self.domains!r}", remedy="name each once, joined by +")
+        self.require_domains()
         if self.sampling == "random":
             raise BadInput(
                 "an embedding of one record leaves the client with random sampling",
@@ -70,8 +68,7 @@ class MPFT(SimpleMethod):
         if self.sampling not in ("mean", "cluster"):
             raise BadInput(f"unknown sampling {self.sampling!r}", remedy="give mean or cluster")
         clusters = self.sampling == "cluster"
-        if self.slots not in range(1 + clusters, MOST_SLOTS + 1):
-            raise BadInput(f"{self.slots} slots", remedy=f"give {1 + clusters} to {MOST_SLOTS} for {self.sampling}")
+        self.require_slots(1 + clusters)
         if self.rounds not in (range(1, MOST_ROUNDS + 1) if clusters else (0,)):
             remedy = f"give 1 to {MOST_ROUNDS}" if clusters else "means take none: use sampling=cluster"
             raise BadInput(f"{self.rounds} rounds of {self.sampling} sampling", remedy=remedy)
@@ -79,55 +76,39 @@ class MPFT(SimpleMethod):
             raise BadInput(f"{self.epochs} epochs", remedy=f"give 1 to {MOST_EPOCHS}")
 
     @property
-    def parameters(self) -> Parameters:
-        """`domains`, `sampling`, `slots`, `rounds` and `epochs`."""
-        return asdict(self)
+    def gated_parts(self) -> int:
+        """D·J: each slot by itself; D with clusters, which nobody knows before the census."""
+        return domain_count(self.parameters) if self.rounds else super().gated_parts
 
-    @property
-    def parts(self) -> tuple[int, int]:
-        """D and J."""
-        return domain_count(self.parameters), self.slots
+    def part_of(self, examples: Examples) -> Integers:
+        """domain·J + slot; with clusters the domain."""
+        return examples.domains if self.rounds else super().part_of(examples)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """One record adds 1 to one count and q, ‖q‖₂ ≤ R_q, to the sum of the same slot, whichever slot that is.
+        """Counts and sums of slots (`spec_of_cells`).
 
         In a round of clustering the centres are fixed before the records are looked at, so that this holds there too;
         all sums have equal parts of μ². Raises BadInput for more centres than can be told.
         """
         shape = (classes, *self.parts)
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         if self.rounds and size * dimension * CENTRE_BYTES > MAX_CENTRE_BYTES:
             raise BadInput(f"{size} centres of {dimension} numbers are too many to be told", remedy="give fewer slots")
-        first = SumSpec(
-            blocks=(
-                Block(NAMES[0], shape, bound=1, kind=Kind.COUNTS),
-                Block(NAMES[1], (*shape, dimension), bound=levels, kind=Kind.CLASS_SUMS),
-            ),
-            sensitivities=tuple(CellSensitivity(each, NAMES, size, dimension, levels) for each in Adjacency),
-            shares=SHARES,
-            budget=1 / (self.rounds + 1),
-        )
+        first = replace(spec_of_cells(shape, dimension, levels), budget=1 / (self.rounds + 1))
         again = replace(first, times=self.rounds, budget=self.rounds / (self.rounds + 1))
         return (first, again) if self.rounds else (first,)
 
     def contribute(self, local: Local) -> Contribution:
         """Integer sums over the slots that a public hash gives."""
-        return self.sum_cells(local.examples, self.cells(local.examples, local.classes), local.classes)
+        return self.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + slot."""
         return self.place(examples, slot_of(examples.records, self.slots))
 
-    def place(self, examples: Examples, slots: Integers) -> Integers:
-        """Return domain·J + slot for examples with their slots (n,)."""
-        return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
-
-    def sum_cells(self, examples: Examples, cells: Integers, classes: int) -> Contribution:
-        """Return both blocks for examples in these cells of their classes (n,)."""
-        shape = (classes, *self.parts)
-        places = examples.labels * int(np.prod(self.parts)) + cells
-        counts, sums = cell_sums(examples.records, places, int(np.prod(shape)))
-        return Contribution({"slot_counts": counts.reshape(shape), "slot_sums": sums.reshape(*shape, -1)})
+    def sum_in(self, cells: Integers, local: Local) -> Contribution:
+        """Return both blocks for a member's examples in these cells of their classes (n,)."""
+        return Contribution(sum_cells(local.examples, cells, (local.classes, *self.parts)))
 
     def finalize(self, opened: Opened) -> Step:
         """The head after a mean; the first round of clustering, if there is to be any. Raises BadInput."""
@@ -162,7 +143,7 @@ class Clustering(SimpleRound):
 
     def contribute(self, local: Local) -> Contribution:
         """Integer sums over the nearest centres. Raises BadInput for centres that are not this plan's."""
-        return self.method.sum_cells(local.examples, self.cells(local.examples, local.classes), local.classes)
+        return self.method.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         """domain·J + the nearest centre, in exact arithmetic; of equally near ones the first. Raises BadInput."""

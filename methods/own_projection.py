@@ -17,20 +17,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.fedavg import GRADIENT_LEVELS
-from methods.local_work import program_inputs
-from methods.method import Parameters, SampledTraining, SimpleMethod, SumSpec, clipped
+from methods.local_work import GRADIENT_LEVELS, program_inputs, sampled_steps
+from methods.method import SampledTraining, SimpleMethod, SumSpec, clipped
 from methods.private_projection import Kept
 from methods.projected_sums import class_sums, released_sums
 from methods.round import Contribution, Examples, Local, Opened, Round, Step
 from methods.shared_prototypes import COUNTS, SHARES, SUMS, blocks_of, placed, prototypes_of, shorten
 from methods.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
+from methods.trained_in_rounds import MOST, Ranges, require_within
 from secagg.crypto.labels import digest
 from secagg.encoding import Integers
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
@@ -53,8 +53,13 @@ from secagg.privacy import Adjacency, Unit
 from secagg.roster import SERVER_INDEX
 from secagg.statistics import Grid
 
-MOST = 1_000_000
 MOST_WIDTH = 1 << 13
+RANGES: Ranges = (
+    (1, MOST_TOLD, ("rounds",)),
+    (1, MOST, ("epochs", "batch")),
+    (1, MOST_WIDTH, ("width",)),
+    (0, MOST, ("cap",)),
+)
 REFUSAL = (
     "a member trains its projection on its records, so that one of them can move the sum of every class; with the "
     "parameter cap all that a member sends is bounded, and the promise is about members; with sampling what it sends "
@@ -98,11 +103,7 @@ class OwnProjection(SimpleMethod, ABC):
     prototypes: Integers | None = field(default=None, repr=False, compare=False, metadata={"round": True})
 
     def __post_init__(self) -> None:
-        for name, most in (("rounds", MOST_TOLD), ("epochs", MOST), ("batch", MOST), ("width", MOST_WIDTH)):
-            if not 1 <= getattr(self, name) <= most:
-                raise BadInput(f"{name} is {getattr(self, name)}", remedy=f"give 1 to {most}")
-        if not 0 <= self.cap <= MOST:
-            raise BadInput(f"cap is {self.cap}", remedy=f"give 0 to {MOST}")
+        require_within(self, RANGES)
         self.training  # noqa: B018  # refuses settings that cannot be
         if self.sampling:
             self._require_private()
@@ -132,11 +133,6 @@ class OwnProjection(SimpleMethod, ABC):
         return 1
 
     @property
-    def parameters(self) -> Parameters:
-        """All fields but the round's."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if "round" not in each.metadata}
-
-    @property
     def training(self) -> TrainingSettings:
         """What a member does in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
@@ -144,8 +140,7 @@ class OwnProjection(SimpleMethod, ABC):
     @property
     def private_training(self) -> DpSgdSettings:
         """What a member does in a round for what it sends, where `sampling` is above 0; its noise is the plan's."""
-        sampled = self.steps, self.sampling, self.gradient_clip
-        return DpSgdSettings(self.noisy_rate, *sampled, GRADIENT_LEVELS, sigma=0.0, denominator=float(self.batch))
+        return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
     def needs_unit_length(self) -> bool:

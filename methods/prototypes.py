@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from methods.method import Parameters, SimpleMethod, SumSpec
+from methods.method import SimpleMethod, SumSpec
 from methods.round import Blocks, Contribution, Local, Noise, Opened, Step
 from methods.slots import cell_sums
 from secagg.encoding.layout import Block, Kind
@@ -26,11 +26,6 @@ class Prototypes(SimpleMethod):
     """Counts N (C,) and class sums A (C, d): C + C·d numbers. No parameters."""
 
     name: ClassVar[str] = "prototypes"
-
-    @property
-    def parameters(self) -> Parameters:
-        """None."""
-        return {}
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """One record adds 1 to a count and q, ‖q‖₂ ≤ R_q, to a row of A."""

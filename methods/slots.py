@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,13 +12,19 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.encoding.layout import Integers
+from methods.method import DOMAINS, SimpleMethod, SumSpec, domain_count
+from methods.round import Blocks, Examples
+from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage
 from secagg.privacy import Adjacency, BlockSensitivity, Unit
 from secagg.wire import Length, Range, decode, encode, message
 
 MOST_SLOTS = 1 << 16
-SEED = "secagg slots v1"
+SEED = "secagg slots v2"
+NAMES = ("slot_counts", "slot_sums")
+"""Of the blocks of a sum of slots."""
+SHARES = {"slot_counts": 0.1, "slot_sums": 0.9}
+"""Of μ², as for class prototypes: a count only scales its mean."""
 MAX_CENTRE_BYTES = 8 << 20
 MOST_TOLD = 1000
 """The last round that centres can open."""
@@ -33,12 +40,16 @@ def slot_of(records: Integers, slots: int) -> Integers:
     64 bits one to one, then spreads even records that differ by 1 in one entry, and the slot is ⌊m·J/2³²⌋ of
     its upper 32 bits m: uneven by at most J/2³².
 
+    The constants are drawn for each length d and each J by itself: were they the same for J and J + 1, their slots
+    would nest, and differences of two plans' sums would be single records.
+
     So a sum of slots is the same for any partition, order or restart. The price: whoever knows a record knows
-    its slot, equal records share one, and a record hides among N_j/J others of its class and not N_j.
+    its slot, equal records share one, and a record hides among N_j/J others of its class and not N_j. Exact sums of
+    the same records with another J or other levels are further equations: N_j of them are solved for every record.
     """
     if not 1 <= slots <= MOST_SLOTS:
         raise BadInput(f"{slots} slots", remedy=f"give 1 to {MOST_SLOTS}")
-    constants = _constants(records.shape[1])
+    constants = _constants(records.shape[1], slots)
     mixed = _mix(records.view(np.uint64) @ constants[1:] + constants[0])
     return ((mixed >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)).astype(np.int64)
 
@@ -48,6 +59,73 @@ def cell_sums(records: Integers, cells: Integers, size: int) -> tuple[Integers, 
     sums = np.zeros((size, records.shape[1]), dtype=np.int64)
     np.add.at(sums, cells, records)
     return np.bincount(cells, minlength=size).astype(np.int64), sums
+
+
+def sum_cells(examples: Examples, cells: Integers, shape: tuple[int, ...]) -> Blocks:
+    """Return counts `shape` = (C, …) and sums (C, …, d), by `NAMES`, of examples in the `cells` (n,) of their classes.
+
+    A cell is counted within its class; an example in cell −1 is in none.
+    """
+    counted = cells >= 0
+    places = (examples.labels * math.prod(shape[1:]) + cells)[counted]
+    counts, sums = cell_sums(examples.records[counted], places, math.prod(shape))
+    return {NAMES[0]: counts.reshape(shape), NAMES[1]: sums.reshape(*shape, sums.shape[1])}
+
+
+def spec_of_cells(shape: tuple[int, ...], dimension: int, levels: int) -> SumSpec:
+    """Return the sum of which `sum_cells` gives a member's part: a record adds 1 to a count and q to the same sum.
+
+    ‖q‖₂ ≤ R_q = `levels`, whichever cell of whichever class that is.
+    """
+    return SumSpec(
+        blocks=(
+            Block(NAMES[0], shape, bound=1, kind=Kind.COUNTS),
+            Block(NAMES[1], (*shape, dimension), bound=levels, kind=Kind.CLASS_SUMS),
+        ),
+        sensitivities=tuple(CellSensitivity(each, NAMES, math.prod(shape), dimension, levels) for each in Adjacency),
+        shares=SHARES,
+    )
+
+
+class Slotted(SimpleMethod):
+    """A method whose sums tell apart `slots` of each class, in each of its `domains` where it has any."""
+
+    slots: int
+
+    def require_domains(self) -> None:
+        """Raise BadInput for a domain without a name, or with another's."""
+        domains = str(self.parameters[DOMAINS])
+        names = domains.split("+")
+        if domains and (not all(names) or len(set(names)) != len(names)):
+            raise BadInput(f"the domains are {domains!r}", remedy="name each once, joined by +")
+
+    def require_slots(self, fewest: int = 1) -> None:
+        """Raise BadInput for fewer slots, or too many."""
+        if self.slots not in range(fewest, MOST_SLOTS + 1):
+            raise BadInput(f"{self.slots} slots", remedy=f"give {fewest} to {MOST_SLOTS}")
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """D and J."""
+        return domain_count(self.parameters), self.slots
+
+    @property
+    def gated_parts(self) -> int:
+        """D·J: each slot by itself."""
+        return math.prod(self.parts)
+
+    @property
+    def needs_gate(self) -> bool:
+        """Where it tells domains or slots apart."""
+        return math.prod(self.parts) > 1
+
+    def part_of(self, examples: Examples) -> Integers:
+        """domain·J + slot."""
+        return self.place(examples, slot_of(examples.records, self.slots))
+
+    def place(self, examples: Examples, slots: Integers) -> Integers:
+        """Return domain·J + slot for examples with their slots (n,)."""
+        return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -118,9 +196,9 @@ def read_centres(broadcast: bytes, number: int, largest: int) -> Integers:
 
 
 @lru_cache(maxsize=8)
-def _constants(dimension: int) -> Words:
-    """b, then a (d,)."""
-    stream = hashlib.shake_256(f"{SEED}: {dimension}".encode()).digest(8 * (dimension + 1))
+def _constants(dimension: int, slots: int) -> Words:
+    """b, then a (d,), for so many slots."""
+    stream = hashlib.shake_256(f"{SEED}: {dimension}, {slots}".encode()).digest(8 * (dimension + 1))
     constants: Words = np.frombuffer(stream, dtype="<u8").astype(np.uint64)
     constants.flags.writeable = False
     return constants

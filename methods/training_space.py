@@ -64,11 +64,14 @@ class TrainingSpace:
 
 
 def trained_method(name: str, parameters: Parameters) -> Method:
-    """Return the method. Raises BadInput for one of which no settings can be tried."""
-    from methods import method_named  # the registry knows this method, too
+    """Return the method. Raises BadInput for one of which no settings can be tried, or that is code of others.
 
-    method = method_named(name, parameters)
-    if not method.tunable:
+    The name stands among a plan's parameters, where no policy looks for code that it would run.
+    """
+    from methods import METHODS, method_named  # the registry knows this method, too
+
+    method = method_named(name, parameters) if name in METHODS else None
+    if method is None or not method.tunable:
         raise BadInput(f"no settings of {name} can be tried", remedy="choose a method that trains in rounds: fedavg")
     return method
 

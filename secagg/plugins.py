@@ -5,8 +5,9 @@ is `NAME@SHA-256`: such a name finds its code among the files that this process 
 installed, by the digest alone, and nothing of it runs before it has it. Whether it may run is for others to decide
 first: whoever typed it, or a member's policy. Code that is loaded runs with the rights of the process.
 
-A file's digest is what `sha256sum` says of it. That of an installed package covers its files but `__pycache__`: one
-line each, in order of their paths, as `sha256sum` prints them. What a plug-in imports is the machine's, as numpy is.
+A file's digest is what `sha256sum` says of it. That of an installed package covers its files but `__pycache__`, which
+is never read: one line each, in order of their paths, as `sha256sum` prints them, and a last one with what the entry
+point names. What a plug-in imports beside itself is the machine's, as numpy is.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +34,7 @@ _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_.-]{{0,{LONGEST_NAME - 1}}}")
 _PLANNED = re.compile(rf"({_NAME.pattern})@([0-9a-f]{{64}})")
 
 _admitted: dict[str, tuple[Path, bytes]] = {}
+_from_source: set[str] = set()
 _modules: dict[str, ModuleType] = {}
 
 
@@ -51,8 +54,8 @@ class Plugin:
 
 
 def is_planned(name: str) -> bool:
-    """Whether a plan that says this names code of others."""
-    return "@" in name
+    """Whether a plan that says this names code of others, by its digest."""
+    return _PLANNED.fullmatch(name) is not None
 
 
 def file_in(spec: str) -> Path | None:
@@ -81,7 +84,7 @@ def load(group: str, spec: str) -> Plugin | None:
     """
     if (path := file_in(spec)) is not None:
         return _from_file(spec.rpartition(":")[2], admit(path))
-    if not is_planned(spec):
+    if "@" not in spec:
         found = [each for each in entry_points(group=group) if each.name == spec]
         if len(found) > 1:
             raise BadInput(f"several installed packages bring {spec!r}", remedy="uninstall all but one, or give a file")
@@ -105,20 +108,29 @@ def every(group: str) -> Iterator[Plugin]:
 
 
 def installed_sha256(entry: EntryPoint) -> str:
-    """The digest of an installed package or module, nothing of which is run. Raises BadInput where it has no files."""
+    """The digest of an entry point's package or module, nothing of which is run.
+
+    Raises BadInput where it has no files, or links to folders, whose files are elsewhere.
+    """
     top = entry.module.partition(".")[0]
     found = find_spec(top)
     if found is None or found.origin is None:
         raise BadInput(
             f"the entry point {entry.name} names {top}, which is no installed code", remedy="install it again"
         )
-    if not found.submodule_search_locations:
-        return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
-    folder = Path(found.origin).parent
-    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    listed = sorted((path.relative_to(folder).as_posix(), path) for path in paths)
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" for name, path in listed]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    files = {Path(found.origin).name: Path(found.origin)}
+    if found.submodule_search_locations:
+        files = _files_of(Path(found.origin).parent)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n" for name, path in sorted(files.items())]
+    return hashlib.sha256("".join([*lines, f"{entry.value}\n"]).encode()).hexdigest()
+
+
+def _files_of(folder: Path) -> dict[str, Path]:
+    """A package's files by their paths in it. Raises BadInput."""
+    paths = [path for path in folder.rglob("*") if "__pycache__" not in path.relative_to(folder).parts]
+    if links := [path for path in paths if path.is_symlink() and path.is_dir()]:
+        raise BadInput(f"{links[0]} is a link to a folder, of which no digest tells", remedy="install the files")
+    return {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
 
 
 def _absent(group: str, name: str, digest: str) -> BadInput:
@@ -158,10 +170,36 @@ def _run(path: Path, content: bytes, digest: str) -> ModuleType:
 def _from_entry(entry: EntryPoint, digest: str) -> Plugin:
     if not _NAME.fullmatch(entry.name):
         raise BadInput(f"an installed package brings {entry.name!r}, which is no name", remedy="rename its entry point")
+    _from_source.add(entry.module.partition(".")[0])
+    if _SourceFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _SourceFinder)
     try:
         return Plugin(entry.name, digest, entry.value, entry.load())
     except Exception as error:
         raise _unloadable(entry.value, error) from error
+
+
+class _SourceFinder:
+    """Finds the modules of installed plug-ins, now and later, and has them compiled from the files with the digest."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """What another finder finds of them; None for all other modules."""
+        if name.partition(".")[0] not in _from_source:
+            return None
+        others = (each for each in sys.meta_path if each is not _SourceFinder and hasattr(each, "find_spec"))
+        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Uncached(name, spec.loader.path)
+        return spec
+
+
+class _Uncached(SourceFileLoader):
+    """Compiles the source. Anybody's code can lie in __pycache__, for sources that it was not made of (PEP 552)."""
+
+    def path_stats(self, path: str) -> dict[str, int]:
+        """Raises OSError: where nothing is known of a source, nothing cached is read or written."""
+        raise OSError(path)
 
 
 def _unloadable(source: str, error: Exception) -> BadInput:

@@ -6,6 +6,10 @@ Control characters move a terminal's cursor, format characters turn the directio
 
 from __future__ import annotations
 
+import re
+
+_BEGIN_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _RANGES = ((0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 _BLANK = {0x2800, 0xFFFC, 0x16FE4, 0x1D159}
 """Symbols drawn as nothing: the braille pattern without a dot, a stand-in for an object, a filler, a null notehead."""
@@ -26,6 +30,14 @@ def escaped(text: str) -> str:
     if is_printable(text):
         return text
     return "".join(each if is_printable(each) else each.encode("unicode_escape").decode() for each in text)
+
+
+def as_cell(text: str) -> str:
+    """The text for a table that spreadsheets open: with an apostrophe before what they would take for a formula.
+
+    So OWASP has it ("CSV Injection"); numbers stay as they are.
+    """
+    return f"'{text}" if text.startswith(_BEGIN_FORMULAS) and not _NUMBER.fullmatch(text) else text
 
 
 def first_unprintable(text: str) -> str | None:

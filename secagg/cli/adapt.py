@@ -17,7 +17,7 @@ from secagg.cli.console import (
     refuse_unwritable,
     two_columns,
 )
-from secagg.cli.options import BackboneFileOption
+from secagg.cli.options import BackboneFileOption, FormatOption
 from secagg.data.split import held_out
 from secagg.errors import BadInput
 from secagg.head import Adaptation, adapt, class_means, save_safetensors
@@ -41,6 +41,7 @@ def adapt_head(
     ] = None,
     shots: Annotated[int, typer.Option(min=0, help="Records of each class to train on; 0: all.")] = 0,
     backbone: BackboneFileOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -26,4 +26,4 @@ def aggregator(
     quiet: QuietOption = False,
 ) -> None:
     """Hold one share of every client's vector, and publish the sum of the shares. Start again after a crash."""
-    take_part("aggregator", plan, server, state, tls, listen, wait, Speaker(quiet=quiet, json_to=json_to))
+    take_part("aggregator", plan, server, state, tls, listen, wait, Speaker(quiet=quiet, json_to=json_to, dated=True))

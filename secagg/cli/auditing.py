@@ -18,7 +18,7 @@ from secagg.errors import BadInput, why
 from secagg.experiments.provenance import data_sha256
 from secagg.parties.verification import NOTHING_BROUGHT
 from secagg.parties.vouching import Trust
-from secagg.protection import protection_named
+from secagg.protection import UNPROTECTED, protection_named
 from threat_models.active.run import malicious_server
 from threat_models.adversary import Adversary, adversary_named, names
 from threat_models.attacks import ATTACKS, Attack, add_attack
@@ -209,7 +209,8 @@ def _simulate(speaker: Speaker, question: Question) -> Evidence:
         speaker.say(f"note: {note}")
     levels = [("every client's vector in clear", found.sessions[0], found.knowledge)]
     if math.isfinite(settings.epsilon):
-        exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client"))
+        # Under no protection: others refuse exact slots without a gate.
+        exact = rehearse(data, replace(settings, epsilon=math.inf, noise="client", protection=UNPROTECTED))
         levels.append(("the exact sum", exact.sessions[0], exact.knowledge))
     chosen = {"dataset": data.name, **among_settings(options)}
     shown = {name: str(value) for name, value in chosen.items() if value not in (None, 0, "")}
@@ -247,6 +248,8 @@ def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) 
     if len({session.plan.protection for session in sessions}) > 1:
         raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
     backbone: str | None = question.simulation["backbone"]
+    if question.known or question.public:  # whose features the plan's backbone makes
+        warn_of_programs(speaker, [backbone or sessions[0].plan.backbone])
     knowledge = known_of(sessions[0], question.known, question.public, question.records, backbone)
     files = {each.provenance.transcript: each.transcript_sha256 for each in shown if each.provenance is not None}
     inputs, one_run = _brought(question, knowledge), None

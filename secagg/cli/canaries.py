@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
-from secagg.cli.options import PlanOption
+from secagg.cli.options import FormatOption, PlanOption
 from secagg.plan import read_plan
 
 
@@ -22,6 +22,7 @@ def canaries(
     spare: Annotated[
         str | None, typer.Option(help="Records that nobody has, to be canaries; needed unless the plan takes features.")
     ] = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

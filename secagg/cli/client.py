@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,23 +61,22 @@ def client(
     outcome.
     """
     keep_to_owner()
-    speaker = Speaker(quiet=quiet, json_to=json_to)
-    with speaker.progress("reading the records") as progress:
-        member = Client(
-            plan,
-            server=server,
-            data=data,
-            policy=policy,
-            state=state,
-            tls=tls,
-            backbone=backbone,
-            model=model,
-            aggregators=_named(aggregators or []),
-            stays=stay,
-            wait=wait,
-            said=speaker.say,
-            progress=progress,
-        )
+    speaker = Speaker(quiet=quiet, json_to=json_to, dated=True)
+    member = Client(
+        plan,
+        server=server,
+        data=data,
+        policy=policy,
+        state=state,
+        tls=tls,
+        backbone=backbone,
+        model=model,
+        aggregators=_named(aggregators or []),
+        stays=stay,
+        wait=wait,
+        said=speaker.say,
+        reading=partial(speaker.progress, "reading the records"),
+    )
     setup, records = member.setup, member.records
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")

@@ -9,6 +9,7 @@ import typer
 from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
 from secagg.cli.options import (
     CollectOption,
+    ComparisonPageOption,
     DatasetOption,
     EngineOption,
     FormatOption,
@@ -24,7 +25,7 @@ from secagg.cli.options import (
     WorkersOption,
 )
 from secagg.cli.simulate import open_simulated
-from secagg.cli.sweep import REFERENCE, told_of, values_of, with_lists
+from secagg.cli.sweep import REFERENCE, refuse_page, told_of, values_of, with_lists, write_page
 from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import compare as experiments
@@ -53,6 +54,7 @@ def compare(
     collect: CollectOption = False,
     test: TestOption = None,
     formats: FormatOption = None,
+    html: ComparisonPageOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -63,11 +65,12 @@ def compare(
     and --leave-out take lists, as in --partition dirichlet:0.05,0.1,0.5 or --leave-out "domain=*" (each domain in
     turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
     runs without any, and is marked with the reason. OUT receives results.csv, results.json, table.md, table.tex,
-    accuracy.png and accuracy.svg, domains.png and domains.svg where domains are told apart, and curves.csv, curves.png
-    and curves.svg where plans have several rounds. After an interruption the same command goes on with the runs that
-    are missing. --shard and --collect are those of `secagg sweep`.
+    measures.md, measures.tex, accuracy.png and accuracy.svg, domains.png and domains.svg where domains are told apart,
+    and curves.csv, curves.png and curves.svg where plans have several rounds. After an interruption the same command
+    goes on with the runs that are missing. --shard and --collect are those of `secagg sweep`.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
+    refuse_page(html, shard)
     contenders = [experiments.Contender.read(text) for text in methods.split(",")]
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
@@ -86,4 +89,6 @@ def compare(
     for note in result.notes:
         speaker.say(f"note: {note}")
     told_of(speaker, shard, len(result.runs), out)
-    speaker.result(result.to_json(), *([result.table.text()] if shard is None else []))
+    if html is not None:
+        write_page(speaker, f"Methods on {data.name}", result, out, html)
+    speaker.result(result.to_json(), *([result.summary()] if shard is None else []))

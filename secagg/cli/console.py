@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
@@ -26,11 +26,11 @@ from rich.progress import Progress
 
 from secagg.cli.logs import CalmHandler
 from secagg.errors import BadInput
-from secagg.features import backbone_digest, programs_in
-from secagg.head import Evaluation, LinearHead, load_safetensors
-from secagg.models import files_in
 from secagg.plugins import admit, file_in
 from secagg.printable import escaped
+
+if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
+    from secagg.head import Evaluation, LinearHead
 
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
@@ -64,10 +64,11 @@ class LogLines(logging.Filter):
 class Speaker:
     """One command's output.
 
-    Raises BadInput for a `--json` file that cannot be written: better before the work than after it.
+    `dated`: lines of its log begin with the time, as those of a party that waits for hours do. Raises BadInput for a
+    `--json` file that cannot be written: better before the work than after it.
     """
 
-    def __init__(self, *, quiet: bool, json_to: str | None = None) -> None:
+    def __init__(self, *, quiet: bool, json_to: str | None = None, dated: bool = False) -> None:
         if json_to not in (None, "-"):
             refuse_unwritable(Path(json_to))
         self._json_to = json_to
@@ -78,7 +79,8 @@ class Speaker:
         level = logging.ERROR if quiet else logging.INFO
         shown = self._stderr.is_terminal  # where a bar says how far a sweep is; in a file every run is a line
         logging.getLogger("secagg.experiments").setLevel(logging.WARNING if shown else logging.NOTSET)
-        logging.basicConfig(level=level, format="%(name)s: %(message)s", handlers=[handler])
+        form = ("%(asctime)s " if dated else "") + "%(name)s: %(message)s"
+        logging.basicConfig(level=level, format=form, datefmt="%Y-%m-%dT%H:%M:%S%z", handlers=[handler])
 
     def say(self, text: str) -> None:
         """Print one plain line on stderr."""
@@ -191,12 +193,19 @@ def warn_of_programs(
 
     Raises BadInput for a file that cannot be read.
     """
+    from secagg.features import backbone_digest, programs_in
+    from secagg.models import files_in
+
     for path in dict.fromkeys(path for path in map(file_in, methods) if path is not None):
-        speaker.say(f"WARNING: {path} is code, which runs now with your rights; its SHA-256 is {admit(path)}")
+        speaker.say(warning_of(path, admit(path)))
     given = [*(file for text in parameters for file in files_in(text)), *backbones]
     for program in dict.fromkeys(part for spec in given for part in programs_in(spec or "")):
-        digest = backbone_digest(program)
-        speaker.say(f"WARNING: {program} is code, which runs now with your rights; its SHA-256 is {digest}")
+        speaker.say(warning_of(program, backbone_digest(program)))
+
+
+def warning_of(file: object, digest: str) -> str:
+    """What is said of a file of code before it runs."""
+    return escaped(f"WARNING: {file} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
 def percent(evaluation: Evaluation) -> str:
@@ -208,6 +217,8 @@ def percent(evaluation: Evaluation) -> str:
 
 def read_head(path: Path) -> tuple[LinearHead, dict[str, str]]:
     """A session's head, and what it belongs to. Raises BadInput, for its copy for PyTorch as well."""
+    from secagg.head import load_safetensors
+
     refuse_torch_file(path)
     return load_safetensors(path)
 

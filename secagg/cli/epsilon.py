@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ from secagg.privacy.shares import gap_of, variance_of
 
 USUAL_SIGMA = 100.0
 """Class sums and second moments have far more."""
+E = TypeVar("E", Mechanism, Adjacency)
 MOST_SHARES = 1 << 20
 MOST_TIMES = 1 << 40
 """Coordinates, and sessions: more than any plan has."""
@@ -96,14 +97,15 @@ def promised(
     The arguments are the options of `secagg epsilon`: `noise_multiplier` is σ/Δ of the whole sum, `mechanism`
     "gaussian" (one party's noise) or "discrete-shares" (a share from each client). Raises BadInput.
     """
-    kind, meant = Mechanism(mechanism), Adjacency(adjacency) if adjacency else None
+    kind = _one_of(Mechanism, "mechanism", mechanism)
+    meant = _one_of(Adjacency, "adjacency", adjacency) if adjacency else None
     release = _Release(kind, delta, shares, dropped, colluding, grid_sigma, coordinates, sessions)
     multiplier = _multiplier(release, noise_multiplier, target_epsilon)
     reached = release.epsilon(multiplier)
     if math.isinf(reached):
         raise BadInput(
             f"sessions·(Δ/σ)² is above {LARGEST_MU**2:g}: that promises nothing",
-            remedy="give a larger --noise-multiplier or fewer --sessions",
+            remedy="give a larger noise multiplier, or fewer sessions",
         )
     content: dict[str, Any] = {
         "epsilon": reached,
@@ -117,6 +119,13 @@ def promised(
         content |= {"shares": shares, "honest_shares": release.honest, "grid_sigma": grid_sigma}
         content["coordinates"] = coordinates
     return content
+
+
+def _one_of(kinds: type[E], name: str, value: str) -> E:
+    try:
+        return kinds(value)
+    except ValueError:
+        raise BadInput(f"{name} cannot be {value!r}", remedy=f"choose among {', '.join(kinds)}") from None
 
 
 @dataclass(frozen=True)
@@ -134,11 +143,11 @@ class _Release:
 
     def __post_init__(self) -> None:
         if self.mechanism is Mechanism.GAUSSIAN and (self.shares, self.dropped, self.colluding) != (1, 0, 0):
-            raise BadInput("the gaussian mechanism has no noise shares", remedy="add --mechanism discrete-shares")
+            raise BadInput("the gaussian mechanism has no noise shares", remedy="choose the mechanism discrete-shares")
         if self.honest < 1:
             raise BadInput(
                 f"none of {self.shares} noise shares is honest and arrives: there is no promise",
-                remedy="give fewer --dropped or --colluding",
+                remedy="let fewer be dropped or colluding",
             )
         if self.mechanism is Mechanism.DISCRETE_SHARES:
             # Of one party's noise every δ is exact: it is added where the sum has left the ring.
@@ -190,7 +199,7 @@ class _Release:
         return BadInput(
             f"shares of sigma {self.grid_sigma:g} grid units are too far from Gaussian to keep {promise} over "
             f"{self.coordinates} coordinates in {self.sessions} session(s)",
-            remedy="give a larger --grid-sigma, or fewer --coordinates or --sessions",
+            remedy="give a larger grid sigma, or fewer coordinates or sessions",
         )
 
 
@@ -198,7 +207,7 @@ def _multiplier(release: _Release, given: float | None, target: float | None) ->
     if target is not None and given is None:
         return release.multiplier(target)
     if given is None or target is not None:
-        raise BadInput("the noise or the promise is asked for", remedy="give --noise-multiplier or --target-epsilon")
+        raise BadInput("the noise or the promise is asked for", remedy="give a noise multiplier, or a target epsilon")
     if not 0 < given < math.inf:
         raise BadInput(f"the noise multiplier cannot be {given}", remedy="give a finite number above 0")
     return given

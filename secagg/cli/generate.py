@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, percent, refuse_existing, two_columns
+from secagg.cli.options import FormatOption
 from secagg.errors import BadInput
 from secagg.features import backbone_digest
 from secagg.head import load_as, save_safetensors
@@ -34,6 +35,7 @@ def generate_pictures(
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same pictures on one machine.")] = 0,
     classify: Annotated[bool, typer.Option(help="Train a classifier on the pictures.")] = True,
     test: Annotated[str | None, typer.Option(help="Labelled pictures to try the classifier on.")] = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -21,4 +21,4 @@ def key_holder(
     quiet: QuietOption = False,
 ) -> None:
     """Make the session's key, and open one sum with it. Start again after a crash."""
-    take_part("key-holder", plan, server, state, tls, None, wait, Speaker(quiet=quiet, json_to=json_to))
+    take_part("key-holder", plan, server, state, tls, None, wait, Speaker(quiet=quiet, json_to=json_to, dated=True))

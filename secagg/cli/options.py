@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg import plugins
+from secagg.cli.console import warning_of
 from secagg.data.named import NAMES
 from secagg.data.sources import add_format, kinds_of_files
 from secagg.engines import ENGINES
@@ -56,8 +57,10 @@ def _take_code(files: list[Path] | None) -> list[Path] | None:
 
 
 def _take_formats(specs: list[str] | None) -> list[str] | None:
-    """Let these formats be read, from now on. Raises BadInput."""
+    """Let these formats be read, from now on: their code runs, which is said first. Raises BadInput."""
     for spec in specs or ():
+        if (file := plugins.file_in(spec)) is not None:
+            typer.echo(warning_of(file, plugins.admit(file)), err=True)
         add_format(spec)
     return specs
 
@@ -186,6 +189,9 @@ TestOption = Annotated[
 SchemaOption = Annotated[str | None, typer.Option(help="Schema of a table: a file or a packaged name.")]
 ResultsOption = Annotated[
     Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")
+]
+ComparisonPageOption = Annotated[
+    Path | None, typer.Option("--html", help="Write tables, figure and notes as one page.", metavar="FILE")
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs with the seeds 0 to SEEDS - 1.")]
 ReferenceOption = Annotated[

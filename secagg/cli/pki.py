@@ -14,8 +14,7 @@ from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_o
 from secagg.errors import BadInput
 from secagg.roster import SERVER_INDEX, read_roster
 from secagg.transport.credentials import end_of
-from secagg.transport.enrolment import change_keys, create_authority, create_request, issue, remove
-from secagg.transport.kit import make_kits
+from secagg.transport.enrolment import change_keys, create_authority, create_request, issue, remove, renew_authority
 
 app = typer.Typer(
     help="Consortium CA, certificate requests and changes of keys, member certificates, roster.", no_args_is_help=True
@@ -74,13 +73,24 @@ def issue_certificates(
 
 @app.command("renew")
 def renew(
-    tls: Annotated[Path, typer.Option("--tls", help="This member's folder of keys.")], quiet: QuietOption = False
+    tls: Annotated[Path | None, typer.Option("--tls", help="This member's folder of keys.")] = None,
+    ca: Annotated[Path | None, typer.Option("--ca", help="The authority's folder.")] = None,
+    passphrase_file: PassphraseOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Make a new TLS key, signed by this member's identity, and the request to send to the authority.
 
-    The keys of now stay in force until the member joins by a kit that certifies the next.
+    The keys of now stay in force until the member joins by a kit that certifies the next. With --ca: a new certificate
+    for the authority's own key, to which all members' go on belonging.
     """
-    _say_changed(Speaker(quiet=quiet), change_keys(tls, rotate=False))
+    speaker = Speaker(quiet=quiet)
+    if (tls is None) == (ca is None):
+        raise BadInput("whose certificate is to be renewed?", remedy="give --tls DIR or --ca DIR")
+    if tls is not None:
+        _say_changed(speaker, change_keys(tls, rotate=False))
+    if ca is not None:
+        renew_authority(ca, passphrase_of(ca, passphrase_file))
+        speaker.say(f"{ca / 'ca.pem'} ends on {end_of(ca / 'ca.pem').on}; give it to all members (secagg pki kit)")
 
 
 @app.command("rotate")
@@ -135,6 +145,8 @@ def kit(
 
     Members join by it: secagg join. Only a kit of one's own fits one's own keys.
     """
+    from secagg.transport.kit import make_kits  # loads plans and all that they are made of
+
     pairs = [text.partition("=")[::2] for text in address or []]
     if len(dict(pairs)) != len(pairs):
         raise BadInput("a name has two addresses")

@@ -21,6 +21,7 @@ from secagg.cli.options import BackboneFileOption, FormatOption, ModelOption
 from secagg.errors import BadInput
 from secagg.extras import extra
 from secagg.head import Evaluation
+from secagg.printable import as_cell
 from secagg.scoring import Calibration, Metrics, Predictions, Predictor
 from secagg.scoring.predictor import read_head
 from secagg.scoring.program import export_program
@@ -119,14 +120,15 @@ def _write_predictions(found: Predictions, path: Path) -> None:
         writer.writerow(["file", "row", "label", "predicted", *(f"p({name})" for name in found.classes)])
         for row in rows:
             chances = (f"{chance:.6g}" for chance in row["probabilities"].values())
-            writer.writerow([row["file"], row["row"], row["label"] or "", row["class"], *chances])
+            texts = (as_cell(row["file"]), row["row"], as_cell(row["label"] or ""), as_cell(row["class"]))
+            writer.writerow([*texts, *chances])
 
 
 def _write_measures(scored: Metrics, path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["measure", "class", "value", "low", "high"])
-        writer.writerows([name, of, each.value, each.low, each.high] for name, of, each in scored.rows())
+        writer.writerows([name, as_cell(of), each.value, each.low, each.high] for name, of, each in scored.rows())
 
 
 def _write_page(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from hashlib import sha256
-from importlib import resources
-
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from numpy.typing import NDArray
 
-from secagg.printable import escaped
+from secagg.cli.page import render
 from secagg.scoring import Calibration, Measure, Metrics, Predictions, Predictor
 from secagg.scoring.metrics import INTERVALS, calibration_bins
 from threat_models.findings import Curve, Series
@@ -26,14 +20,10 @@ POINTS = 200
 def page_of(predictor: Predictor, found: Predictions, scored: Metrics, calibration: Calibration | None) -> str:
     """The page, which needs no script and no request. Names in it come from others, and are escaped."""
     probabilities, labels = found.labelled
-    style = (resources.files("threat_models.report") / "page.css").read_text(encoding="utf-8") + STYLE
-    environment = Environment(
-        loader=PackageLoader("secagg.cli", "."), autoescape=True, undefined=StrictUndefined, finalize=_clean
-    )
-    environment.filters["shown"] = _shown
-    return environment.get_template("scores.html").render(
-        style=Markup(style),  # noqa: S704 (our own files)
-        style_sha256=b64encode(sha256(style.encode()).digest()).decode(),
+    return render(
+        "scores.html",
+        STYLE,
+        shown=_shown,
         scored=scored,
         found=found,
         head_sha256=predictor.model.digest,
@@ -55,10 +45,6 @@ STYLE = """
 @media (max-width: 640px) { .wide th[scope="row"] { min-width: 0; } }
 @media print { .confusion td { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
-
-
-def _clean(value: object) -> object:
-    return value if isinstance(value, Markup) else escaped(str(value))
 
 
 def _shown(measure: Measure | None) -> str:

@@ -36,7 +36,7 @@ def server(
 ) -> None:
     """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
     keep_to_owner()
-    speaker = Speaker(quiet=quiet, json_to=json_to)
+    speaker = Speaker(quiet=quiet, json_to=json_to, dated=True)
     server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
     last = asyncio.run(_serve(server))
     _export_torch(last.folder)

@@ -9,9 +9,10 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from secagg.cli.console import JsonOption, QuietOption, Speaker, warn_of_programs
+from secagg.cli.console import JsonOption, QuietOption, Speaker, refuse_unwritable, warn_of_programs
 from secagg.cli.options import (
     CollectOption,
+    ComparisonPageOption,
     DatasetOption,
     EngineOption,
     FormatOption,
@@ -32,8 +33,10 @@ from secagg.data import Dataset
 from secagg.engines import PROCESSES
 from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
+from secagg.experiments.comparison import Comparison
 from secagg.experiments.settings import SimulationSettings, kind_of
 from secagg.experiments.summary import Run
+from secagg.experiments.sweep import SweepResult
 from secagg.extras import extra
 
 DEFAULT = "default"
@@ -90,6 +93,7 @@ def sweep(
     ] = None,
     test: TestOption = None,
     formats: FormatOption = None,
+    html: ComparisonPageOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -98,13 +102,15 @@ def sweep(
 
     Every setting of `secagg simulate` takes a comma-separated list, as in --epsilon 0.5,1,2,inf; in a list the word
     default stands for what simulate does without the option. OUT receives results.csv and results.json (every run and
-    the summary), table.md and table.tex (for a paper), accuracy.png and accuracy.svg, and where plans have several
+    the summary), table.md and table.tex (for a paper), measures.md and measures.tex (balanced accuracy, AUC, F1 and
+    calibration error), accuracy.png and accuracy.svg, and where plans have several
     rounds curves.csv, curves.png and curves.svg. A combination that is refused is named and left out. After an
     interruption the same command goes on with the runs that are missing. A job array gives each job a --shard, and then
     the same command with --collect writes the tables. With --audit (`secagg attacks` names them) it also receives
     attack.csv, attack.png and attack.svg.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
+    refuse_page(html, shard)
     if audited is not None:
         _refuse_attack(audited, shard)
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
@@ -123,7 +129,9 @@ def sweep(
     if audited is not None:
         _attack(speaker, audited, data, result.runs, out)
     told_of(speaker, shard, len(result.runs), out)
-    speaker.result(result.to_json(), *([result.table.text()] if result.series and shard is None else []))
+    if html is not None and result.series:
+        write_page(speaker, f"A sweep on {data.name}", result, out, html)
+    speaker.result(result.to_json(), *([result.summary()] if result.series and shard is None else []))
 
 
 def _refuse_attack(attack: str, shard: str | None) -> None:
@@ -143,6 +151,25 @@ def _attack(speaker: Speaker, attack: str, data: Dataset, runs: Sequence[Run], o
         attempts = attempt_all(data, runs, attack, out, progress)
     for note in write_attack_curve(attempts, attack, out):
         speaker.say(f"note: {attack}: {note}")
+
+
+def refuse_page(html: Path | None, shard: str | None) -> None:
+    """Raise BadInput, before anything runs, for a page that cannot be made or written, and in a shard."""
+    if html is None:
+        return
+    with extra("audit", "the page"):
+        import secagg.cli.comparison_page  # noqa: F401 (whether its libraries are there)
+    if shard is not None:
+        raise BadInput("--html shows all runs", remedy="give it with --collect, after the last shard")
+    refuse_unwritable(html)
+
+
+def write_page(speaker: Speaker, title: str, result: SweepResult | Comparison, out: Path, html: Path) -> None:
+    """Write the page of a comparison whose figure lies in `out`, and say so."""
+    from secagg.cli.comparison_page import comparison_page
+
+    html.write_text(comparison_page(title, result.tables, result.notes, out / "accuracy.svg"), encoding="utf-8")
+    speaker.say(f"wrote {html}")
 
 
 def told_of(speaker: Speaker, shard: str | None, runs: int, out: Path) -> None:

@@ -11,6 +11,7 @@ from secagg.cli.options import (
     CollectOption,
     DatasetOption,
     EngineOption,
+    FormatOption,
     ImageSizeOption,
     LabelOption,
     ParametersOption,
@@ -19,6 +20,7 @@ from secagg.cli.options import (
     ResultsOption,
     SchemaOption,
     ShardOption,
+    TestOption,
     WorkersOption,
     words_of,
 )
@@ -63,6 +65,8 @@ def tune(
     ray: RayOption = None,
     shard: ShardOption = None,
     collect: CollectOption = False,
+    test: TestOption = None,
+    formats: FormatOption = None,
     json_to: JsonOption = None,
     quiet: QuietOption = False,
     **lists: str | None,
@@ -79,8 +83,8 @@ def tune(
     grid = {name: values_of(name, text) for name, text in lists.items() if text is not None}
     grid[REFERENCE] = (reference,)
     how = {"engine": engine, "ray": ray, "shard": shard, "collect": collect}
-    warn_of_programs(speaker, grid.get("backbone", ()))
-    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size)
+    warn_of_programs(speaker, grid.get("backbone", ()), [parameters])
+    data = open_simulated(speaker, dataset, min(grid["epsilon"]), label, schema, image_size, test)
     tuning = Tuning(method, parameters, space, search)
     with speaker.progress(f"tuning {method} on {data.name}") as progress:
         result = run_tuning(data, tuning, grid, seeds, out, workers, progress, **how)

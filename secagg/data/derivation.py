@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,8 @@ def _column(name: str, values: NDArray[np.str_], decimal: str) -> Column:
     if pattern := date_pattern(present):
         whole = Dated(name, *EVER, pattern)
         days = [whole.read(str(value)) for value in present]
-        return Dated(name, whole.shown(min(days)), whole.shown(max(days) + 1), pattern)
+        last = min(max(days) + 1, date.max.toordinal())  # 31 December 9999 is how files say "no end"
+        return Dated(name, whole.shown(min(*days, last - 1)), whole.shown(last), pattern)
     if text.any():
         return Categorical(name, categories(name, present))
     finite = numbers[np.isfinite(numbers)]

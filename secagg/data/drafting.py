@@ -144,7 +144,8 @@ def _are_few(count: int, values: NDArray[np.str_]) -> bool:
 def _guess_range(name: str, numbers: NDArray[np.float64], rule: str) -> tuple[Column, str]:
     """A number from the file's least to its greatest, each rounded outwards to a step of the range's size."""
     least, most = float(numbers.min()), float(numbers.max())
-    step = 10.0 ** math.floor(math.log10(most - least)) if most > least else max(1.0, abs(least))
+    span = most - least  # of the smallest numbers no power of ten is left, of the largest none is enough: refused below
+    step = (10.0 ** math.floor(math.log10(span)) or span) if 0 < span < math.inf else max(1.0, abs(least))
     low, high = math.floor(least / step) * step, math.ceil(most / step) * step
     if low == high:
         low, high = low - step, high + step

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from secagg.data.columns import Dated
 from secagg.data.format import Lines, TableFormat
 from secagg.data.schema import Schema
 from secagg.data.table import header_of
@@ -17,15 +19,21 @@ Cells = list[str]
 T = TypeVar("T", str, bytes)
 _CELL_BYTES = 64
 """What a cell takes as text, about."""
+_DAY, _MOMENT = "YYYY-MM-DD", "YYYY-MM-DD hh:mm:ss"
+"""How days and moments are written where no schema says."""
+_WRITTEN = re.compile(r"(?P<YYYY>\d{4})-(?P<MM>\d\d)-(?P<DD>\d\d)(?: (?P<hh>\d\d):(?P<mm>\d\d):(?P<ss>\d\d)[.,\d]*)?")
+"""How arrow writes them, but for years that no pattern has."""
 
 
-def parquet_columns(path: Path, *, tolerant: bool = False, decimal: str = ".") -> dict[str, Cells]:
+def parquet_columns(
+    path: Path, *, tolerant: bool = False, decimal: str = ".", patterns: Mapping[str, str] | None = None
+) -> dict[str, Cells]:
     """The columns of a Parquet file as text: numbers with this decimal mark, else as arrow writes them; absent: "".
 
-    Integers, floats, decimals, booleans ("true", "false") and text can be columns, dictionary-encoded or not. With
-    `tolerant` bytes that are not UTF-8 are replaced. Raises BadInput for a file that is no
-    Parquet, one that would take more bytes than `data_limit`, a column of another type, and names that are
-    empty or repeated.
+    Integers, floats, decimals, booleans ("true", "false"), days, moments without a time zone and text can be columns,
+    dictionary-encoded or not. `patterns`: how days and moments of columns are written. With `tolerant` bytes that are
+    not UTF-8 are replaced. Raises BadInput for a file that is no Parquet, one that would take more bytes than
+    `data_limit`, a column of another type, and names that are empty or repeated.
     """
     import pyarrow.parquet
 
@@ -33,7 +41,8 @@ def parquet_columns(path: Path, *, tolerant: bool = False, decimal: str = ".") -
         with path.open("rb") as file:
             names = _check_names(path, pyarrow.parquet.ParquetFile(file))
             table = pyarrow.parquet.ParquetFile(file, read_dictionary=names).read()
-            return {name: texts_of(table[name], tolerant=tolerant, decimal=decimal) for name in names}
+            texts = {name: texts_of(table[name], tolerant=tolerant, decimal=decimal) for name in names}
+            return texts | {name: _dates(table[name], texts[name], (patterns or {}).get(name)) for name in names}
     except OSError as error:
         raise BadInput(f"cannot read {path} as Parquet ({error.strerror or 'damaged'})") from error
     except UnicodeDecodeError:
@@ -59,13 +68,36 @@ def _check_names(path: Path, file: Any) -> list[str]:
     names = [field.name for field in fields]
     if len(set(names)) != len(names) or "" in names:
         raise BadInput(f"{path}: names of columns are empty or repeated", remedy="name every column once")
-    plain = (types.is_string, types.is_large_string, types.is_integer, types.is_floating, types.is_boolean)
+    plain = (types.is_string, types.is_large_string, types.is_integer, types.is_floating, types.is_boolean, _is_date)
     for field in fields:
         kind = field.type.value_type if types.is_dictionary(field.type) else field.type
         if not any(is_kind(kind) for is_kind in (*plain, types.is_decimal, types.is_null)):
             problem = f"{path}: column {field.name!r} is of type {kind}, which is no cell of a table"
             raise BadInput(problem, remedy="leave the column out, or store it as a number or as text")
     return names
+
+
+def _is_date(kind: Any) -> bool:
+    """Whether cells of this type are days, or moments without a time zone."""
+    from pyarrow import types
+
+    return bool(types.is_date(kind) or (types.is_timestamp(kind) and kind.tz is None))
+
+
+def _dates(column: Any, cells: Cells, pattern: str | None) -> Cells:
+    """Days and moments as the pattern writes them, without fractions of a second; other cells as they are."""
+    from pyarrow import types
+
+    if not _is_date(column.type):
+        return cells
+    pattern = pattern or (_DAY if types.is_date(column.type) else _MOMENT)
+    return [_rewritten(found, pattern) if (found := _WRITTEN.fullmatch(cell)) else cell for cell in cells]
+
+
+def _rewritten(found: re.Match[str], pattern: str) -> str:
+    for token, digits in found.groupdict("00").items():
+        pattern = pattern.replace(token, digits)
+    return pattern
 
 
 def texts_of(column: Any, *, tolerant: bool, decimal: str = ".") -> Cells:
@@ -103,7 +135,8 @@ def _texts(values: Any, tolerant: bool, decimal: str) -> Cells:
 
 def read_lines(path: Path, schema: Schema | None, tolerant: bool) -> Lines:
     """The names of the columns, and every row's fields, counted from 1."""
-    columns = parquet_columns(path, tolerant=tolerant, decimal=schema.decimal if schema else ".")
+    patterns = {each.name: each.pattern for each in schema.columns if isinstance(each, Dated)} if schema else None
+    columns = parquet_columns(path, tolerant=tolerant, decimal=schema.decimal if schema else ".", patterns=patterns)
     header, named = header_of(path, list(columns), schema)
     if not named:
         raise BadInput(f"{path} has none of the schema's columns")

@@ -118,6 +118,8 @@ def open_with_test(
 def read_public_table(path: Path) -> Table:
     """The text of one table with a header, to make a schema of. Raises BadInput for another file."""
     known = format_of(path)
+    if not path.exists():
+        raise BadInput(f"there is no file {path}")
     if not isinstance(known, TableFormat) or not path.is_file():
         raise BadInput(f"{path} is no table", remedy=f"give a file: {_tables()}")
     return read_table(path, known, None)

@@ -24,7 +24,7 @@ from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
-from secagg.experiments.tables import csv_of
+from secagg.experiments.tables import csv_of, write_tables
 from secagg.features import Progress
 from secagg.protection import UNPROTECTED, USUAL
 
@@ -97,15 +97,15 @@ def compare(
 def write(comparison: Comparison, out: Path) -> None:
     """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg.
 
-    Beside them domains.* with domains, and curves.* where any plan has several rounds.
+    Beside them measures.md and measures.tex where more than accuracy was measured, domains.* with domains, and curves.*
+    where any plan has several rounds.
     """
     from secagg.experiments.comparison_plots import plot_domains, plot_groups
 
     (out / "results.csv").write_text(csv_of(comparison.runs), encoding="utf-8")
     content = json.dumps(comparison.to_json(), indent=2, allow_nan=False)
     (out / "results.json").write_text(content + "\n", encoding="utf-8")
-    (out / "table.md").write_text(comparison.table.markdown(), encoding="utf-8")
-    (out / "table.tex").write_text(comparison.table.latex(), encoding="utf-8")
+    write_tables(comparison.tables, out)
     plot_groups(comparison, [out / "accuracy.png", out / "accuracy.svg"])
     write_curves(comparison.runs, out)
     if len(comparison.domains) > 2:

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
-from secagg.experiments.frames import frame_of
+from secagg.experiments.measures import measures_table
 from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private
-from secagg.experiments.tables import SUPERSCRIPTS, Table, caption, footnotes, rows_of, shown_accuracy
+from secagg.experiments.tables import SUPERSCRIPTS, Table, Tabled, caption, footnotes, shown_accuracy
 from secagg.protection import UNPROTECTED
 
 COSTS = ("bytes per client", "client CPU s", "server s", "ε", "protection")
@@ -19,7 +19,7 @@ DASH = "–"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabled):
     """Every run of a comparison under the protection `asked`, in the order of its methods.
 
     `inapplicable`: settings of secure sums that were asked for, and that its baselines do without. `notes`: its own and
@@ -66,11 +66,16 @@ class Comparison:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The methods, in order; those of which every run was refused have no accuracy."""
+        expansions = {run.settings["expand"] for run in self.runs}
+        return tuple(row_of(group, self.columns, len(expansions) > 1) for group in self._by_row)
+
+    @property
+    def _by_row(self) -> tuple[list[Run], ...]:
+        """The runs of each row."""
         groups: dict[tuple[Any, ...], list[Run]] = {}
         for run in self.runs:
             groups.setdefault(tuple(run.settings[name] for name in ROW), []).append(run)
-        expansions = {run.settings["expand"] for run in self.runs}
-        return tuple(row_of(group, self.columns, len(expansions) > 1) for group in groups.values())
+        return tuple(groups.values())
 
     @cached_property
     def table(self) -> Table:
@@ -86,16 +91,22 @@ class Comparison:
         header = ("method", *(column.label for column in self.columns), *COSTS)
         return Table(text, header, rows, (*marks.notes, *self._without(), *footnotes(self.runs)))
 
-    def summary(self) -> str:
-        """The table of accuracies in aligned columns."""
-        return self.table.text()
-
-    def to_frame(self) -> Any:
-        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
-        return frame_of(rows_of(self.runs))
-
-    def _repr_html_(self) -> str:
-        return self.table.html()
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """That of accuracies, and below it that of further measures, where there are any."""
+        whole = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
+        several = len({row.settings["epsilon"] for row in self.rows}) > 1
+        groups = [
+            (
+                row.label + (f", ε {row.settings['epsilon']:g}" if several else ""),
+                whole[place],
+                [run for run in runs if place_of(run) == place],
+            )
+            for row, runs in zip(self.rows, self._by_row, strict=True)
+            for place in dict.fromkeys(map(place_of, runs))
+        ]
+        further = measures_table(self.dataset, "partition", groups)
+        return (self.table, further) if further else (self.table,)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""

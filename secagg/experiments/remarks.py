@@ -52,7 +52,7 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
         *_of_delta(run, len(dataset.train)),
         *_of_statement(settings.at_least, len(dataset.train)),
     )
-    noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset))
+    noted = (*noted, *_of_bad_records(run.bad_records, held_out, dataset), *_of_classes(dataset), *_of_chance(run))
     if not settings.has_known_noise:
         return replace(run, bad_held_out=held_out, notes=noted)
     promise = f"{REPRODUCIBLE}; drawn afresh: {run.promise}" if run.promise is not None else None
@@ -85,6 +85,16 @@ def _of_bad_records(train: int, held_out: int, dataset: Dataset) -> tuple[str, .
     tested = len(dataset.test) if dataset.test is not None else 0
     trained = f"{train} of {len(dataset.train)} training records are bad and count as zero"
     return (f"{trained}; {held_out} of {tested} held-out records are bad and are not scored",)
+
+
+def _of_chance(run: SimulationResult) -> tuple[str, ...]:
+    """A head that is no better on the held-out records than always naming their most frequent class."""
+    if run.metrics is None or run.evaluation is None:
+        return ()
+    share = int(run.metrics.confusion.sum(axis=1).max()) / run.evaluation.total
+    if run.evaluation.accuracy > share:
+        return ()
+    return (f"the head is no better than always naming the most frequent class ({100 * share:.2f} %)",)
 
 
 def _of_classes(dataset: Dataset) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from methods.baselines.paper_noise import PaperNoise
 from secagg.data import Dataset
+from secagg.data.memory import dataset_of
 from secagg.encoding import Integers
 from secagg.engines import Engine
 from secagg.errors import BadInput
 from secagg.experiments.adaptation import AdaptedClients, adapt_clients
-from secagg.experiments.arrays import dataset_of
 from secagg.experiments.baselines import BASELINES, run_baseline
 from secagg.experiments.by_client import BY_CLIENT, CLIENT, ids_of, joined
 from secagg.experiments.casting import Cast

@@ -68,19 +68,26 @@ def student_interval(values: Sequence[float]) -> tuple[float, float]:
 
 def summarise(runs: Sequence[Run]) -> tuple[Series, ...]:
     """The series that have a result, in the order of the runs."""
+    series = []
+    for label, group in labelled_groups(runs):
+        first = next(run.result for run in group if run.result)
+        bare = first["protection"] == UNPROTECTED
+        series.append(Series(label, _find_shared(group[0]), bare, has_known_noise(group), _cells(group)))
+    return tuple(series)
+
+
+def labelled_groups(runs: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+    """The runs of each series that has a result, by its label, in their order."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(repr(_find_shared(run)), []).append(run)
     kept = [group for group in groups.values() if any(run.result for run in group)]
-    series = []
-    for group in kept:
-        settings = _find_shared(group[0])
-        peers = [_find_shared(other[0]) for other in kept]
-        names = varying([peer for peer in peers if peer["method"] == settings["method"]])
-        first = next(run.result for run in group if run.result)
-        bare, label = first["protection"] == UNPROTECTED, described(settings, names)
-        series.append(Series(label, settings, bare, has_known_noise(group), _cells(group)))
-    return tuple(series)
+    shared = [_find_shared(group[0]) for group in kept]
+    labels = []
+    for settings in shared:
+        peers = [peer for peer in shared if peer["method"] == settings["method"]]
+        labels.append(described(settings, varying(peers)))
+    return list(zip(labels, kept, strict=True))
 
 
 def rounds_under_noise(series: Sequence[Series]) -> tuple[int, ...]:

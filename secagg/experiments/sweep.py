@@ -20,12 +20,21 @@ from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
 from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
-from secagg.experiments.frames import frame_of
+from secagg.experiments.measures import by_epsilon, measures_table
 from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.provenance import data_sha256, plain
 from secagg.experiments.settings import SimulationSettings, as_setting
-from secagg.experiments.summary import Run, Series, described, not_private, notes_of, summarise, varying
-from secagg.experiments.tables import Table, accuracy_table, csv_of, rows_of
+from secagg.experiments.summary import (
+    Run,
+    Series,
+    described,
+    labelled_groups,
+    not_private,
+    notes_of,
+    summarise,
+    varying,
+)
+from secagg.experiments.tables import Table, Tabled, accuracy_table, csv_of, write_tables
 from secagg.experiments.workers import RunFile, run_all
 from secagg.extras import require
 from secagg.features import Progress
@@ -61,7 +70,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Tabled):
     """Every run of a sweep, in the order of the grid, or of a shard of it.
 
     `asked`: how many there are in the whole grid. `notes` are its own and those of the runs, each once.
@@ -83,6 +92,13 @@ class SweepResult:
         return accuracy_table(self.dataset, self.runs)
 
     @property
+    def tables(self) -> tuple[Table, ...]:
+        """That of accuracies, and below it that of further measures, where there are any."""
+        groups = [row for label, runs in labelled_groups(self.runs) for row in by_epsilon(label, runs)]
+        further = measures_table(self.dataset, "ε", groups)
+        return (self.table, further) if further else (self.table,)
+
+    @property
     def refusals(self) -> tuple[str, ...]:
         """One line for each combination that was refused for one reason, whatever the ε and the seed."""
         names = [name for name in varying([run.settings for run in self.runs]) if name not in ("epsilon", "seed")]
@@ -92,17 +108,6 @@ class SweepResult:
                 epsilons = refused.setdefault((described(run.settings, names), run.refusal), {})
                 epsilons[f"{run.settings['epsilon']:g}"] = None
         return tuple(f"{label} at ε = {', '.join(found)}: {reason}" for (label, reason), found in refused.items())
-
-    def summary(self) -> str:
-        """The table of accuracies in aligned columns."""
-        return self.table.text()
-
-    def to_frame(self) -> Any:
-        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
-        return frame_of(rows_of(self.runs))
-
-    def _repr_html_(self) -> str:
-        return self.table.html()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""
@@ -133,16 +138,15 @@ class SweepResult:
     def write(self, out: Path) -> None:
         """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg into a folder.
 
-        Beside them curves.csv, curves.png and curves.svg where any plan has several rounds. Where every run was
-        refused there is no table and no plot.
+        Beside them measures.md and measures.tex where more than accuracy was measured, and curves.csv, curves.png and
+        curves.svg where any plan has several rounds. Where every run was refused there is no table and no plot.
         """
         (out / "results.csv").write_text(csv_of(self.runs), encoding="utf-8")
         (out / "results.json").write_text(
             json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8"
         )
         if self.series:
-            (out / "table.md").write_text(self.table.markdown(), encoding="utf-8")
-            (out / "table.tex").write_text(self.table.latex(), encoding="utf-8")
+            write_tables(self.tables, out)
             plot_accuracy(self.series, [out / "accuracy.png", out / "accuracy.svg"])
             write_curves(self.runs, out)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from secagg.experiments.frames import flat, html_of
+from secagg.experiments.frames import flat, frame_of, html_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.experiments.summary import (
@@ -44,12 +46,16 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A caption, a header and rows of the same length; the first column names the row. `notes` stand below."""
+    """A caption, a header and rows of the same length; the first column names the row. `notes` stand below.
+
+    `name` is its label in LaTeX.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    name: str = "accuracy"
 
     def text(self) -> str:
         """The table in aligned columns, the caption and the notes below."""
@@ -81,7 +87,7 @@ class Table:
             r"\begin{table}",
             r"  \centering",
             f"  \\caption{{{self.caption.translate(LATEX)}}}",
-            r"  \label{tab:accuracy}",
+            f"  \\label{{tab:{self.name}}}",
             f"  \\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}",
             r"    \toprule",
             f"    {header}",
@@ -93,6 +99,35 @@ class Table:
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
+
+
+class Tabled(ABC):
+    """Runs that tables show."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    @abstractmethod
+    def tables(self) -> tuple[Table, ...]:
+        """That of accuracies, and below it that of further measures, where there are any."""
+
+    def summary(self) -> str:
+        """The tables in aligned columns."""
+        return "\n\n".join(table.text() for table in self.tables)
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with a row for each run: settings, result, or why it was refused."""
+        return frame_of(rows_of(self.runs))
+
+    def _repr_html_(self) -> str:
+        return "".join(table.html() for table in self.tables)
+
+
+def write_tables(tables: Sequence[Table], out: Path) -> None:
+    """Write the first as table.md and table.tex into a folder, the others by their names."""
+    for stem, table in zip(("table", *(other.name for other in tables[1:])), tables, strict=True):
+        (out / f"{stem}.md").write_text(table.markdown(), encoding="utf-8")
+        (out / f"{stem}.tex").write_text(table.latex(), encoding="utf-8")
 
 
 def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:

@@ -54,7 +54,7 @@ class DiffusionFiles:
     @cached_property
     def parts(self) -> dict[str, str]:
         """SHA-256 (hex) of each part: over its files' names and digests, in the order of the names."""
-        return {part: digest_of("\n".join(self._lines(part))) for part in FILES}
+        return {part: self._digest(part) for part in FILES}
 
     @property
     def digest(self) -> str:
@@ -79,7 +79,10 @@ class DiffusionFiles:
             import diffusers
         try:
             load: Any = diffusers.DDIMScheduler.from_pretrained
-            scheduler = load(self.folder / SCHEDULER, local_files_only=True)
+            with self._alone(SCHEDULER) as inside:
+                scheduler = load(inside, local_files_only=True)
+        except BadInput:
+            raise
         except Exception as error:  # of the library, for whatever the folder holds
             raise BadInput(f"diffusers cannot load {self.folder / SCHEDULER}: {first_line(error)}") from error
         if scheduler.config.prediction_type != "epsilon":
@@ -118,9 +121,10 @@ class DiffusionFiles:
     def _alone(self, part: str) -> Iterator[Path]:
         """While it lasts, a folder with links to the files that the part's digest is over, and to no other.
 
-        Raises BadInput for an index that names a file elsewhere: it would be read, and be in no digest.
+        Raises BadInput for an index that names a file elsewhere: it would be read, and be in no digest; and at the end
+        for files that are others by then, since what was read of them may not be what was compared, minutes ago.
         """
-        paths = self._paths(part)
+        compared, paths = self.parts[part], self._paths(part)
         known = {path.name for path in paths}
         for path in (self.folder / part).glob(INDEX):
             try:
@@ -134,9 +138,12 @@ class DiffusionFiles:
             for path in paths:
                 (Path(made) / path.name).symlink_to(path.resolve())
             yield Path(made)
+        if self._digest(part) != compared:
+            problem = f"{self.folder / part} has changed since its digest was compared"
+            raise BadInput(problem, remedy="put its files back, and begin again")
 
-    def _lines(self, part: str) -> list[str]:
-        return [f"{path.name} {digest_file(path)}" for path in self._paths(part)]
+    def _digest(self, part: str) -> str:
+        return digest_of("\n".join(f"{path.name} {digest_file(path)}" for path in self._paths(part)))
 
     def _paths(self, part: str) -> list[Path]:
         return sorted({path for pattern in FILES[part] for path in (self.folder / part).glob(pattern)})

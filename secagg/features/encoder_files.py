@@ -60,7 +60,7 @@ class EncoderFiles:
     @cached_property
     def parts(self) -> Mapping[str, str]:
         """SHA-256 (hex) of each part: over its files' names and digests, in the order of the names."""
-        return {part: digest_of("\n".join(self._lines(patterns))) for part, patterns in PARTS.items()}
+        return {part: self._digest(part) for part in PARTS}
 
     @property
     def digest(self) -> str:
@@ -76,14 +76,22 @@ class EncoderFiles:
         """While it lasts, a folder with links to the files that the digest is over, and to no other.
 
         Libraries look for files by names of their own: an adapter's, a tokenizer's for a version, one that an index
-        names. Raises BadInput for what leads out of the folder, or to code.
+        names. Raises BadInput for what leads out of the folder, or to code, and at the end for files that are others by
+        then than those whose digest was compared.
         """
+        compared = self.parts  # known before anything is read
         paths = [path for patterns in PARTS.values() for path in self._paths(patterns)]
         self._refuse_hidden({path.name for path in paths})
         with tempfile.TemporaryDirectory(prefix="secagg-") as made:
             for path in paths:
                 (Path(made) / path.name).symlink_to(path.resolve())
             yield Path(made)
+        self._refuse_changed(*compared)
+
+    def _refuse_changed(self, *parts: str) -> None:
+        if any(self._digest(part) != self.parts[part] for part in parts):
+            problem = f"{self.folder} has changed since its digest was compared"
+            raise BadInput(problem, remedy="put its files back, and begin again")
 
     def _refuse_hidden(self, known: set[str]) -> None:
         for path in self.folder.glob(INDEX):
@@ -120,6 +128,7 @@ class EncoderFiles:
     def picture_rule(self, config: Any) -> Rule:
         """Side, mean and deviation of the pictures. Raises BadInput for a folder that does not say how to see them."""
         rule = next(filter(None, map(self._json, PARTS[PICTURES])), None)
+        self._refuse_changed(PICTURES)
         rule = rule.get("image_processor", rule) if isinstance(rule, dict) else None
         mean, deviation = (_numbers(rule, name) for name in ("image_mean", "image_std"))
         if not mean or not deviation:
@@ -137,9 +146,8 @@ class EncoderFiles:
         except (OSError, ValueError) as error:
             raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
 
-    def _lines(self, patterns: tuple[str, ...]) -> Iterator[str]:
-        for path in self._paths(patterns):
-            yield f"{path.name} {digest_file(path)}"
+    def _digest(self, part: str) -> str:
+        return digest_of("\n".join(f"{path.name} {digest_file(path)}" for path in self._paths(PARTS[part])))
 
     def _paths(self, patterns: tuple[str, ...]) -> list[Path]:
         """The files of a part, in the order of their names."""

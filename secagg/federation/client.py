@@ -85,12 +85,13 @@ class FederationClient:
             try:
                 outcome, draw = await self._part(setup, private, server, others or {})
             except LeftBehind as error:
-                rounds.go_on_at(await self._return(setup, error, server, others or {}))
+                before = [each for each, _ in rounds.done]
+                rounds.go_on_at(await self._return(setup, before, error, server, others or {}))
                 private = b""
                 continue
             except SessionAborted as error:
-                self._settle(setup, [each for each, _ in rounds.done])
-                raise self._say_counted(setup, error) from None
+                seen = [*(each for each, _ in rounds.done), setup]
+                raise self._say_counted(error, seen, is_settled=self._settle(seen)) from None
             if outcome is None:
                 return rounds.done
             if rounds.done:
@@ -110,9 +111,17 @@ class FederationClient:
         return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
-        self, left: SessionSetup, why: LeftBehind, server: Connection, others: Mapping[int, Connection]
+        self,
+        left: SessionSetup,
+        before: Sequence[SessionSetup],
+        why: LeftBehind,
+        server: Connection,
+        others: Mapping[int, Connection],
     ) -> SessionSetup:
-        """The session in which this client goes on. Raises SessionAborted, with why it was left behind, for none."""
+        """The session in which this client goes on, left behind in one after those `before`.
+
+        Raises SessionAborted, with why it was left behind, for none.
+        """
         away = others.values()
         try:
             if left.is_draw:
@@ -120,28 +129,42 @@ class FederationClient:
             first = self.setup.seeded(left.seed, left.draw)
             return await way_back(left, first, self.me.member, self.state, server, away, self.progress)
         except LeftBehind:
-            raise self._say_counted(left, why) from None
+            raise self._say_counted(why, [*before, left]) from None
         except SessionAborted as error:
-            raise self._say_counted(left, SessionAborted(f"{why.reason}; {error.reason}")) from None
+            raise self._say_counted(SessionAborted(f"{why.reason}; {error.reason}"), [*before, left]) from None
 
-    def _say_counted(self, setup: SessionSetup, error: SessionAborted) -> SessionAborted:
-        """The session's end, and that the ledger counts it where a vector may have left: that is never refunded."""
-        if not self.ledger.has_uploaded(setup.context.plan):
+    def _say_counted(
+        self, error: SessionAborted, seen: Sequence[SessionSetup], *, is_settled: bool = False
+    ) -> SessionAborted:
+        """The plan's end, and what the ledger counts of it where vectors may have left: that is never refunded."""
+        left, rounds = self._count_uploads(seen), self.setup.rounds
+        if not left:
             return error
-        return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
+        if rounds == 1:
+            return SessionAborted(f"{error.reason}; the upload may have left, and the ledger counts it as a release")
+        counts = "counts no more of the plan" if is_settled else "goes on counting the whole plan"
+        return SessionAborted(
+            f"{error.reason}; a vector for {left} of {rounds} sums may have left, and the ledger {counts}"
+        )
 
-    def _settle(self, ended: SessionSetup, before: Sequence[SessionSetup]) -> None:
+    def _count_uploads(self, sessions: Sequence[SessionSetup]) -> int:
+        """In how many of them a vector may have left."""
+        return sum(self.ledger.has_uploaded(each.context.plan) for each in sessions)
+
+    def _settle(self, seen: Sequence[SessionSetup]) -> bool:
         """Where the plan is over for good, charge it for the sums for which a vector may have left, and for no other.
 
-        `before` are the sessions that led to the one that `ended`: only who was told of all can count.
+        `seen` ends with the session that ended it, after those that led there: only who was told of all can count.
+        Return whether the ledger says so now.
         """
-        first = self.setup.context.plan
-        if len(before) != ended.number - 1 or not self.ledger.has_uploaded(first):
-            return
+        *before, ended = seen
+        if len(seen) != ended.number or not self.ledger.has_uploaded(self.setup.context.plan):
+            return False
         sums = len(before) + self.ledger.has_uploaded(ended.context.plan)
         came_to = release_until(self.setup, self.policy.data_name, sums)
         if came_to is not None:
             self.ledger.settle(self.release, came_to, datetime.datetime.now(datetime.UTC))
+        return came_to is not None
 
     async def _part(
         self, setup: SessionSetup, private: bytes, server: Connection, others: Mapping[int, Connection]

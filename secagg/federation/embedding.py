@@ -7,20 +7,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
+from secagg.data import Dataset
 from secagg.errors import BadInput, SessionAborted
 from secagg.features import Progress
 from secagg.federation.client import FederationClient
-from secagg.federation.recovery import open_ledger
+from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
 from secagg.federation.storage import session_folder
 from secagg.files import write_synced
@@ -31,6 +32,7 @@ from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.rounds import following_setup
 from secagg.parties.setup import LEAST_PATIENCE
 from secagg.plan import NoiseFrom, read_plan
+from secagg.plugins import admit
 from secagg.policy import read_policy
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -88,9 +90,9 @@ def credentials_for(role: str, tls: Path, said: Said) -> Credentials:
 class Server:
     """The server of one plan: listens while the `async with` block runs, and `run` carries the plan to its end.
 
-    `plan`, `state` and `tls` are the paths that `secagg server` takes; `listen` is HOST:PORT, port 0 a free one
-    (`address` then says which). `said` is told what a log should say, of members' `approvals` in a folder too. Start it
-    again over the same state after a crash. Raises BadInput for files that cannot be used.
+    `plan`, `state`, `tls` and `plugins` (files) are what `secagg server` takes; `listen` is HOST:PORT, port 0 a free
+    one (`address` then says which). `said` is told what a log should say, of members' `approvals` in a folder too.
+    Start it again over the same state after a crash. Raises BadInput for files that cannot be used.
     """
 
     def __init__(
@@ -101,8 +103,10 @@ class Server:
         tls: Path | str,
         listen: str = "127.0.0.1:0",
         approvals: Path | str | None = None,
+        plugins: Sequence[Path | str] = (),
         said: Said = lambda text: None,
     ) -> None:
+        admit_files(plugins)
         self._credentials = credentials_for("server", Path(tls), said)
         setup = SessionSetup.of(read_plan(Path(plan)), self._credentials.roster)
         if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.seconds) < 2:
@@ -160,12 +164,15 @@ class Server:
 
 
 class Client:
-    """One member of a plan. Making it reads data, policy and keys, and checks all three before anything is sent.
+    """One member of a plan. Making it reads keys, policy and data, and checks all three before anything is sent.
 
-    `plan`, `data`, `policy`, `state`, `tls`, `backbone` and `model` are what `secagg client` takes, `server` is
-    HOST:PORT, `aggregators` the address of each by its name. `stays`: wait for the outcome even where the protection
-    lets a client upload and be gone. `wait`: seconds for the server to be there. Start it again over the same state
-    after a crash: only the same bytes are ever sent again. Raises BadInput or PlanRefused.
+    `plan`, `policy`, `state`, `tls`, `backbone`, `model` and `plugins` (files) are what `secagg client` takes. `data`
+    is what it takes, too, or a data set in memory, or (features (n, d), labels (n,)) with labels that count from 0 or
+    are the plan's classes by name. `server` is HOST:PORT, `aggregators` the address of each by its name. `stays`: wait
+    for the outcome even where the protection lets a client upload and be gone. `wait`: seconds for the server to be
+    there. `reading` is entered while records are read, once the plan is accepted, and gives what is told of progress.
+    Start it again over the same state after a crash: only the same bytes are ever sent again. Raises BadInput or
+    PlanRefused.
     """
 
     def __init__(
@@ -173,18 +180,20 @@ class Client:
         plan: Path | str,
         *,
         server: str,
-        data: Path | str,
+        data: Path | str | Dataset | tuple[Any, Any],
         policy: Path | str,
         state: Path | str,
         tls: Path | str,
         backbone: str | None = None,
         model: Path | None = None,
+        plugins: Sequence[Path | str] = (),
         aggregators: Mapping[str, str] | None = None,
         stays: bool = True,
         wait: float = LEAST_PATIENCE,
         said: Said = lambda text: None,
-        progress: Progress | None = None,
+        reading: Callable[[], AbstractContextManager[Progress | None]] = nullcontext,
     ) -> None:
+        admit_files(plugins)
         self.credentials = credentials_for("client", Path(tls), said)
         agreed, self.policy = read_plan(Path(plan)), read_policy(Path(policy))
         admit_listed(model, agreed, self.policy)
@@ -194,7 +203,11 @@ class Client:
         self.state = Path(state)
         session_folder(self.state, self.setup)
         ledger = open_ledger(self.state)
-        self.records = read_records(self.setup, str(data), backbone, progress)
+        self.setup.protection.check_machine()
+        ledger.check(release_of(self.setup, self.policy.data_name), self.policy.budget)
+        with reading() as progress:
+            source = str(data) if isinstance(data, Path) else data
+            self.records = read_records(self.setup, source, backbone, progress)
         me = LocalParty(self.credentials.index, self.credentials.identity, OperatingSystem())
         self._link = Link(self.credentials, server, self.setup.patience)
         known = ledger.has_uploaded(self.setup.context.plan)
@@ -204,7 +217,6 @@ class Client:
         self.federation = FederationClient(
             self.setup, me, self.policy, ledger, self.state, self.records, meet, said, stays
         )
-        ledger.check(self.federation.release, self.policy.budget)
 
     async def run(self) -> Result | None:
         """Take part to the end. None where the client has uploaded and does not stay: run it again for the outcome."""
@@ -224,6 +236,12 @@ class Client:
                 for index, address in self._aggregators.items()
             }
             return await self.federation.run(link, others)
+
+
+def admit_files(plugins: Sequence[Path | str]) -> None:
+    """Let a plan's method be found in these files, by the digest that the plan names. Runs nothing of them."""
+    for file in plugins:
+        admit(Path(file))
 
 
 def addresses_of(setup: SessionSetup, given: Mapping[str, str]) -> dict[int, str]:

@@ -7,7 +7,7 @@ from secagg.models.augmentation import GENERATOR, TRANSFER, Augmentation, size_o
 from secagg.models.augmented import Augmented, Distance, OneRecord, Weights
 from secagg.models.augmented_training import AugmentedSettings, train_augmented, train_privately
 from secagg.models.distillation import Distilling, DistillingSettings, distil, distilling
-from secagg.models.exported import admit, digest_in, files_in, planned_program
+from secagg.models.exported import admit, digest_in, files_in, planned_programs
 from secagg.models.normalised import Normalised
 from secagg.models.private_training import DpSgdSettings, dp_sgd
 from secagg.models.programs import Program, tensors_of
@@ -57,7 +57,7 @@ __all__ = [
     "dp_sgd",
     "files_in",
     "parse_artifact",
-    "planned_program",
+    "planned_programs",
     "program_named",
     "project",
     "public",

@@ -38,9 +38,9 @@ class Adapted(BuiltIn):
         """What there is beside the adapter's own name, and that."""
 
     @property
-    @abstractmethod
     def prefixes(self) -> Mapping[str, float]:
-        """Which adapters there are, and how much of each is added when the program predicts."""
+        """Which adapters there are, and how much of each is added when the program predicts: mostly the shared one."""
+        return {SHARED: 1.0}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -87,11 +87,6 @@ class SharedAdapter(Adapted):
         return self.adapter.name
 
     @property
-    def prefixes(self) -> Mapping[str, float]:
-        """The shared one."""
-        return {SHARED: 1.0}
-
-    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The adapter's: no head."""
         return self.adapters
@@ -110,11 +105,6 @@ class WithHead(Adapted):
     def name(self) -> str:
         """Such as head-bottleneck:48:12x768."""
         return f"head-{self.adapter.name}"
-
-    @property
-    def prefixes(self) -> Mapping[str, float]:
-        """The shared one."""
-        return {SHARED: 1.0}
 
 
 @dataclass(frozen=True)

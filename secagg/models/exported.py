@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SUFFIX, PREFIX = ".pt2", "pt2:"
+_FILE = re.compile(rf"(?<==)[^\s;=]+{re.escape(SUFFIX)}(?=[\s;]|$)")
+"""In parameters as people write them, "model=net.pt2 rounds=3", also those inside of one: "fixed=model=net.pt2;clip=1".
+"""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 WHAT = "model"
 UNWRITTEN = "empty", "resize"
@@ -108,15 +111,17 @@ def admit(path: Path) -> str:
     return f"{PREFIX}{file.digest}"
 
 
-def planned_program(text: str) -> str:
-    """What a plan calls the program that people call so: a file by its digest, which is admitted. Raises BadInput."""
-    return admit(Path(text)) if text.endswith(SUFFIX) else text
+def planned_programs(parameters: str) -> str:
+    """A method's parameters as a plan has them: every program's file is admitted, and called by its digest.
+
+    Raises BadInput for one that cannot be read.
+    """
+    return _FILE.sub(lambda found: admit(Path(found[0])), parameters)
 
 
 def files_in(parameters: str) -> tuple[str, ...]:
-    """The programs' files among a method's parameters as people write them: "model=net.pt2 rounds=3"."""
-    values = (word.partition("=")[2] for word in parameters.split())
-    return tuple(value for value in values if value.endswith(SUFFIX))
+    """The programs' files among a method's parameters as people write them."""
+    return tuple(_FILE.findall(parameters))
 
 
 def digest_in(name: str) -> str | None:

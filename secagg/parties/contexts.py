@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from methods import Method
-from methods.method import SumSpec, domains_of
+from methods.method import SumSpec
 from secagg.encoding import LARGEST_RING, Capacity, Layout, Ring
 from secagg.errors import BadInput
 from secagg.plan import NoiseFrom, Plan
@@ -43,13 +43,18 @@ def require_gate(plan: Plan, method: Method, clients: int, fewest: int) -> None:
         )
 
 
-def require_hidden_domains(plan: Plan, method: Method) -> None:
-    """Raise BadInput for a plan that tells domains apart, unless a gate, noise or nobody hides a client's part."""
-    hidden = plan.has_noise or method.class_threshold or not protection_named(plan.protection).hides_vectors
-    if domains_of(plan.method_parameters) and not hidden:
+def require_hidden_parts(plan: Plan, method: Method) -> None:
+    """Raise BadInput for exact sums of parts of classes that hide nobody, where vectors are to be hidden.
+
+    Behind a class gate each part has two honest clients, whoever colludes or vanishes.
+    """
+    hidden = plan.has_noise or not protection_named(plan.protection).hides_vectors
+    if method.needs_gate and not hidden and method.class_threshold < group_least(plan):
         raise BadInput(
-            "without a class gate the sum of a class in a domain that one client has is its own prototype",
-            remedy="give a class gate, and each domain at least that many clients, or a finite epsilon",
+            f"{plan.method} tells parts of classes apart: without a class gate of two honest clients the exact sum of "
+            "one can be a single client's own, or a single record",
+            remedy="give a class gate of 2, and each domain and slot so many clients and more; or one slot, no domains "
+            "and no concepts; or a finite epsilon",
         )
 
 

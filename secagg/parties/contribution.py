@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import method_named
+from methods import method_of
 from methods.method import domains_of
 from methods.round import Examples, Local
 from secagg.data import Records
@@ -19,7 +19,7 @@ from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
-from secagg.parties.pipeline import Pipeline
+from secagg.parties.pipeline import Pipeline, Source, name_of
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, Plan
 from secagg.privacy import discrete_gaussian, rounded_gaussian
@@ -49,7 +49,7 @@ class LocalRecords:
         """Quantise. Raises BadRecord for one that a plan without noise cannot take, BadInput for lack of a domain."""
         integers = quantise(features, plan.grid, records.origin)
         domains, known = _domains_of(plan, records)
-        reads = method_named(plan.method, plan.method_parameters).reads_inputs
+        reads = method_of(plan).reads_inputs
         made_of = (records.inputs, feature_map) if reads else (None, None)
         if not plan.grid.is_normalised:
             return cls(integers, records.labels, domains, *made_of)
@@ -118,7 +118,7 @@ def _domains_of(plan: Plan, records: Records) -> tuple[Integers, NDArray[np.bool
 
 
 def read_records(
-    setup: SessionSetup, source: str, backbone_path: str | None = None, progress: Progress | None = None
+    setup: SessionSetup, source: Source, backbone_path: str | None = None, progress: Progress | None = None
 ) -> LocalRecords:
     """Read, extract and quantise.
 
@@ -129,7 +129,7 @@ def read_records(
     records = pipeline.records(source, tolerant=plan.has_noise)
     if len(records) > plan.max_records:
         raise BadInput(
-            f"{source} holds {len(records)} records, the plan allows {plan.max_records} per client",
+            f"{name_of(source)} holds {len(records)} records, the plan allows {plan.max_records} per client",
             remedy="have a plan made with a larger max_records",
         )
     feature_map = pipeline.feature_map(backbone_path, progress)
@@ -138,7 +138,7 @@ def read_records(
         raise BadInput(f"the backbone gives {features.shape[1]} features, the plan has {plan.dimension}")
     own = LocalRecords.of(plan, features, records, feature_map)
     if setup.method.needs_two_classes and not plan.has_noise and len(set(own.labels.tolist())) == 1:
-        problem = f"all records of {source} are of the class {plan.classes[own.labels[0]]}"
+        problem = f"all records of {name_of(source)} are of the class {plan.classes[own.labels[0]]}"
         raise BadInput(problem, remedy=f"{plan.method} learns to tell classes apart: bring another")
     return own
 

@@ -7,25 +7,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.data import Dataset, Records, Schema, open_dataset
+from secagg.data.memory import dataset_of
 from secagg.data.sources import A_TABLE, IMAGE_FOLDER, kind_of
 from secagg.data.unlabelled import open_unlabelled
 from secagg.errors import BadInput
-from secagg.features import Expansion, FeatureMap, Progress, open_backbone
+from secagg.features import Expansion, FeatureMap, Progress, open_backbone, programs_in
 from secagg.plan import Plan
 from secagg.printable import is_printable
 from secagg.statistics import Grid, Normalisation, inputs_of
 
+Source = str | Dataset | tuple[Any, Any]
+"""A member's data: what `open_dataset` opens, a data set, or feature vectors (n, d) and their labels (n,)."""
+
+
+def name_of(source: Source) -> str:
+    """What refusals call a member's data."""
+    return source if isinstance(source, str) else source.name if isinstance(source, Dataset) else "arrays"
+
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How inputs of one kind become feature vectors. `schema` is None unless the data are tables."""
+    """How inputs of one kind become feature vectors. `schema` is None unless the data are tables.
+
+    `runs_files`: whether a file of code that `backbone` names is run if it is there. No head's own word is enough.
+    """
 
     data_kind: str
     schema: Schema | None
@@ -35,6 +47,7 @@ class Pipeline:
     backbone_digest: str
     expand: int
     grid: Grid
+    runs_files: bool = field(default=True, compare=False)
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Pipeline:
@@ -77,6 +90,7 @@ class Pipeline:
                 metadata["backbone_digest"],
                 int(metadata["expand"]),
                 _grid(json.loads(metadata["grid"])),
+                runs_files=False,
             )
         except (KeyError, ValueError, TypeError, RecursionError):
             raise BadInput(
@@ -89,11 +103,13 @@ class Pipeline:
         found = open_unlabelled(source, schema=self.schema, image_size=self.input_shape, classes=self.classes)
         return self._checked(source, found, tolerant=False)
 
-    def records(self, source: str, *, tolerant: bool = False) -> Records:
+    def records(self, source: Source, *, tolerant: bool = False) -> Records:
         """Open a member's data. Raises BadInput when kind, shape or labels are not the plan's.
 
         `tolerant`: a record at fault is not refused but marked with the label −1 (see `open_dataset`).
         """
+        if not isinstance(source, str):
+            return self._held(source, tolerant=tolerant)
         self._refuse_other_kind(source)
         dataset = open_dataset(
             source,
@@ -104,6 +120,18 @@ class Pipeline:
             classes=self.classes,
         )
         return self._checked(source, dataset, tolerant=tolerant)
+
+    def _held(self, source: Dataset | tuple[Any, Any], *, tolerant: bool) -> Records:
+        """The records of a data set or of arrays in memory, all of which take part. Raises as `records` does."""
+        if isinstance(source, tuple):
+            source = dataset_of(*source, classes=self.classes, tolerant=tolerant)
+        if source.test is not None:
+            problem = f"{source.name} holds {len(source.test)} records back for tests"
+            raise BadInput(problem, remedy="open it with split=False: all of a member's records take part")
+        records = self._checked(source.name, source, tolerant=tolerant)
+        if (bad := records.labels < 0).any() and not tolerant:
+            raise records.origin.refusal(int(np.argmax(bad)), "it has no class of the plan", "mend or remove it")
+        return records.discard(bad)
 
     def _checked(self, source: str, dataset: Dataset, *, tolerant: bool) -> Records:
         """The records, once kind, shape and classes are the plan's."""
@@ -135,7 +163,13 @@ class Pipeline:
         raise BadInput(f"{source} is {given}", remedy=f"the plan asks for {asked}")
 
     def feature_map(self, backbone_path: str | None = None, progress: Progress | None = None) -> FeatureMap:
-        """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput."""
+        """The frozen map; a backbone file is compared with the digest before it is parsed. Raises BadInput.
+
+        So it does where nobody gave the file of code that a head names.
+        """
+        if backbone_path is None and not self.runs_files and programs_in(self.backbone):
+            problem = f"the head was made over {self.backbone}, which is code: none is run on a head's word"
+            raise BadInput(problem, remedy=f"give it with --backbone, if you trust the SHA-256 {self.backbone_digest}")
         spec = backbone_path or self.backbone
         backbone = open_backbone(spec, self.input_shape, expected_digest=self.backbone_digest, progress=progress)
         return FeatureMap(backbone, Expansion(self.expand) if self.expand else None)

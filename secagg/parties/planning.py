@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from methods import method_named, planned_method
+from methods import method_named, method_of, planned_method
 from methods.declaration import check_declaration
 from methods.gate import put_gate
 from methods.method import Fixed, SumSpec
@@ -109,7 +109,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
             remedy="ask for that with --colluders 0, or let the result go to members",
         )
     refuse_drowned_scores(setup)
-    method = method_named(plan.method, plan.method_parameters)
+    method = method_of(plan)
     check_declaration(method.ungated, plan.dimension, len(plan.classes), plan.grid)
     return plan
 
@@ -215,7 +215,7 @@ def _least_noise(
 
 def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tuple[SumSpec, ...]:
     """The sums that a member is charged for; the chosen shares of μ² replace those of the first after a census."""
-    sums = list(method_named(plan.method, plan.method_parameters).sums(plan.dimension, len(plan.classes), levels))
+    sums = list(method_of(plan).sums(plan.dimension, len(plan.classes), levels))
     first = next(place for place, kind in enumerate(sums) if kind.is_about_records)
     sums[first] = replace(sums[first], shares=choices.shares or sums[first].shares)
     return charged(plan, sums, len(roster.clients))
@@ -289,7 +289,7 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
     Where the sums are of groups of members, nobody but the tolerated dropouts may be missing from one.
     """
-    method = method_named(plan.method, plan.method_parameters).settle(fixed_by(plan, epsilon, clients))
+    method = method_of(plan).settle(fixed_by(plan, epsilon, clients))
     plan = replace(plan, parameters=canonical_json(method.parameters))
     if max(kind.groups for kind in method.sums(plan.dimension, len(plan.classes), plan.levels)) == 1:
         return plan

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from methods import method_named
+from methods import method_of
 from secagg.errors import BadInput
 from secagg.files import sync_folder
 from secagg.parties.attachments import OPENING_FILE, SUM_FILE
@@ -94,7 +94,7 @@ def earlier_sessions(folders: Iterable[Path]) -> frozenset[Path]:
 def _opens_alone(plan: Plan) -> bool:
     """Whether what opens a round of the plan is all of it; no where its model's file is not at hand."""
     try:
-        begun = method_named(plan.method, plan.method_parameters).begin(plan.dimension, len(plan.classes), plan.levels)
+        begun = method_of(plan).begin(plan.dimension, len(plan.classes), plan.levels)
     except BadInput:
         return False
     return begun.stands_alone

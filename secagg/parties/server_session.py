@@ -33,6 +33,8 @@ from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of, 
 _log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
 """Bytes of a frame that is checked at once: longer ones hold many signatures."""
+_NAMED = 8
+"""Of those that are waited for, how many a line of the log names."""
 Finish = Callable[[SumResult | Drawn], Outcome]
 
 
@@ -246,7 +248,7 @@ class ServerSession:
         if body.step == Abort.__name__:
             _log.warning("%s left: %r", name, payload_of(body, Abort).reason)
         else:
-            _log.info("%s from %s", body.step, name)
+            _log.info("%s from %s%s", body.step, name, self._awaited("; waiting for "))
         upload = self._protocol.uploads.get(member)
         if body.step == UploadHeader.__name__ and isinstance(upload, UploadHeader) and (accused := upload.complaints):
             bad = ", ".join(self._setup.roster.name(dealer) for dealer in accused)
@@ -336,6 +338,8 @@ class ServerSession:
         async with self._turn:
             self._publish()
             deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, self._setup.plan.step_seconds)
+        if said := self._awaited("of "):
+            _log.info("waiting for the %s %s: %.0f s left", protocol.awaits, said, deadline.left())
         while True:
             async with self._turn:
                 changed = self._changed
@@ -352,6 +356,12 @@ class ServerSession:
     def _owed_receipts(self) -> bool:
         """Whether an acknowledgement is taken that nothing answers yet."""
         return any(self._outbox.said(Receipt, member) is None for member in self._protocol.acknowledgements)
+
+    def _awaited(self, before: str) -> str:
+        """Who may still answer the present step, the first few by name; empty where nobody is awaited."""
+        names = self._protocol.waiting_for
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"{before}{', '.join(names[:_NAMED])}{more}" if names else ""
 
     def _waits_for(self, names: tuple[str, ...]) -> bool:
         return bool(set(names) - {self._setup.roster.name(member) for member in self._gone})

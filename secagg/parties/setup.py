@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from methods import Method, method_named
+from methods import Method, method_of
 from methods.method import SumSpec, effort_of
 from methods.round import Noise, Round
 from secagg.cohorts import DRAW, Draw, check_draw, cohorts, most_rounds
@@ -21,7 +21,7 @@ from secagg.parties.contexts import (
     in_ring,
     require_gate,
     require_groups,
-    require_hidden_domains,
+    require_hidden_parts,
     require_room,
     require_shown,
 )
@@ -86,7 +86,7 @@ class SessionSetup:
         require_room(plan, len(roster.clients))
         plan.table_schema()
         plan.grid.unit(plan.dimension)
-        method = method_named(plan.method, plan.method_parameters)
+        method = method_of(plan)
         sums = method.sums(plan.dimension, len(plan.classes), plan.levels)
         if len(sums) > 1 and plan.result != "members":
             raise BadInput("between rounds every member learns the head", remedy="let the result go to members")
@@ -102,7 +102,7 @@ class SessionSetup:
         context = context_of(plan, roster, roster.clients[: plan.cohort or None])
         fewest, claim = protection.fewest(context), None
         require_gate(plan, method, len(roster.clients), fewest)
-        require_hidden_domains(plan, method)
+        require_hidden_parts(plan, method)
         require_groups(plan, sums, roster, fewest)
         if plan.has_noise:
             claim = claim_of(plan, charged(plan, sums, len(roster.clients)), roster, fewest)

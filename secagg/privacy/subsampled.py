@@ -19,7 +19,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, xlog1py
 
 from secagg.errors import BadInput
@@ -154,6 +153,7 @@ def multiplier_for(
     multiplier leaves the rest to the steps. `TrainingCost(SampledSteps(rate, result, steps), squared_mu, gap)` keeps ε
     as computed. Raises BadInput where no multiplier does.
     """
+    from scipy.optimize import brentq  # which every command would load
 
     def excess(logarithm: float) -> float:
         """By how much ε is more than it may be, on a scale where it is nearly linear in the multiplier's logarithm."""

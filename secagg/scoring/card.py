@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -95,9 +96,9 @@ def markdown_of(card: Mapping[str, Any]) -> str:
         "",
         *_table(
             ("head", f"`{HEAD_FILE}`, SHA-256 `{card['head_sha256']}`"),
-            ("made by", f"{plan['consortium']}, plan SHA-256 `{plan['sha256']}`"),
-            ("purpose", plan["purpose"] or "not said"),
-            ("tells apart", ", ".join(card["classes"])),
+            ("made by", f"{_plain(plan['consortium'])}, plan SHA-256 `{plan['sha256']}`"),
+            ("purpose", _plain(plan["purpose"]) or "not said"),
+            ("tells apart", _plain(", ".join(card["classes"]))),
             ("takes", _inputs(data)),
             ("in the last sum", f"{plan['in_the_sum']} of {plan['clients']} clients, protection {plan['protection']}"),
             ("promise", "none: the noise is known" if privacy["reproducible_noise"] else privacy["promise"] or EXACT),
@@ -113,24 +114,24 @@ def markdown_of(card: Mapping[str, Any]) -> str:
 
 
 def _table(*rows: tuple[str, str]) -> list[str]:
-    cells = [(name, _cell(value)) for name, value in rows]
-    return ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in cells)]
+    return ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
 
 
-def _cell(text: str) -> str:
-    return escaped(text).replace("|", "\\|")
+def _plain(text: str) -> str:
+    """A text of others as Markdown that is nothing but this text: no HTML, link, picture or further cell."""
+    return re.sub(r"[\\`\[\]<>|]", r"\\\g<0>", escaped(text))
 
 
 def _inputs(data: Mapping[str, Any]) -> str:
     shape = "×".join(map(str, data["shape"]))
     more = f", expanded to {data['expand']}" if data["expand"] else ""
-    return f"{data['kind']} of {shape}, backbone {data['backbone']} (`{data['backbone_sha256'][:16]}…`){more}"
+    return f"{data['kind']} of {shape}, backbone {_plain(data['backbone'])} (`{data['backbone_sha256'][:16]}…`){more}"
 
 
 def _columns(schema: Mapping[str, Any]) -> list[str]:
     """What a table must hold."""
     columns = [column_from_dict(each) for each in schema["columns"]]
-    listed = [f"| {_cell(column.name)} | {_cell(column.declared)} |" for column in columns]
+    listed = [f"| {_plain(column.name)} | {_plain(column.declared)} |" for column in columns]
     return ["| column | values |", "| --- | --- |", *listed, ""]
 
 

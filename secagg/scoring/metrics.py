@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import rankdata
 
 from secagg.errors import BadInput
 from secagg.head.evaluation import CONFIDENCE, clopper_pearson
@@ -202,7 +201,9 @@ def _area(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> Measure |
     inside, outside = int(positive.sum()), int((~positive).sum())
     if not inside or not outside:
         return None
-    area = float((rankdata(scores)[positive].sum() - inside * (inside + 1) / 2) / (inside * outside))
+    _, places, ties = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(ties) - (ties - 1) / 2  # equal scores share the mean of theirs
+    area = float((ranks[places][positive].sum() - inside * (inside + 1) / 2) / (inside * outside))
     return Measure(area, *_newcombe(area, inside, outside))
 
 

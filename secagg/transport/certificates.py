@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from secagg.crypto.labels import labelled
+from secagg.crypto.locked_key import locked
 from secagg.errors import BadInput
+from secagg.randomness import OperatingSystem
 
 CA_DAYS = 3650
 MEMBER_DAYS = 398
@@ -33,8 +35,16 @@ class Authority:
     @classmethod
     def create(cls, consortium: str) -> Authority:
         """A fresh self-signed authority."""
-        key = new_key()
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])])
+        return cls._signed(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])]), new_key()
+        )
+
+    def renewed(self) -> Authority:
+        """The same name and key under a certificate that begins now: what the key has signed stays signed by it."""
+        return self._signed(self.certificate.subject, self.key)
+
+    @classmethod
+    def _signed(cls, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> Authority:
         builder = _date(name, name, key.public_key(), CA_DAYS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
@@ -65,11 +75,11 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) -> bytes:
-    """PKCS #8 PEM, for a file that only its owner may read; encrypted where there is a passphrase (RFC 8018, PBES2)."""
-    lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    """PKCS #8 PEM, for a file that only its owner may read; encrypted where there is a passphrase (`locked`)."""
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     if passphrase is not None:
-        lock = serialization.BestAvailableEncryption(passphrase)
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+        return locked(key.private_bytes(serialization.Encoding.DER, *plain), passphrase, OperatingSystem())
+    return key.private_bytes(serialization.Encoding.PEM, *plain)
 
 
 def signing_request(key: ec.EllipticCurvePrivateKey, name: str) -> bytes:
@@ -126,6 +136,11 @@ def require_issued(authority: x509.Certificate, certificate: x509.Certificate, w
         raise BadInput(f"{what} expired on {ends:%Y-%m-%d}", remedy="have it issued anew")
     if now < begins:
         raise BadInput(f"{what} is valid only from {begins:%Y-%m-%d}")
+
+
+def is_same_authority(one: x509.Certificate, other: x509.Certificate) -> bool:
+    """Whether two certificates are of one name and key, as those of an authority before and after `renewed`."""
+    return (one.subject, spki_sha256(one)) == (other.subject, spki_sha256(other))
 
 
 def is_signed_by(authority: x509.Certificate, signature: bytes, label: str, *parts: bytes) -> bool:

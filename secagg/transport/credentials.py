@@ -103,7 +103,8 @@ class End:
     def warning(self) -> str:
         """What is said of a near end, and what is to be done."""
         ends = f"ends on {self.on}, in {self.days} day{'s' * (self.days != 1)}"
-        remedy = "found the consortium anew" if self.file.name == "ca.pem" else "secagg pki renew, then have it issued"
+        own = "secagg pki renew --tls, then have it issued"
+        remedy = "join by a kit made after secagg pki renew --ca" if self.file.name == "ca.pem" else own
         return f"WARNING: {self.file} {ends if self.days >= 0 else f'expired on {self.on}'}: {remedy}"
 
 

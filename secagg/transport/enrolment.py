@@ -55,6 +55,13 @@ def create_authority(folder: Path, consortium: str, passphrase: bytes | None = N
     (folder / "consortium.json").write_text(json.dumps({"version": 1, "name": consortium}) + "\n", encoding="utf-8")
 
 
+def renew_authority(folder: Path, passphrase: bytes | None = None) -> None:
+    """Give the authority's key a new certificate, before the one of now ends or after. Raises BadInput."""
+    pem = read_authority(folder, passphrase).renewed().certificate.public_bytes(_PEM)
+    for path in (*folder.glob("issued/*/ca.pem"), folder / "ca.pem"):
+        write_synced(path, pem)
+
+
 def create_request(folder: Path, name: str, role: str) -> Path:
     """Make a member's keys and its signed request. Raises BadInput when the folder already holds keys."""
     check_name(name)

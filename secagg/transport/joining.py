@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from secagg.errors import BadInput
 from secagg.files import write_synced
 from secagg.reading import DOCUMENT_BYTES, read_limited
-from secagg.transport.certificates import spki_sha256
+from secagg.transport.certificates import is_same_authority, read_certificate, spki_sha256
 from secagg.transport.credentials import read_identity, read_secret
 from secagg.transport.enrolment import NEXT
 from secagg.transport.kit import Opened
@@ -65,9 +65,13 @@ def join(opened: Opened, home: Path) -> Joined:
 
 
 def _require_same_authority(tls: Path, opened: Opened) -> None:
-    if (tls / "ca.pem").exists() and (tls / "ca.pem").read_text(encoding="utf-8").strip() != opened.kit.ca.strip():
+    known = tls / "ca.pem"
+    if not known.exists():
+        return
+    own, given = read_certificate(read_limited(known, DOCUMENT_BYTES)), read_certificate(opened.kit.ca.encode())
+    if not is_same_authority(own, given):
         raise BadInput(
-            f"the kit is of another authority than {tls / 'ca.pem'}",
+            f"the kit is of another authority than {known}",
             remedy="join another consortium with keys of their own, in another folder",
         )
 

@@ -78,6 +78,7 @@ def make_kits(
     none, a certificate that has expired or is not for the keys of now.
     """
     authority, register = read_authority(folder, passphrase), read_members(folder)
+    require_issued(authority.certificate, authority.certificate, "the authority's certificate")
     ca, said = authority.certificate.public_bytes(serialization.Encoding.PEM).decode(), register.to_json()
     shared = {"plan": to_json(read_plan(plan)) if plan else "", "limits": _text(limits) if limits else ""}
     roster, kits = register.roster(), dict[str, str]()

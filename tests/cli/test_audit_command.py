@@ -326,18 +326,23 @@ def test_attacks_are_listed_with_their_papers(secagg: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "promise", "code"),
-    [(64, (), 1), (2, (), 4), (64, PROMISE, 0)],
+    ("name", "parameters", "promise", "code"),
+    [
+        ("mpft", "sampling=cluster slots=64 rounds=1", (), 1),
+        ("fedtc", "slots=2", (), 4),
+        ("fedtc", "slots=64", PROMISE, 0),
+    ],
 )
 def test_slot_sums_fail_where_a_record_is_alone(
-    secagg: Command, slots: int, promise: tuple[str, ...], code: int
+    secagg: Command, name: str, parameters: str, promise: tuple[str, ...], code: int
 ) -> None:
-    """The default gate fails an exact sum with records alone in a slot, not one of few slots, and passes noise.
+    """The default gate fails an exact sum with records alone in a cluster, not one of few slots, and passes noise.
 
     Of few slots it cannot tell, by 57 others, whether members are told.
     """
-    method = ("--method", "fedtc", "--parameters", f"slots={slots} epochs=1")
-    said = secagg(*FEW, *method, *promise, "--threat-model", "curious_server", "--json", "-")
+    method = ("--method", name, "--parameters", f"{parameters} epochs=1")
+    gate = () if promise else ("--class-gate", "2")  # which counts slots, but not clusters
+    said = secagg(*FEW, *method, *promise, *gate, "--threat-model", "curious_server", "--json", "-")
     failed = {line["attack"] for line in said.json["gate"]["lines"] if line["outcome"] == "fail"}
     assert said.code == code
-    assert failed == ({"small_cells", "membership_release"} if code == 1 else set())
+    assert failed == ({"small_cells"} if code == 1 else set())

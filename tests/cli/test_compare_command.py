@@ -48,6 +48,19 @@ def test_table(secagg: Command, data: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "table.tex").exists()
 
 
+def test_page_holds_tables_and_figure(secagg: Command, data: Path, tmp_path: Path) -> None:
+    """One file with both tables, the figure and the runs' notes, that asks for nothing else; none in a shard."""
+    words = ("compare", "--methods", "fedcgs,prototypes", "--dataset", data, "--out", tmp_path / "out", "--seeds", 1)
+    page = tmp_path / "page.html"
+    assert secagg(*words, "--workers", 1, "--html", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "balanced accuracy" in text
+    assert text.count("prototypes") == 2
+    assert 'src="data:image/svg+xml;base64,' in text
+    assert "http" not in text.replace("http-equiv", "")
+    assert secagg(*words, "--shard", "1/2", "--html", page).code == 2
+
+
 def test_notes_are_those_of_simulate(secagg: Command, data: Path, tmp_path: Path) -> None:
     """What simulate notes stands on stderr, each once; a baseline's footnote holds why it ran without, and no more."""
     words = ["--dataset", data, "--epsilon", "8", "--delta", "0.1", "--adjacency", "add-remove", "--validate", "0.2",

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_help(secagg: Command, arguments: list[str]) -> None:
     assert said.code == 0
     assert "Usage" in said.out
     assert said.err == ""
+
+
+def test_every_command_that_reads_records_takes_formats(secagg: Command) -> None:
+    """Whatever has an option for a file of records has `--format` too; `ledger show --data` is a name."""
+    helps = {words: secagg(*words, "--help").out for words in map(tuple, COMMANDS)}
+    readers = {words for words, text in helps.items() if re.search(r"--(data|dataset|like|known|test) ", text)}
+    assert {("client",), ("adapt",), ("tune",)} <= readers
+    assert {words for words in readers if "--format" not in helps[words]} == {("ledger", "show")}
 
 
 def test_plan_show(secagg: Command, federation: Path) -> None:

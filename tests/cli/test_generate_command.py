@@ -30,6 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         backbone=f"diffusers:{folder / 'model'}",
         clients=3,
         parameters=f"slots=2 concepts=1 width={WIDTH} epochs=1",
+        class_gate=2,
     )
     run = simulate_dataset(open_dataset(str(folder / "all.npz")), settings)
     assert run.head is not None

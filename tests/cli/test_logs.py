@@ -2,6 +2,9 @@
 
 import io
 import logging
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -78,3 +81,13 @@ def test_own_traceback_is_written(handler: CalmHandler, written: io.StringIO) ->
     """A failure of our own keeps its traceback: its operator has to report it."""
     handler.emit(record("a call of va failed", error=ValueError("why")))
     assert "ValueError: why" in written.getvalue()
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_lines_of_a_party_begin_with_the_time(dated: bool) -> None:
+    """What waits for hours dates its log, with the offset from UTC; what computes and ends does not."""
+    code = f"from secagg.cli.console import Speaker; import logging; Speaker(quiet=False, dated={dated})"
+    code += "; logging.getLogger('secagg.server').info('hello')"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} " if dated else ""
+    assert re.fullmatch(f"{time}secagg.server: hello\n", said)

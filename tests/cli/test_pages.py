@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from secagg.cli.comparison_page import comparison_page
 from secagg.experiments.frames import html_of
+from secagg.experiments.measures import SHOWN
+from secagg.experiments.tables import Table
 from tests.cli import browser
 from tests.cli.command import Command
 from tests.threat_models.report import sample
@@ -46,15 +49,23 @@ def audits(folder: Path):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The audit's three, and a comparison's table as a notebook shows it, as files."""
+    """The audit's three, a comparison's page, and its table as a notebook shows it, as files."""
     folder = tmp_path_factory.mktemp("pages")
     texts = {name: as_html(report) for name, report in audits(folder).items()}
     rows = [["fedcgs", "98.1 % (96.0 to 99.2)", "masked"], ["fedavg", "97.5 % (95.1 to 98.9)", "masked"]]
     table = html_of(("method", "accuracy", "protection"), rows, "Accuracy on digits", ("A note.",))
-    texts["comparison"] = (
+    texts["notebook"] = (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>t</title></head><body><main>'
         f"<h1>A notebook</h1>{table}</main></body></html>"
     )
+    measured = (["fedcgs", "dirichlet:0.05", *["84.62 (80.00–88.61)"] * 4], ["<b>", "iid", *["–"] * 4])
+    tables = (
+        Table("Accuracy.", ("method", "iid"), (("fedcgs", "98.1"),), ("¹ A note.",)),
+        Table("Further.", ("method", "partition", *SHOWN.values()), tuple(map(tuple, measured)), name="measures"),
+    )
+    figure = folder / "accuracy.svg"
+    figure.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="340" height="120"/>', encoding="utf-8")
+    texts["comparison"] = comparison_page("Methods on digits", tables, ("A note of the runs.",), figure)
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts}

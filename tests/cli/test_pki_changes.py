@@ -36,6 +36,17 @@ def test_renewed_and_rotated_members_are_certified(secagg: Command, federation: 
     assert (again.code, "a change of keys is under way" in again.complaint) == (2, True)
 
 
+def test_the_authority_renews_its_own_certificate(secagg: Command, federation: Path) -> None:
+    """`pki renew --ca` says when the next one ends; one folder is asked for, not both or none."""
+    before = (federation / "ca" / "ca.pem").read_bytes()
+    said = secagg("pki", "renew", "--ca", federation / "ca")
+    assert (said.code, "ca.pem ends on" in said.err) == (0, True)
+    after = (federation / "ca" / "ca.pem").read_bytes()
+    assert after == (federation / "ca" / "issued" / "alice" / "ca.pem").read_bytes() != before
+    for options in ((), ("--tls", federation / "alice", "--ca", federation / "ca")):
+        assert secagg("pki", "renew", *options).code == 2
+
+
 def test_removed_member_is_out(secagg: Command, federation: Path) -> None:
     """The roster lacks it, its request is refused, a plan of the roster of before is refused where the new one is."""
     removed = secagg("pki", "remove", "carol", "--ca", federation / "ca", "--reason", "left", "--json", "-")

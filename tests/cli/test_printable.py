@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from secagg.cli.console import LogLines, Speaker, two_columns
 from secagg.ledger import Ledger
-from secagg.printable import escaped, first_unprintable, is_printable
+from secagg.printable import as_cell, escaped, first_unprintable, is_printable
 from tests.cli.command import Command
 from tests.plan.test_ledger import ANYTHING, finite
 
@@ -51,6 +51,18 @@ def test_other_writing_is_left_as_it_is(text: str) -> None:
     """Names in any script show as they were written."""
     assert is_printable(text)
     assert escaped(text) == text
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+1+1", "-1+1", "-", "+cmd|x", "\t=1", "\r=1"])
+def test_no_text_is_a_formula_in_a_spreadsheet(text: str) -> None:
+    """What begins as one does is led by an apostrophe."""
+    assert as_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "cat", "-1", "+1.5", "-.5e-3", "1=1", "'=1"])
+def test_other_cells_stay(text: str) -> None:
+    """Numbers with a sign are no formulas."""
+    assert as_cell(text) == text
 
 
 def test_a_name_cannot_forge_a_row() -> None:

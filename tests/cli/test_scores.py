@@ -169,3 +169,24 @@ def test_shared_adapter_predicts_nothing_by_itself(secagg: Command, home: Path) 
     said = secagg("predict", "--head", home / "shared.safetensors", "--data", home / "new.csv", "--quiet")
     assert said.code == 2
     assert "tells no classes apart by itself" in said.complaint
+
+
+def test_names_of_others_are_neither_formulas_nor_markup(secagg: Command, home: Path) -> None:
+    """A class that a spreadsheet would compute stands in files as text, one in HTML or Markdown as text in the card."""
+    formula, markup = '=HYPERLINK("x")', "<img src=x>[a](x)`|"
+    text = (home / "schema.toml").read_text().replace('"no"', f"'{formula}'").replace('"yes"', f"'{markup}'")
+    (home / "schema.toml").write_text(text.replace('"dose"', "'<b>dose'"))
+    (home / "own.csv").write_text((home / "own.csv").read_text().replace("dose", "<b>dose", 1))
+    said = secagg("simulate", "--dataset", home / "own.csv", "--schema", home / "schema.toml", "--clients", 3,
+                  "--save", home / "run2", "--quiet")  # fmt: skip
+    assert said.code == 0, said.err
+    said = secagg("predict", "--head", home / "run2" / "head.safetensors", "--data", home / "own.csv", "--quiet",
+                  "--out", home / "p.csv", "--metrics", home / "m.csv")  # fmt: skip
+    assert said.code == 0, said.err
+    for file in ("p.csv", "m.csv"):
+        cells = {cell for row in csv.reader((home / file).read_text().splitlines()) for cell in row}
+        assert f"'{formula}" in cells
+        assert formula not in cells
+    card = (home / "run2" / "model_card.md").read_text()
+    assert r"\<img src=x\>\[a\](x)\`\|" in card
+    assert r"| \<b\>dose |" in card

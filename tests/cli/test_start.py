@@ -70,6 +70,12 @@ def test_help_loads_no_command(secagg: Command) -> None:
     assert all(f"\n  {name} " in said for name in COMMANDS)
 
 
+def test_certificates_load_no_arrays(tmp_path: Path) -> None:
+    """A command of `secagg pki` loads neither heads nor models nor what they compute with."""
+    found = loaded(COMMAND, "pki", "request", "alice", "--tls", tmp_path / "tls")
+    assert not {"scipy", "torch", "secagg.head", "secagg.models", "methods"} & found
+
+
 @pytest.mark.parametrize("kind", ["features", "table"])
 def test_member_with_features_loads_neither_torch_nor_extras(secagg: Command, federation: Path, kind: str) -> None:
     """A member's dry run, up to the door of the session, loads no torch and no library of an extra."""

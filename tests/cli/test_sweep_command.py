@@ -204,8 +204,8 @@ def kept(out: Path) -> dict[str, bytes]:
 
 
 def disturbed(out: Path, fate: str) -> tuple[int, str]:
-    """Exit code and complaint of a sweep of 60 runs that meets its fate as soon as it has kept two more."""
-    arguments = ["sweep", "--quiet", "--out", str(out), "--clients", "3", "--seeds", "60", "--workers", "1"]
+    """Exit code and complaint of a sweep of 40 runs that meets its fate as soon as it has kept two more."""
+    arguments = ["sweep", "--quiet", "--out", str(out), "--clients", "3", "--seeds", "40", "--workers", "1"]
     enough = len(kept(out)) + 2
     heeds = signal.SIG_IGN if fate == "ignored interrupt" else signal.default_int_handler
     before = signal.signal(signal.SIGINT, heeds)  # what a process inherits: a shell's `&` has it ignored
@@ -242,7 +242,7 @@ def test_interrupted_sweep_goes_on(tmp_path: Path) -> None:
         assert len(list(tmp_path.glob(".features-*"))) == (fate == "kill")
         after = kept(tmp_path)
         assert before.items() < after.items()
-        assert (len(after) == 60) == (fate == "ignored interrupt")
+        assert (len(after) == 40) == (fate == "ignored interrupt")
         before = after
 
 

@@ -88,8 +88,13 @@ def test_a_draft_needs_a_table_and_its_label(public, tmp_path):
     """A folder, another format and a label that is no column are refused by name."""
     with pytest.raises(BadInput, match=r"no column of .* is called 'ill'"):
         draft_schema(read_public_table(public), "ill")
-    for path in (tmp_path, tmp_path / "absent.csv", tmp_path / "x.npz"):
-        with pytest.raises(BadInput, match="is no table"):
+    (tmp_path / "x.npz").touch()
+    for path, said in (
+        (tmp_path, "is no table"),
+        (tmp_path / "absent.csv", "no file"),
+        (tmp_path / "x.npz", "no table"),
+    ):
+        with pytest.raises(BadInput, match=said):
             read_public_table(path)
 
 
@@ -190,3 +195,23 @@ def test_test_records_of_another_kind_are_refused(public, tmp_path):
     bad = write(tmp_path / "own.csv", [[*cells[:2], "300", *cells[3:]] for cells in rows(3)])
     with pytest.raises(BadRecord, match=r"own\.csv, row 2: column 'hb' holds a number outside"):
         open_with_test(str(public), str(bad), schema=schema)
+
+
+@pytest.mark.parametrize(("cells", "words"), [(("-1e308", "1e308", "0"), "too wide"), (("5e-324", "0", "0"), "")])
+def test_numbers_at_the_ends_of_float64_are_a_range_or_are_refused(tmp_path, cells, words):
+    """No power of ten rounds them: the smallest have a range all the same, the largest a line that names the column."""
+    file = write(tmp_path / "odd.csv", [[cell, str(place % 2)] for place, cell in enumerate(cells)], ["a", "y"])
+    if words:
+        with pytest.raises(BadInput, match=f"'a'.*{words}"):
+            draft_schema(read_public_table(file), "y")
+        return
+    (column,) = draft_schema(read_public_table(file), "y").schema.columns
+    assert column.low <= 0 < 5e-324 <= column.high
+
+
+@pytest.mark.parametrize("days", [("2020-01-01", "9999-12-31"), ("9999-12-31",)])
+def test_a_last_day_that_means_no_end_is_read(tmp_path, days):
+    """Files say 31 December 9999 for "still open"."""
+    cells = [[day, str(place % 2)] for place, day in enumerate(days * 10 + days)] + [[days[-1], "1"]]
+    dataset = open_dataset(str(write(tmp_path / "open.csv", cells, ["until", "y"])), label="y", split=False)
+    assert dataset.train.inputs.max() == 1.0

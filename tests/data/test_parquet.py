@@ -2,14 +2,16 @@
 
 import sys
 import tracemalloc
-from datetime import date
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from secagg.data import open_dataset
+from secagg.data import load_schema, open_dataset
+from secagg.data.drafting import draft_schema
+from secagg.data.sources import read_public_table
 from secagg.errors import BadInput, BadRecord
 from tests.data.test_tables import EXPECTED, SCHEMA
 
@@ -96,9 +98,44 @@ def test_bad_row_is_named_or_left_out(write, change, words):
     assert np.delete(records.inputs, 1, axis=0).tolist()[0] == EXPECTED[0]
 
 
-@pytest.mark.parametrize("column", [[[1], [2]], [{"x": 1}, {"x": 2}], [b"a", b"b"], [date(2020, 1, 1)] * 2])
+@pytest.mark.parametrize("pattern", ["YYYY-MM-DD", "DD.MM.YYYY hh:mm"])
+@pytest.mark.parametrize("kind", ["date32", "date64", "timestamp[s]", "timestamp[ns]"])
+def test_dates_are_those_of_the_text_table(write, tmp_path, pattern, kind):
+    """Days and moments are the .csv's, written as the schema's pattern has them; absent and impossible ones too."""
+    import pyarrow
+
+    moments = [datetime.fromisoformat("2020-03-01 14:30:59.000999"), None, datetime.fromisoformat("2031-01-01")]
+    given = [each and (each.date() if kind.startswith("date") else each) for each in moments]
+    column = pyarrow.array(given).cast(kind, safe=False)
+    keys = 'label = "ill"\nlabel_values = {0 = "no", 1 = "yes"}\nclasses = ["no", "yes"]\nmissing_rule = "midpoint"\n'
+    day = f'columns = [{{name = "seen", kind = "date", low = 2000-01-01, high = 2030-12-31, pattern = "{pattern}"}}]\n'
+    (tmp_path / "s.toml").write_text(keys + day)
+    seen = {"YYYY-MM-DD": "2020-03-01,2031-01-01", "DD.MM.YYYY hh:mm": "01.03.2020 14:30,01.01.2031 00:00"}[pattern]
+    first, last = seen.replace(" 14:30", " 00:00" if kind.startswith("date") else " 14:30").split(",")
+    (tmp_path / "t.csv").write_text(f"seen,ill\n{first},0\n,1\n{last},1\n")
+    path = write({"seen": column, "ill": [0, 1, 1]})
+    schema = load_schema(str(tmp_path / "s.toml"))
+    read, expected = (
+        open_dataset(each, schema=schema, split=False, tolerant=True).train for each in (path, str(tmp_path / "t.csv"))
+    )
+    assert read.inputs.tolist() == expected.inputs.tolist()
+    assert read.labels.tolist() == expected.labels.tolist() == [0, 1, -1]
+
+
+def test_dates_are_drafted_like_those_of_a_text_table(write):
+    """A schema made of a Parquet file has its days as dates, and its moments with their times."""
+    at = datetime.fromisoformat("2020-01-01 03:00")
+    path = write({"day": [date(2020, 1, 1), date(2021, 5, 5)], "at": [at] * 2, "y": ["a", "b"]})
+    columns = {each.name: each for each in draft_schema(read_public_table(Path(path)), "y").schema.columns}
+    assert (columns["day"].pattern, columns["at"].pattern) == ("YYYY-MM-DD", "YYYY-MM-DD hh:mm:ss")
+
+
+ZONED = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("column", [[[1], [2]], [{"x": 1}, {"x": 2}], [b"a", b"b"], [ZONED] * 2, [time(1)] * 2])
 def test_nested_and_other_types_are_refused(write, column):
-    """A column of lists, structures, bytes or dates is refused by its name, tolerant or not."""
+    """A column of lists, structures, bytes or moments of a time zone is refused by its name, tolerant or not."""
     path = write({"x": column, "label": ["u", "v"]})
     for tolerant in (False, True):
         with pytest.raises(BadInput, match="column 'x' is of type") as refusal:

@@ -30,10 +30,11 @@ shape = ["--shape", "3", "--classes", "no,yes", "--radius", "10", "--max-records
 command("plan", "new", "--roster", "coordinator/roster.json", "--out", "plan.json", *shape)
 
 # %% Each member's records and policy
+records = {}
 for number, name in enumerate(MEMBERS):
     labels = np.arange(40) % 2
     features = np.random.default_rng(number).normal(size=(40, 3)) + labels[:, None]
-    np.savez(Path(name) / "records.npz", features=features, labels=labels)
+    records[name] = (features, labels)  # a file would do as well: data=f"{name}.npz"
     command("plan", "policy", "--plan", "plan.json", "--data-name", name, "--out", f"{name}/policy.toml")
 
 
@@ -45,7 +46,7 @@ async def federate() -> Result:
             secagg.Client(
                 "plan.json",
                 server=server.address,
-                data=f"{name}/records.npz",
+                data=records[name],
                 policy=f"{name}/policy.toml",
                 state=f"{name}/state",
                 tls=name,

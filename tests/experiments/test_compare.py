@@ -13,7 +13,16 @@ from secagg.errors import BadInput
 from secagg.experiments.compare import Contender, compare
 from secagg.experiments.comparison import Comparison
 
-FILES = {"results.csv", "results.json", "table.md", "table.tex", "accuracy.png", "accuracy.svg"}
+FILES = {
+    "results.csv",
+    "results.json",
+    "table.md",
+    "table.tex",
+    "measures.md",
+    "measures.tex",
+    "accuracy.png",
+    "accuracy.svg",
+}
 CURVES = {"curves.csv", "curves.png", "curves.svg"}
 """Of a method with rounds."""
 DOMAINS = np.array(["art", "photo", "sketch"])

@@ -63,7 +63,7 @@ def test_json_is_the_contract(settings):
     assert content["promise"] == run.federated.setup.claim.sentence()
     assert f"(epsilon {EPSILON:g}, add-remove, {stated['unit']} level)" in content["promise"]
     assert re.fullmatch("[0-9a-f]{64}", content["aggregate_sha256"])
-    assert content["notes"] == []
+    assert not [note for note in content["notes"] if "most frequent class" not in note]  # noise may leave chance
     without_noise = {"accuracy", "accuracy_interval", "accuracy_reference", "bad_records", "seconds", "client_seconds"}
     assert without_noise <= set(content["not_private"]) <= set(content)
     assert ("ring" in content["not_private"]) == (settings.get("max_records") is None)

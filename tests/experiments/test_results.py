@@ -84,7 +84,7 @@ def test_epsilon_is_that_of_the_command() -> None:
     found = secagg.epsilon(1e-5, noise_multiplier=4.0)
     assert secagg.epsilon(1e-5, noise_multiplier=8.0)["epsilon"] < found["epsilon"]
     assert secagg.epsilon(1e-5, target_epsilon=found["epsilon"])["noise_multiplier"] == pytest.approx(4.0, rel=1e-6)
-    with pytest.raises(BadInput, match="noise-multiplier"):
+    with pytest.raises(BadInput, match="noise multiplier, or a target epsilon"):
         secagg.epsilon(1e-5)
 
 

@@ -123,7 +123,7 @@ def test_rounds_are_short_for_a_parameter() -> None:
     [
         (
             {"method": "fedcgs", "rounds": 5},
-            "no rounds; leave them out; fedavg, .*, mpft have some",
+            "no rounds; leave it out, or use one of fedavg, .*, mpft",
         ),
         ({"method": "fedavg", "rounds": 5, "parameters": "rounds=6"}, "given twice"),
         ({"method": "fedavg", "every": 0}, "every cannot be 0"),

@@ -12,8 +12,8 @@ import pytest
 
 import secagg
 from secagg.data import Dataset, Origin, Records
+from secagg.data.memory import dataset_of
 from secagg.errors import BadInput
-from secagg.experiments.arrays import dataset_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 
@@ -168,9 +168,13 @@ def test_labels_of_any_spelling(labels: Any) -> None:
 
 def test_settings_of_numpy_and_mappings() -> None:
     """Numbers of numpy are numbers, and parameters may be a mapping: the same run, as plain JSON."""
-    plain = simulated(clients=3, centre=0.5, method="fedtc", parameters="slots=2 epochs=1")
+    plain = simulated(clients=3, centre=0.5, class_gate=2, method="fedtc", parameters="slots=2 epochs=1")
     given = simulated(
-        clients=np.int64(3), centre=np.float32(0.5), method="fedtc", parameters={"slots": np.int64(2), "epochs": 1}
+        clients=np.int64(3),
+        centre=np.float32(0.5),
+        class_gate=np.int64(2),
+        method="fedtc",
+        parameters={"slots": np.int64(2), "epochs": 1},
     )
     assert given.settings == plain.settings
     assert given.to_json()["head_sha256"] == plain.to_json()["head_sha256"]
@@ -256,3 +260,12 @@ def test_unknown_attribute() -> None:
     assert "simulate" in secagg.__all__
     with pytest.raises(AttributeError):
         _ = secagg.nothing  # type: ignore[attr-defined]
+
+
+def test_a_head_that_tells_nothing_is_noted() -> None:
+    """What is no better than always naming the most frequent class is said to be so, and no other head is."""
+    labels = np.arange(90) % 3
+    features = 5.0 * np.eye(3)[labels] + np.random.default_rng(0).normal(size=(90, 3))
+    for held_out, is_noted in ((labels, False), ((labels + 1) % 3, True)):
+        run = secagg.simulate(features, labels, test_features=features, test_labels=held_out, clients=3)
+        assert any(note.endswith("naming the most frequent class (33.33 %)") for note in run.notes) == is_noted

@@ -29,7 +29,16 @@ from secagg.data import open_dataset
 grid = {"clients": [3, 5]}
 print(len(secagg.sweep(open_dataset("small.npz"), grid, seeds=1, out="out", workers=1).runs), "runs")
 """
-FILES = {"results.csv", "results.json", "table.md", "table.tex", "accuracy.png", "accuracy.svg"}
+FILES = {
+    "results.csv",
+    "results.json",
+    "table.md",
+    "table.tex",
+    "measures.md",
+    "measures.tex",
+    "accuracy.png",
+    "accuracy.svg",
+}
 
 
 def records(seed: int, count: int) -> Records:

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from secagg.data.triplets import join
 from secagg.errors import BadInput
 from secagg.features import Encoder, backbone_digest, open_backbone, planned_name
+from secagg.features.encoder_files import EncoderFiles
 from tests.worlds.encoders import ARCHITECTURES, SIDE, WORDS, save_encoder, save_processor, save_tokenizer
 
 LENGTH = 3 * SIDE**2 + 256
@@ -50,6 +51,21 @@ def test_a_record_does_not_depend_on_its_batch(saved: dict[str, Path], architect
     other[:, -256:] = some_records(5)[1:, -256:]  # the other question
     assert np.array_equal(encoder.extract(other), features) == (architecture == "vit")
     assert encoder.extract(records[:0]).shape == (0, encoder.dimension)
+
+
+def test_files_that_changed_after_they_were_compared_are_refused(saved: dict[str, Path], tmp_path: Path) -> None:
+    """What is read is what the digest was of, or nothing comes of it."""
+    folder = tmp_path / "model"
+    shutil.copytree(saved["vilt"], folder)
+    files = EncoderFiles.of(f"transformers:{folder}")
+    assert files.digest == backbone_digest(f"transformers:{folder}")
+    save_tokenizer(folder, (*WORDS, "more"))
+    with pytest.raises(BadInput, match="has changed since its digest was compared"):
+        files.load_tokenizer()
+    save_processor(folder, (0.1, 0.2, 0.3))
+    with pytest.raises(BadInput, match="has changed since its digest was compared"):
+        files.picture_rule(None)
+    assert EncoderFiles.of(f"transformers:{folder}").load_tokenizer() is not None
 
 
 @pytest.mark.parametrize(

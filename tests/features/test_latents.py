@@ -65,6 +65,23 @@ def test_a_digest_covers_every_part(folder: Path, tmp_path: Path) -> None:
         open_backbone(f"diffusers:{other}", SHAPE, expected_digest=known)
 
 
+@pytest.mark.parametrize("part", ["unet", "scheduler"])
+def test_a_part_that_changed_after_it_was_compared_is_refused(folder: Path, tmp_path: Path, part: str) -> None:
+    """Network and schedule are read when they are used: other files by then are not what the plan names."""
+    copied = tmp_path / "copy"
+    shutil.copytree(folder, copied)
+    backbone = open_backbone(f"diffusers:{copied}", SHAPE, expected_digest=backbone_digest(f"diffusers:{copied}"))
+    assert isinstance(backbone, Latents)
+    other = save_diffusion(tmp_path / "other", seed=1) / part
+    shutil.copytree(other, copied / part, dirs_exist_ok=True)
+    config = next((copied / part).glob("*config.json"))
+    config.write_text(config.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=f"{part} has changed since its digest was compared"):
+        getattr(backbone, part)
+    shutil.copytree(folder / part, copied / part, dirs_exist_ok=True)
+    assert getattr(backbone, part) is not None
+
+
 def test_a_plan_knows_the_folder_by_its_last_name(folder: Path) -> None:
     """And not where its author keeps it."""
     assert planned_name(f"diffusers:{folder}") == "diffusers:model"

@@ -11,17 +11,16 @@ import pytest
 from methods.adapter_work import Kept
 from methods.feddat import AdapterRound
 from secagg.federation import session_folder
-from secagg.models import TrainedModel
 from secagg.parties import SessionSetup
 from secagg.parties.contribution import read_records
 from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import personal_models, write_personal
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.parties.private_state import recall_state
 from secagg.randomness import OperatingSystem
 from secagg.transcript import peek, read_transcript
+from tests.federation.own_models import own_models
 from tests.worlds.encoders import SIDE, save_encoder, save_triplets
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
+from tests.worlds.federation import Finished, SimulatedFederation, run_federation, told_of
 from tests.worlds.rosters import make_roster
 
 EVERYONE = (1, 2, 3)
@@ -92,26 +91,18 @@ def test_one_vector_leaves_a_member_in_a_round(finished: Finished) -> None:
 def test_members_end_with_models_that_read_back(finished: Finished) -> None:
     """Each has the shared adapter with its own head, and with its own adapter, as files of its own."""
     world, ended = finished
-    last, found = ended.stages[-1], set()
+    found = set()
     for member in EVERYONE:
-        _, outcome = ended.clients[member]
-        folder = session_folder(world.state(member), last)
-        state = recall_state(folder, last.context.plan)
-        paths = write_personal(last, outcome, state, folder)
-        models = personal_models(last, outcome.members, opened(world, last), state)
-        assert set(paths) == set(models) == {"shared", "personal"}
-        for name, path in paths.items():
-            model, texts = world.setup.method.read_artifact(path.read_bytes())
-            assert isinstance(model, TrainedModel)
-            assert model.digest == models[name].digest
+        models, records = own_models(finished, member), world.records[member]
+        assert set(models) == {"shared", "personal"}
+        for model, texts in models.values():
             assert texts["backbone"] == "transformers:vilt"
-            assert path.stat().st_mode & 0o777 == 0o600
-            records = world.records[member]
             assert records.feature_map is not None
             assert records.inputs is not None
             own = model.over(records.feature_map)
             assert own.predict(records.feature_map.encoder.prepare(records.inputs)).shape == (len(records),)  # type: ignore[arg-type]
             found.add(model.digest)
+        _, outcome = ended.clients[member]
         artifact, _ = world.setup.method.read_artifact(told_of(world, outcome).head)
         assert artifact.digest == outcome.head_sha256.hex()
         assert not artifact.predicts

@@ -32,7 +32,7 @@ LONELY = (2, 1)
 
 def clustering(folder: Path, **choices: Any) -> SimulatedFederation:
     """Four members with records of three classes in two domains."""
-    world = SimulatedFederation.of(folder, method="mpft", parameters=PARAMETERS, class_gate=1, **choices)
+    world = SimulatedFederation.of(folder, method="mpft", parameters=PARAMETERS, class_gate=2, colluders=0, **choices)
     records = {}
     for member, own in world.records.items():
         records[member] = without(own) if member > 1 else own

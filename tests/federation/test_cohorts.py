@@ -297,6 +297,18 @@ def test_a_server_that_shows_a_changed_draw_gets_no_vector(tmp_path: Path) -> No
     assert [len(world.ledger(member).entries()) for member in EVERYBODY] == [0] * 7
 
 
+def test_a_plan_with_cohorts_that_ends_early_says_what_left_whom(tmp_path: Path) -> None:
+    """A member is told of how many sums it was in, and that the whole plan stays charged; nobody else is."""
+    world = world_of(tmp_path, step_seconds=1, round_seconds=1)
+    ended = asyncio.run(FederationRun(world, leaves=dict.fromkeys((1, 2, 3), 2)).run())
+    told = {member: str(end) for member, end in ended.clients.items() if isinstance(end, SessionAborted)}
+    assert told
+    for member, said in told.items():
+        sums = sum(member in stage.context.clients for stage in ended.stages[1:-1])  # without the draw and the last
+        counted = f"a vector for {sums} of 4 sums may have left, and the ledger goes on counting the whole plan"
+        assert (counted in said) == ("may have left" in said) == bool(world.ledger(member).entries()) == bool(sums)
+
+
 @contextmanager
 def rewritten(path: Path, change: Callable[[str, bytes], bytes | None]) -> Iterator[None]:
     """For a while a transcript's records are changed, or left out, and chained anew."""

@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import secagg
-from secagg.errors import BadInput
+from secagg.data.memory import dataset_of
+from secagg.errors import BadInput, PlanRefused, SecaggError
+from secagg.plan import read_plan
+from secagg.transport.enrolment import renew_authority
 from tests.cli.command import MEMBERS, SERVER, Command, command, found
 
 
@@ -45,6 +50,76 @@ async def test_server_and_clients_run_in_one_program(home: Path) -> None:
         assert (card["head_sha256"], card["simulated"], card["metrics"]) == (result.head_sha256, False, None)
     predictions = secagg.Predictor.open(result.head).predict(str(home / MEMBERS[0] / "records.npz"))
     assert predictions.probabilities.shape == (20, 2)
+
+
+async def test_the_log_says_whom_the_server_waits_for(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start of a step all who owe its message and the time left; after each message those who are left."""
+    caplog.set_level("INFO", "secagg.server")
+    own = home / SERVER
+    async with secagg.Server(home / "plan.json", state=own / "state", tls=own) as server:
+        await asyncio.gather(server.run(), *(member(home, name, server.address).run() for name in MEMBERS))
+    begun = re.fullmatch(r"waiting for the (\w+) of (.*): \d+ s left", caplog.messages[0])
+    assert begun is not None
+    assert begun[2] == ", ".join(MEMBERS)
+    joined = [said for said in caplog.messages if said.startswith(f"{begun[1]} from ")]
+    assert [said.count(",") for said in joined] == [1, 0, 0]
+    assert ["waiting for" in said for said in joined] == [True, True, False]
+
+
+async def test_a_renewed_authority_and_the_one_before_meet(home: Path) -> None:
+    """Members that have its next certificate, and those that do not yet, are in one session with one sum."""
+    renew_authority(home / "ca")
+    shutil.copy(home / "ca" / "ca.pem", home / MEMBERS[0])
+    assert (home / MEMBERS[0] / "ca.pem").read_bytes() != (home / SERVER / "ca.pem").read_bytes()
+    own = home / SERVER
+    async with secagg.Server(home / "plan.json", state=own / "state", tls=own) as server:
+        clients = [member(home, name, server.address) for name in MEMBERS]
+        result, *_ = await asyncio.gather(server.run(), *(client.run() for client in clients))
+    assert result.members == MEMBERS
+
+
+async def test_members_give_arrays_or_data_sets(home: Path) -> None:
+    """Arrays, with labels by number or by name, and an opened data set give the sum that their files give."""
+    plan, own = home / "plan.json", home / SERVER
+    loaded = [np.load(home / name / "records.npz") for name in MEMBERS]
+    names = np.array(read_plan(plan).classes)
+    given: list[object] = [(each["features"], each["labels"]) for each in loaded]
+    given[1] = (loaded[1]["features"].tolist(), names[loaded[1]["labels"]])
+    given[2] = secagg.open_dataset(str(home / MEMBERS[2] / "records.npz"), split=False)
+    async with secagg.Server(plan, state=own / "state", tls=own) as server:
+        clients = [member(home, name, server.address, data=data) for name, data in zip(MEMBERS, given, strict=False)]
+        result, *_ = await asyncio.gather(server.run(), *(client.run() for client in clients))
+    async with secagg.Server(plan, state=home / "again", tls=own) as server:
+        clients = [member(home, name, server.address, state=home / name / "again") for name in MEMBERS]
+        from_files, *_ = await asyncio.gather(server.run(), *(client.run() for client in clients))
+    assert result.aggregate_sha256 == from_files.aggregate_sha256
+
+
+FEATURES = np.zeros((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((FEATURES, [0, 7]), "the label is none of the 2 classes"),
+        ((FEATURES[:, :2], [0, 1]), r"arrays holds features of shape \(2,\)"),
+        ((np.full((2, 3), np.nan), [0, 1]), "a feature is NaN or infinite"),
+        ((FEATURES, [0]), "features holds 2 records, labels 1"),
+        (dataset_of(FEATURES, [0, 1], FEATURES, [0, 1]), "arrays holds 2 records back for tests"),
+    ],
+)
+def test_arrays_that_the_plan_does_not_take_are_refused(home: Path, data: object, said: str) -> None:
+    """As files are: by label, shape, value and length, before anything connects."""
+    with pytest.raises(SecaggError, match=said):
+        member(home, MEMBERS[0], "127.0.0.1:1", data=data)
+
+
+def test_a_policy_refuses_before_records_are_read(home: Path) -> None:
+    """What the policy, or its budget, does not accept is refused without a look at the data: there need be none."""
+    policy = home / MEMBERS[0] / "policy.toml"
+    policy.write_text(re.sub("max_epsilon_total = .*", "max_epsilon_total = 1.0", policy.read_text()))
+    with pytest.raises(PlanRefused, match="max_epsilon_total"):
+        member(home, MEMBERS[0], "127.0.0.1:1", data="absent.npz")
 
 
 @pytest.mark.parametrize(

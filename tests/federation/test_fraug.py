@@ -13,13 +13,13 @@ from secagg.errors import BadInput
 from secagg.federation import session_folder
 from secagg.models import size_of
 from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import personal_models, write_personal
 from secagg.parties.private_state import STATE_FILE, recall_state
 from secagg.protection.messages import UploadHeader
 from secagg.statistics import Normalisation
 from secagg.transcript import payload_of, peek, read_transcript
 from secagg.updates import blocks_of
-from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation
+from tests.federation.own_models import own_models
+from tests.worlds.federation import Finished, SimulatedFederation, run_federation
 
 EVERYONE = (1, 2, 3, 4)
 PARAMETERS: dict[str, Any] = {"model": "mlp:8", "rounds": 3, "steps": 10, "batch": 8, "rate": 0.1, "clip": 50.0}
@@ -76,21 +76,15 @@ def test_what_stays_is_sealed_and_in_no_transcript(finished: Finished) -> None:
 
 def test_members_end_with_models_of_their_own(finished: Finished) -> None:
     """`personal-own.safetensors` is the last public state with the member's own normalisation."""
-    world, ended = finished
-    last, found = ended.stages[-1], set()
+    world, _ = finished
+    grid, found = world.setup.plan.grid, set()
     for member in EVERYONE:
-        _, outcome = ended.clients[member]
-        folder = session_folder(world.state(member), last)
-        state = recall_state(folder, last.context.plan)
-        paths = write_personal(last, outcome, state, folder)
-        assert [path.name for path in paths.values()] == ["personal-own.safetensors"]
-        model, texts = world.setup.method.read_artifact(paths["own"].read_bytes())
-        assert model.digest == personal_models(last, outcome.members, opened(world, last), state)["own"].digest
-        assert texts["plan"] == world.setup.plan.digest.hex()
+        ((name, (model, _)),) = own_models(finished, member).items()
+        assert name == "own"
         records = world.records[member]
-        inputs = records.integers / last.plan.grid.unit(last.plan.dimension)
+        inputs = records.integers / grid.unit(world.setup.plan.dimension)
         assert model.evaluate(inputs, records.labels).accuracy > 0.5
         found.add(model.digest)
     assert len(found) == 4
     with pytest.raises(BadInput, match="not a safetensors file"):
-        write_personal(last, outcome, b"another", folder)
+        own_models(finished, EVERYONE[-1], b"another")

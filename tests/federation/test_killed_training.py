@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from secagg.federation import session_folder
 from secagg.ledger import Ledger
-from secagg.parties import SessionSetup
 from secagg.parties.consent import policy_accepting
 from secagg.parties.links import verify_together
 from secagg.parties.planning import PublicData
@@ -20,7 +18,7 @@ from secagg.parties.verification import NOTHING_BROUGHT, Verified
 from secagg.protection.messages import UploadHeader
 from secagg.transcript import FILE_NAME, payload_of, peek, read_transcript
 from tests.federation import test_adapters, test_fraug
-from tests.federation.test_processes import has, round_of, sessions
+from tests.federation.killed import run_killing, sessions
 from tests.worlds.encoders import SIDE, save_encoder, save_triplets
 from tests.worlds.processes import Processes, processes
 from tests.worlds.rosters import SERVER
@@ -71,24 +69,11 @@ def said_once(transcript: Path) -> bool:
 @pytest.mark.parametrize("mortal", [SERVER, "b"])
 def test_killed_in_the_second_round(federation: Processes, mortal: str) -> None:
     """Whoever dies with a vector under way goes on: a vector each round, a private state each, models of one's own."""
-    first = session_folder(federation.folder / SERVER / "state", SessionSetup.of(federation.plan, federation.roster))
-    start(federation, SERVER)
-    federation.address = (first / "address").read_text()
-    for name in NAMES:
-        start(federation, name)
-
-    def is_due() -> bool:
-        order = sorted(sessions(federation, mortal), key=round_of)
-        return len(order) > 1 and has(order[1], UploadHeader.__name__)
-
-    federation.until(is_due, f"{mortal}'s second session has an upload")
-    federation.kill(mortal)
-    start(federation, mortal)
-    federation.finish()
+    run_killing(federation, mortal, start=start)
     heads = set()
     for name in NAMES:
         state = federation.folder / name / "state"
-        paths = [each / FILE_NAME for each in sorted(sessions(federation, name), key=round_of)]
+        paths = [each / FILE_NAME for each in sessions(federation, name)]
         found = verify_together(paths, NOTHING_BROUGHT)
         assert [each.verdict if isinstance(each, Verified) else str(each) for each in found] == ["verifies"] * ROUNDS
         assert all(map(said_once, paths))

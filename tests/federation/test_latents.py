@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from secagg.federation import session_folder
 from secagg.models import SlotMeans
 from secagg.parties import SessionSetup, conclude
+from secagg.parties.consent import policy_accepting
 from secagg.parties.contribution import read_records
 from secagg.parties.links import verify_transcript
 from secagg.parties.planning import PlanChoices, PublicData, make_plan
 from secagg.randomness import OperatingSystem
-from tests.federation.test_processes import has, round_of, sessions
+from tests.federation.killed import run_killing, verified_result
 from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
 from tests.worlds.federation import SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.processes import Processes, processes
@@ -87,31 +87,32 @@ def test_nothing_of_a_picture_is_in_a_transcript(tmp_path: Path) -> None:
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Processes]:
-    """Four members and a server over gRPC, with a census and slots to sum; nobody runs yet."""
+    """Four members and a server over gRPC, with a census, concept vectors and slots to sum; nobody runs yet."""
     exact = {"epsilon": float("inf"), "delta": None, "adjacency": None, "class_gate": 2, "dropouts": 0}
-    with processes(tmp_path, 60, names=NAMES, method="fedbip", parameters=(("slots", 1),), **exact) as found:
+    data = PublicData("images", (SIDE, SIDE, 3), ("0", "1"), None, None)
+    model = f"diffusers:{save_diffusion(tmp_path / 'model')}"
+    given = {"method": "fedbip", "parameters": CONCEPTS, "data": data, "backbone": model, "radius": 8.1}
+    with processes(tmp_path, 60, names=NAMES, **given, **exact) as found:
+        for name in NAMES:
+            policy = replace(policy_accepting(found.plan, name), refinement_without_noise=True)
+            (tmp_path / name / "policy.toml").write_text(policy.to_toml())
         yield found
 
 
+def start(federation: Processes, name: str) -> None:
+    """Start a party, or start it again; members have pictures of two domains and the diffusion model."""
+    if name == SERVER:
+        return federation.start(name)
+    source = federation.folder / f"{name}.npz"
+    np.savez(source, **pictures(per_cell=6, domains=2, seed=ord(name)))
+    return federation.start(name, "--data", str(source), "--backbone", f"diffusers:{federation.folder / 'model'}")
+
+
 @pytest.mark.long
-def test_killed_server_goes_on_to_the_slots(federation: Processes) -> None:
-    """A server that is killed while slots are summed goes on; transcripts of both sums verify and name all members."""
-    first = session_folder(federation.folder / SERVER / "state", SessionSetup.of(federation.plan, federation.roster))
-    federation.start(SERVER)
-    federation.address = (first / "address").read_text()
-    for name in NAMES:
-        federation.start(name)
-
-    def is_due() -> bool:
-        order = sorted(sessions(federation, SERVER), key=round_of)
-        return len(order) > 1 and has(order[1], "UploadHeader")
-
-    federation.until(is_due, "the second session has an upload")
-    federation.kill(SERVER)
-    federation.start(SERVER)
-    federation.finish()
-    result = json.loads(next((federation.folder / SERVER / "state").glob("*/result.json")).read_text())
-    found = [verify_transcript(Path(path)) for path in result["transcripts"]]
-    assert len(found) == 2
-    assert found[-1]["head_sha256"] == result["head_sha256"]
-    assert [sorted(each["countersigned_by"]) for each in found] == [list(NAMES)] * 2
+@pytest.mark.parametrize("mortal", [SERVER, "b"])
+@pytest.mark.parametrize("session", [2, 3], ids=["concepts", "slots"])
+def test_killed_processes_go_on(federation: Processes, mortal: str, session: int) -> None:
+    """Whoever dies with a vector under way goes on; transcripts of all three sums verify and name all members."""
+    run_killing(federation, mortal, session, start=start)
+    _, found = verified_result(federation)
+    assert len(found) == 3

@@ -18,11 +18,12 @@ from secagg.federation import session_folder
 from secagg.models import read_model
 from secagg.parties import conclude
 from secagg.parties.links import verify_transcript
-from secagg.parties.outcome import HEAD_FILE, personal_models, write_personal
+from secagg.parties.outcome import HEAD_FILE
 from secagg.parties.private_state import STATE_FILE, recall_state
 from secagg.parties.told import Told, check_outcome
 from secagg.statistics import Normalisation
 from secagg.wire import decode, encode
+from tests.federation.own_models import own_models
 from tests.federation.test_rounds import outcome_of
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 
@@ -67,27 +68,17 @@ def test_projections_are_sealed_and_carried(finished: Finished) -> None:
 
 def test_members_end_with_models_of_their_own(finished: Finished) -> None:
     """From its state and the last sum each member writes models, which differ from the others' and know its records."""
-    world, ended = finished
-    last, found = ended.stages[-1], set()
+    world, _ = finished
+    grid, found = world.setup.plan.grid, set()
     for member in EVERYONE:
-        _, outcome = ended.clients[member]
-        folder = session_folder(world.state(member), last)
-        state = recall_state(folder, last.context.plan)
-        paths = write_personal(last, outcome, state, folder)
-        models = personal_models(last, outcome.members, opened(world, last), state)
-        assert set(paths) == set(models)
-        for name, path in paths.items():
-            model, texts = world.setup.method.read_artifact(path.read_bytes())
-            assert model.digest == models[name].digest
-            assert texts["plan"] == world.setup.plan.digest.hex()
-            assert path.stat().st_mode & 0o777 == 0o600
+        models = {name: model for name, (model, _) in own_models(finished, member).items()}
         records = world.records[member]
-        inputs = records.integers / last.plan.grid.unit(last.plan.dimension)
+        inputs = records.integers / grid.unit(world.setup.plan.dimension)
         assert models["global"].evaluate(inputs, records.labels).accuracy > 0.6
         found |= {model.digest for model in models.values()}
     assert len(found) == 8
     with pytest.raises(BadInput, match="not a safetensors file"):
-        write_personal(last, outcome, b"another", folder)
+        own_models(finished, EVERYONE[-1], b"another")
 
 
 def test_everybody_is_told_the_public_model(finished: Finished) -> None:

@@ -16,13 +16,14 @@ from tests.worlds.federation import SimulatedFederation, run_federation
 PARAMETERS = {"rounds": 2, "sampling": 0.3, "steps": 2, "batch": 5, "clip": 20.0}
 PROJECTED = {"rounds": 2, "sampling": 0.3, "steps": 3, "batch": 5, "width": 8}
 EVERYONE = (1, 2, 3, 4)
+PATIENCE = {"join_seconds": 10, "step_seconds": 10}  # the first training loads torch
 
 
 @pytest.mark.parametrize("protection", ["masked", "shared", "none"])
 def test_training_is_charged_and_verifies(tmp_path: Path, protection: str) -> None:
     """Every member's ledger has one row with the cost of all its steps, and every transcript of two rounds verifies."""
     given = {"method": "fedavg", "parameters": tuple(PARAMETERS.items()), "noise": NoiseFrom.MEMBER}
-    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given)
+    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given, **PATIENCE)
     ended = asyncio.run(run_federation(world))
     assert len(ended.stages) == 2
     for member in EVERYONE:
@@ -33,6 +34,18 @@ def test_training_is_charged_and_verifies(tmp_path: Path, protection: str) -> No
         assert entry.release.epsilon == world.setup.plan.epsilon
     for transcript in world.transcripts(1, ended.stages):
         verify_transcript(transcript)
+
+
+async def test_training_that_ends_early_stays_charged_whole_and_says_so(tmp_path: Path) -> None:
+    """Its steps are one release, that no part of the ledger takes back: a member is told so, and how much left it."""
+    given = {"method": "fedavg", "parameters": tuple(PARAMETERS.items()), "noise": NoiseFrom.MEMBER}
+    world = SimulatedFederation.of(tmp_path, refine=0, **given)
+    played = await run_federation(world, leaves={2: 1, 3: 1})
+    for member in (1, 4):
+        reason = str(played.clients[member])
+        assert "1 of 2 sums may have left, and the ledger goes on counting the whole plan" in reason
+        (entry,) = world.ledger(member).entries()
+        assert entry.release.epsilon == world.setup.plan.epsilon
 
 
 @pytest.mark.parametrize(
@@ -50,7 +63,7 @@ def test_training_beside_noisy_sums_is_charged_once(
 ) -> None:
     """Every member's ledger has one row with the cost of steps and sums together, and every transcript verifies."""
     given = {"method": method, "parameters": tuple(PROJECTED.items()), "noise": noise}
-    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given)
+    world = SimulatedFederation.of(tmp_path, refine=0, protection=protection, **given, **PATIENCE)
     ended = asyncio.run(run_federation(world))
     assert len(ended.stages) == 2
     for member in EVERYONE:

@@ -206,6 +206,7 @@ async def test_too_few_for_the_next_round_end_the_plan(tmp_path: Path) -> None:
     for member in (1, 4):
         assert isinstance(played.clients[member], SessionAborted)
         assert played.server.reason in played.clients[member].reason
+        assert "1 of 3 sums may have left, and the ledger counts no more" in played.clients[member].reason
         whole, settled = world.ledger(member).entries()
         assert 0 < settled.release.epsilon < whole.release.epsilon
     assert not (world.transcripts(0, played.stages[1:])[0].parent / "aggregate.npz").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,18 +14,17 @@ import pytest
 from methods.chain import MODEL, ModelState
 from methods.population_round import PopulationRound
 from secagg.errors import ProtocolViolation
-from secagg.federation import session_folder
 from secagg.head import to_safetensors
 from secagg.models import TunedModel
-from secagg.parties import SessionSetup, conclude
-from secagg.parties.links import verify_together, verify_transcript
+from secagg.parties import conclude
+from secagg.parties.links import verify_together
 from secagg.parties.told import Told, check_outcome
 from secagg.parties.verification import Verified
 from secagg.parties.vouching import Trust
 from secagg.privacy import Adjacency
 from secagg.updates import State
 from secagg.wire import decode, encode
-from tests.federation.test_processes import has, round_of, sessions
+from tests.federation.killed import run_killing, verified_result
 from tests.federation.test_rounds import outcome_of
 from tests.worlds.federation import Finished, SimulatedFederation, opened, run_federation, told_of
 from tests.worlds.processes import Processes, processes
@@ -155,22 +153,6 @@ def federation(tmp_path: Path) -> Iterator[Processes]:
 @pytest.mark.long
 def test_killed_server_goes_on_with_the_search(federation: Processes) -> None:
     """A server that is killed in the second of three rounds goes on; all end with one model and one ledger row."""
-    first = session_folder(federation.folder / SERVER / "state", SessionSetup.of(federation.plan, federation.roster))
-    federation.start(SERVER)
-    federation.address = (first / "address").read_text()
-    for name in NAMES:
-        federation.start(name)
-
-    def is_due() -> bool:
-        order = sorted(sessions(federation, SERVER), key=round_of)
-        return len(order) > 1 and has(order[1], "UploadHeader")
-
-    federation.until(is_due, "the second session has an upload")
-    federation.kill(SERVER)
-    federation.start(SERVER)
-    federation.finish()
-    result = json.loads(next((federation.folder / SERVER / "state").glob("*/result.json")).read_text())
-    assert result["rounds"] == len(result["transcripts"]) == 3
-    found = [verify_transcript(Path(path)) for path in result["transcripts"]]
-    assert found[-1]["head_sha256"] == result["head_sha256"]
-    assert [sorted(each["countersigned_by"]) for each in found] == [list(NAMES)] * 3
+    run_killing(federation, SERVER)
+    result, found = verified_result(federation)
+    assert result["rounds"] == len(found) == 3

@@ -293,10 +293,13 @@ def test_shares_add_up_to_one(monkeypatch: pytest.MonkeyPatch, shares: dict[str,
         check_steps(Faulty(), 8, 10, GRIDS[0])
 
 
+FEW = {"rounds": 4, "steps": 5, "interval": 1, "epochs": 10}
+
+
 def quick(name: str) -> Any:
-    """A method as it is by default, but for no more than ten rounds."""
-    method = method_named(name)
-    return method_named(name, {"rounds": 10}) if method.parameters.get("rounds", 0) > 10 else method
+    """A method as it is by default, but for no more rounds, steps and epochs than a few."""
+    given = method_named(name).parameters
+    return method_named(name, {part: few for part, few in FEW.items() if int(given.get(part, 0)) > few})
 
 
 @pytest.mark.parametrize("method", [*map(quick, METHODS), FedCGS(refine=3), readme_method("averaging")()])

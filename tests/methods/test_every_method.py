@@ -46,7 +46,7 @@ NOISY_ROUNDS = {
 
 
 def settings_of(name: str, **given: Any) -> SimulationSettings:
-    """Few clients; short trainings; domains only behind a gate, as a plan must have it."""
+    """Few clients; short trainings; domains and slots only behind a gate, as a plan must have it."""
     method = method_named(name)
     parameters = method.parameters
     if name in ROUNDS:
@@ -55,7 +55,9 @@ def settings_of(name: str, **given: Any) -> SimulationSettings:
         short = "epochs=10" if "epochs" in parameters else ""
     if "slots" in parameters and "epsilon" in given:
         short += " slots=1"  # under noise the fewest slots lose least
-    gate = 2 if DOMAINS in parameters and "epsilon" not in given else 0
+    elif name == "fedtc":
+        short += " slots=8"
+    gate = 2 if {DOMAINS, "slots"} & set(parameters) and "epsilon" not in given else 0
     clients = CLIENTS.get(name, 4)
     return SimulationSettings(method=name, parameters=short, clients=clients, class_gate=gate, **given)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from methods import method_named
+from methods.baselines.baseline import ClientData
 from methods.baselines.fedbip_published import FedBiPPublished
 from methods.concept_sums import OF_CLASS, OF_DOMAIN
 from methods.fedbip import FedBiP, SlotRound
@@ -134,7 +135,7 @@ def test_a_slot_is_the_record_s_own(feature_map: FeatureMap, data: Dataset) -> N
 
 def test_slots_of_few_members_are_left_out(folder: Path, data: Dataset) -> None:
     """The census counts each slot of each domain by itself: one that too few hold has no mean."""
-    run = simulate_dataset(data, settings_of(folder, "slots=4 domains=d0+d1", class_gate=CLIENTS - 1))
+    run = simulate_dataset(data, settings_of(folder, "slots=4 domains=d0+d1", class_gate=CLIENTS - 2))
     assert run.federated is not None
     left = run.federated.classes_left_out
     assert left
@@ -284,15 +285,48 @@ def test_centred_records_are_refused(folder: Path, data: Dataset) -> None:
         simulate_dataset(data, settings_of(folder, "slots=1", normalise="centred-unit"))
 
 
+def moved_by(form: FedBiPPublished, z: np.ndarray, other: np.ndarray, labels: np.ndarray) -> float:
+    """How far, in σ, the expected release of one member moves from z to `other` where the permutation is the same."""
+    sent = [form.publish(each, labels, np.random.default_rng(1)).means.astype(np.float64) for each in (z, other)]
+    return float(np.linalg.norm(sent[0] - sent[1])) / math.sqrt(1 - form.kept**2)
+
+
 def test_the_published_form_amounts_to_what_theory_says() -> None:
-    """R = 128, replace-one, once a partner: μ = 17.5 at γ = 1 and 12.4 at γ = ½, and their ε, rounded up."""
-    for mixed, mu in ((1.0, 17.5), (0.5, 12.4)):
-        told = FedBiPPublished(mixed=mixed).epsilon(128.0)
+    """R = 128, one record for another: μ = 17.5 at γ = 1, 12.4 at γ = ½ with a partner, and 17.5 alone in a class."""
+    for mixed, alone, mu in ((1.0, False, 17.5), (0.5, False, 12.4), (0.5, True, 17.5)):
+        told = FedBiPPublished(mixed=mixed).epsilon(128.0, alone=alone)
         assert told == pytest.approx(epsilon_of(mu, 1e-5), rel=0.02)
-    assert FedBiPPublished().epsilon(128.0, partners=3) > FedBiPPublished().epsilon(128.0)
-    assert FedBiPPublished().epsilon(8.0) >= epsilon_of(
-        2 * 8 * 0.0683 * math.sqrt(0.5) / math.sqrt(1 - 0.0683**2), 1e-5
-    )
+
+
+@pytest.mark.parametrize("mixed", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("held", [(1,), (2,), (3, 1), (5, 4)])
+def test_no_record_moves_the_release_further_than_its_epsilon_says(mixed: float, held: tuple[int, ...]) -> None:
+    """The longest move of opposite records, in classes of these sizes, has the stated ε: reached, and not passed."""
+    form, labels = FedBiPPublished(mixed=mixed), np.repeat(np.arange(len(held)), held)
+    z = np.random.default_rng(0).normal(size=(len(labels), 9))
+    z *= 3 / np.linalg.norm(z, axis=1, keepdims=True)
+    moves = []
+    for row in range(len(z)):
+        other = z.copy()
+        other[row] *= -1
+        moves.append(moved_by(form, z, other, labels))
+    told = form.epsilon(3.0, alone=1 in held)
+    assert epsilon_of(max(moves), 1e-5) == pytest.approx(told, abs=2e-3)
+    assert told <= form.epsilon(3.0)
+
+
+def test_the_published_epsilon_is_of_the_public_length() -> None:
+    """Features that are not of length √d have none: neither shorter ones, nor normalised, nor longer."""
+    x = np.random.default_rng(0).normal(size=(40, 65))
+    x *= 8 / np.linalg.norm(x, axis=1, keepdims=True)
+    labels = np.arange(40) % 2
+    told = FedBiPPublished().fit([ClientData.of(x, labels)], 2, 0).note
+    assert "ε = 4.8" in told
+    assert "another of its class" in told
+    for scale in (1 / 8, 0.99, 2.0):
+        scaled = np.where(np.arange(40)[:, None] == 3, scale * x, x)
+        with pytest.raises(BadInput, match="takes latents"):
+            FedBiPPublished().fit([ClientData.of(scaled, labels)], 2, 0)
 
 
 def test_published_latents_are_one_for_each_picture(folder: Path, data: Dataset) -> None:
@@ -309,3 +343,6 @@ def test_published_latents_are_one_for_each_picture(folder: Path, data: Dataset)
         simulate_dataset(data, replace(settings, method="fedbip-published"))
     run = simulate_dataset(data, replace(settings, method="fedbip-published", protection="none"))
     assert any("amounts to ε" in note for note in run.notes)
+    for other in ({"normalise": "unit"}, {"backbone": "random-features:9"}):
+        with pytest.raises(BadInput, match="takes latents"):
+            simulate_dataset(data, replace(settings, method="fedbip-published", protection="none", **other))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods import method_named
+from methods import method_named, parameters_of
 from methods.chain import MODEL, ModelState
 from methods.declaration import check_declaration, check_steps
 from methods.fedpop import SCORE_SHARE
@@ -70,7 +72,7 @@ def test_a_member_fills_the_row_of_its_cohort(given_: dict[str, Any]) -> None:
 @pytest.mark.parametrize("given_", [{}, GRADIENTS, BESIDE], ids=["updates", "gradients", "beside"])
 def test_scores_are_sums_of_clipped_losses(given_: dict[str, Any]) -> None:
     """Σ min(loss, L) at the model that was broadcast; beside each other, at that model moved by what is sent."""
-    largest, clipped = 0.6, []
+    largest, clipped = 1.0, []
     round_ = next_round(first_round(largest_loss=largest, **given_))
     for member, examples in enumerate(MEMBERS, start=1):
         blocks = part(round_, examples, member).blocks
@@ -326,3 +328,16 @@ def test_settings_that_change_the_sum_are_refused() -> None:
     """Training with and without sampling are two promises: one vector cannot keep both."""
     with pytest.raises(BadInput, match="would change what fedavg sums"):
         spec_of(fixed="clip=5", space="sampling=0:0.5;rate=0.1:1")
+
+
+def test_a_plan_opens_no_file_by_its_path(tmp_path: Path) -> None:
+    """What stays fixed names a program by its digest: a path in a plan is no program, and its file is not read."""
+    file = tmp_path / "net.pt2"
+    file.write_bytes(b"code")
+    name = f"pt2:{hashlib.sha256(b'code').hexdigest()}"
+    typed = parameters_of("fedpop", {}, f"fixed=model={file};clip=5")
+    assert typed == {"fixed": f"model={name};clip=5"}
+    assert method_named("fedpop", {**SMALL, **typed}).programs == (name.removeprefix("pt2:"),)
+    told = method_named("fedpop", {**SMALL, "fixed": f"model={tmp_path / 'absent.pt2'};clip=5"})
+    with pytest.raises(BadInput, match="there is no program"):
+        told.sums(DIMENSION, CLASSES, GRID.levels)

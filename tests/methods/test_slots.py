@@ -37,7 +37,7 @@ def slot_by_hand(record: list[int], slots: int) -> int:
     """The slot in Python's integers, from the definition."""
     import hashlib
 
-    stream = hashlib.shake_256(f"{SEED}: {len(record)}".encode()).digest(8 * (len(record) + 1))
+    stream = hashlib.shake_256(f"{SEED}: {len(record)}, {slots}".encode()).digest(8 * (len(record) + 1))
     constants = [int.from_bytes(stream[8 * place : 8 * place + 8], "little") for place in range(len(record) + 1)]
     word = (constants[0] + sum(a * q for a, q in zip(constants[1:], record, strict=True))) % WORD
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % WORD
@@ -101,6 +101,14 @@ def test_neighbours_scatter():
 def test_pairs_are_independent():
     """The slots of a record and of its double fill all J² pairs evenly (χ², false failures 10⁻⁹)."""
     check_even(slot_of(RECORDS, 8) * 8 + slot_of(2 * RECORDS, 8), 64)
+
+
+@pytest.mark.parametrize(("slots", "others"), [(10, 11), (8, 16), (4, MOST_SLOTS)])
+def test_numbers_of_slots_do_not_nest(slots, others):
+    """A record's slot of J tells nothing of its slot of J': all pairs fill evenly (χ², false failures 10⁻⁹)."""
+    parts = min(others, 16)
+    coarse = slot_of(RECORDS, others) * parts // others
+    check_even(slot_of(RECORDS, slots) * parts + coarse, slots * parts)
 
 
 @pytest.mark.parametrize("slots", [0, -1, MOST_SLOTS + 1])

@@ -20,7 +20,7 @@ from secagg.models import (
     TrainingSettings,
     admit,
     parse_artifact,
-    planned_program,
+    planned_programs,
     program_named,
     record_gradients,
     train,
@@ -48,7 +48,9 @@ def test_program_is_the_network_of_the_file(kind: str, tmp_path: Path) -> None:
     """Its name is the file's SHA-256, it starts at the file's weights, and gives the network's scores of x·√d."""
     program = opened(kind, tmp_path)
     file = tmp_path / f"{kind}.pt2"
-    assert program.name == f"pt2:{hashlib.sha256(file.read_bytes()).hexdigest()}" == planned_program(str(file))
+    assert program.name == f"pt2:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+    assert planned_programs(f"model={file} clip=1") == f"model={program.name} clip=1"
+    assert planned_programs(f"fixed=model={file};clip=1") == f"fixed=model={program.name};clip=1"
     network = torch.export.load(file).module()
     own = torch.cat([each.reshape(-1) for each in network.parameters()]).detach().numpy()
     assert program.start(SEED).tobytes() == own.astype(np.float64).tobytes()
@@ -151,7 +153,7 @@ def test_program_that_nobody_gave_is_not_parsed(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(BadInput, match="there is no program"):
             program_named(wrong, 6, 3)
     with pytest.raises(BadInput, match="cannot read the model"):
-        planned_program(str(tmp_path / "none.pt2"))
+        planned_programs(f"model={tmp_path / 'none.pt2'}")
 
 
 class Keeping(nn.Module):

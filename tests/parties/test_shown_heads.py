@@ -107,7 +107,7 @@ def test_round_of_other_centres_leads_nowhere(entries: int) -> None:
     """Verified alone, a round that was opened with too few or too many centres is the server's fault, in words."""
     choices: dict[str, Any] = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 100.0}
     choices["parameters"] = (("sampling", "cluster"), ("slots", 2), ("rounds", 2))
-    setup = make_setup(4, method="mpft", **choices)
+    setup = make_setup(4, method="mpft", protection="none", **choices)
     told = told_centres(1, np.zeros(entries, dtype=np.int64))
     following = setup.following(RoundOpening(2, setup.context.plan, bytes(32), Attachment.of(told)), told)
     total = np.ones(following.layout.length, dtype=np.int64)

@@ -268,7 +268,7 @@ def test_sums_are_counted_by_the_rounds_of_the_plan(monkeypatch: pytest.MonkeyPa
         ({"class_gate": 1}, 1),
         ({"parameters": (("refine", 5),), "radius": None}, 6),
         ({"parameters": (("refine", 5),), "radius": None, "class_gate": 1}, 6),
-        ({"method": "mpft", "parameters": (("sampling", "cluster"), ("slots", 2), ("rounds", 3))}, 4),
+        ({"method": "mpft", "parameters": (("sampling", "cluster"), ("slots", 2), ("rounds", 3)), "class_gate": 2}, 4),
         ({"method": "fedtc", "parameters": (("threshold", 0.5),)}, 2),
     ],
     ids=str,

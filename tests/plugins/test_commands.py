@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secagg import plugins
+from secagg import Client, Server, plugins
+from secagg.errors import BadInput
 from tests.cli.command import MEMBERS, SERVER, Command, command, found, nothing_sent
 from tests.plugins.sources import FORMAT, leaving, write_method
 from threat_models.attacks import ATTACKS
@@ -94,6 +95,22 @@ def test_a_member_approves_code_or_refuses_it(secagg: Command, consortium: Path)
     assert nothing_sent(home / "state")
 
 
+async def test_embedded_parties_are_given_the_code(secagg: Command, consortium: Path) -> None:
+    """`Server` and `Client` find a plan's method in the files that they are given, and nowhere else."""
+    plan, home, own = consortium / "own.json", consortium / MEMBERS[0], consortium / SERVER
+    policy = home / "own.toml"
+    assert secagg("plan", "policy", "--plan", plan, "--data-name", "own", "--out", policy).code == 0
+    plugins._admitted.clear()
+    told = {"data": home / "records.npz", "policy": policy, "state": home / "own", "tls": home}
+    with pytest.raises(BadInput, match="which is not here"):
+        Client(plan, server="127.0.0.1:1", **told)
+    client = Client(plan, server="127.0.0.1:1", **told, plugins=[consortium / "mine.py"])
+    assert client.setup.plan.method == f"Mine@{digest(consortium)}"
+    plugins._admitted.clear()
+    async with Server(plan, state=own / "own", tls=own, plugins=[str(consortium / "mine.py")]) as server:
+        assert server.federation.stages[0].setup.plan == client.setup.plan
+
+
 @pytest.mark.parametrize("given", [True, False])
 def test_a_file_that_changed_is_refused(secagg: Command, consortium: Path, given: bool) -> None:
     """After the plan the file is another: neither it nor no file at all is run, and nothing is sent."""
@@ -151,11 +168,14 @@ def test_an_attack_that_is_none_is_refused(secagg: Command, tmp_path: Path, name
 
 
 def test_a_format_is_given_on_the_command_line(secagg: Command, tmp_path: Path) -> None:
-    """`--format` has a file read that would be refused; what is no format is refused."""
+    """`--format` has a file read that would be refused, and says which code runs; what is no format is refused."""
     (tmp_path / "bars.py").write_text(FORMAT.format(end=".bars2"))
     rows = "".join(f"{number}|{number % 2}\n" for number in range(40))
     (tmp_path / "own.bars2").write_text(f"a|y\n{rows}")
     words = ("simulate", "--dataset", tmp_path / "own.bars2", "--label", "y", "--clients", 2, "-q")
     assert secagg(*words).code == 2
-    assert secagg(*words, "--format", f"{tmp_path / 'bars.py'}:BARS").code == 0
+    said = secagg(*words, "--format", f"{tmp_path / 'bars.py'}:BARS")
+    assert said.code == 0
+    digest = hashlib.sha256((tmp_path / "bars.py").read_bytes()).hexdigest()
+    assert f"bars.py is code, which runs now with your rights; its SHA-256 is {digest}" in said.err
     assert secagg(*words, "--format", f"{tmp_path / 'bars.py'}:lines").code == 2

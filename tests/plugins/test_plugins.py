@@ -1,8 +1,12 @@
 """Code of others: named by its digest, run only where it may be, refused where it is other code."""
 
 import hashlib
+import py_compile
+import shutil
 from dataclasses import replace
+from importlib.util import cache_from_source
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 
@@ -10,8 +14,9 @@ from methods import kind_named, method_named, planned_method
 from secagg import plugins
 from secagg.data import open_dataset, sources
 from secagg.errors import BadInput, PlanRefused
+from secagg.parties import SessionSetup
 from secagg.parties.consent import admit_listed, policy_accepting
-from secagg.plan import Plan
+from secagg.plan import Plan, canonical_json
 from tests.plugins.sources import FORMAT, METHOD, install, leaving, write_method
 from tests.worlds.setups import make_setup
 
@@ -53,7 +58,8 @@ def test_what_runs_is_what_was_digested(tmp_path: Path) -> None:
     [
         (PLAIN, "Other", "has no Other"),
         (PLAIN, "Path", "is no method"),
-        ("Mine = 3", "Mine", "cannot be made without arguments"),
+        ("Mine = 3", "Mine", "is no class, and so no method"),
+        ("from sys import exit as leave", "leave", "is no class, and so no method"),
         ("class Mine:\n    def __init__(self, x): pass", "Mine", "give each of its fields a default"),
         ("import nobody_has_this", "Mine", "cannot be loaded .*nobody_has_this"),
         ("def (", "Mine", "cannot be loaded .*SyntaxError"),
@@ -96,7 +102,7 @@ def test_an_installed_package_is_named_by_all_of_its_files(tmp_path: Path, monke
     lines = [
         f"{hashlib.sha256((folder / each).read_bytes()).hexdigest()}  {each}\n" for each in ("__init__.py", "part.py")
     ]
-    digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+    digest = hashlib.sha256("".join([*lines, "acme_one.part:Mine\n"]).encode()).hexdigest()
     assert plugins.installed_sha256(entry) == digest
     (folder / "data.txt").write_text("more")
     other = plugins.installed_sha256(entry)
@@ -107,6 +113,48 @@ def test_an_installed_package_is_named_by_all_of_its_files(tmp_path: Path, monke
     assert method_named(f"mine@{other}").name == "mine"
     assert mark.exists()
     assert planned_method("mine") == f"mine@{other}"
+
+
+def entry_of(package: str) -> plugins.EntryPoint:
+    """The entry point of an installed method."""
+    (entry,) = [each for each in plugins.entry_points(group=plugins.METHODS) if each.module == f"{package}.part"]
+    return entry
+
+
+def test_an_entry_point_that_names_other_code_of_a_package_has_another_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is agreed on is which of a package's methods runs, too."""
+    digests = set()
+    for name in ("Mine", "Prototypes"):
+        folder = tmp_path / name
+        install(folder, monkeypatch, "acme_two", plugins.METHODS, f"two = acme_two.part:{name}", PLAIN)
+        (entry,) = [each for each in plugins.entry_points(group=plugins.METHODS) if each.value.endswith(f":{name}")]
+        digests.add(plugins.installed_sha256(entry))
+        shutil.rmtree(folder)
+    assert len(digests) == 2
+
+
+def test_what_an_installed_package_has_in_its_cache_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code of another source, which Python would take unasked, is in no digest: the source runs."""
+    mark = tmp_path / "ran"
+    folder = install(tmp_path / "d", monkeypatch, "acme_cached", plugins.METHODS, "mine = acme_cached.part:Mine", PLAIN)
+    digest = plugins.installed_sha256(entry_of("acme_cached"))
+    other, cached = folder / "other.py", cache_from_source(str(folder / "part.py"))
+    py_compile.compile(
+        str(write_method(other, leaving(mark))), cached, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+    )
+    other.unlink()
+    assert method_named(f"mine@{digest}").name == "mine"
+    assert not mark.exists()
+
+
+def test_a_package_with_a_link_to_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind it would run under any digest."""
+    folder = install(tmp_path / "e", monkeypatch, "acme_linked", plugins.METHODS, "mine = acme_linked.part:Mine", PLAIN)
+    (folder / "deep").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(BadInput, match="deep is a link to a folder"):
+        plugins.installed_sha256(entry_of("acme_linked"))
 
 
 def with_method(plan: Plan, method: str) -> Plan:
@@ -127,6 +175,25 @@ def test_a_policy_decides_before_any_code_runs(tmp_path: Path) -> None:
     assert not mark.exists()
     admit_listed(None, plan, accepting)
     assert mark.exists()
+
+
+def test_a_plan_names_code_by_its_digest_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan whose method is a file's path, or an installed name, or whose search trains such a one, runs nothing."""
+    mark = tmp_path / "ran"
+    file = write_method(tmp_path / "mine.py", leaving(mark))
+    source = METHOD.format(effect=leaving(mark))
+    install(tmp_path / "c", monkeypatch, "acme_named", plugins.METHODS, "mine = acme_named.part:Mine", source)
+    setup = make_setup()
+    policy = replace(policy_accepting(setup.plan, "own"), methods=("fedcgs", "fedpop"))
+    code = f"{file}:Mine", "mine", f"Mine@{plugins.admit(file)}"
+    plans = [with_method(setup.plan, each) for each in code[:2]]
+    plans += [replace(setup.plan, method="fedpop", parameters=canonical_json({"method": each})) for each in code]
+    for plan in plans:
+        with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
+            admit_listed(None, plan, policy)
+        with pytest.raises(BadInput, match=r"none of ours, and no code|no settings of"):
+            SessionSetup.of(plan, setup.roster)
+    assert not mark.exists()
 
 
 def test_a_changed_file_is_refused_by_both_digests(tmp_path: Path) -> None:

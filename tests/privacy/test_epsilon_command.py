@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import secagg
 from secagg.cli.epsilon import epsilon
 from secagg.errors import BadInput
 from tests.vectors.files import load
@@ -107,8 +108,8 @@ def test_questions_without_an_answer_are_refused(arguments):
     assert isinstance(result.exception, BadInput)
 
 
-FEWER = "give a larger --noise-multiplier or fewer --sessions"
-FINER = "give a larger --grid-sigma, or fewer --coordinates or --sessions"
+FEWER = "give a larger noise multiplier, or fewer sessions"
+FINER = "give a larger grid sigma, or fewer coordinates or sessions"
 COARSE = ("--grid-sigma", "0.6", "--coordinates", "10000")
 
 
@@ -123,6 +124,18 @@ def test_answers_beyond_all_numbers_are_refused(arguments, remedy):
     result = CliRunner().invoke(app, [*arguments, "--delta", "1e-5"])
     assert isinstance(result.exception, BadInput)
     assert result.exception.remedy == remedy
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"noise_multiplier": 1e-7}, {"target_epsilon": -1.0}, {"noise_multiplier": 1.0, "shares": 3},
+     {"noise_multiplier": 1.0, "mechanism": "laplace"}, {"noise_multiplier": 1.0, "adjacency": "neighbours"}],
+)  # fmt: skip
+def test_from_python_refusals_name_no_options(given):
+    """`secagg.epsilon` refuses what the command refuses, in words that fit its arguments."""
+    with pytest.raises(BadInput) as refused:
+        secagg.epsilon(1e-5, **given)
+    assert "--" not in str(refused.value)
 
 
 @pytest.mark.parametrize("option", ["--sessions", "--coordinates", "--shares"])

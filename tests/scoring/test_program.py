@@ -122,3 +122,15 @@ def test_program_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_public_name_opens_heads() -> None:
     """`secagg.Predictor` is the class that these tests use."""
     assert secagg.Predictor is Predictor
+
+
+def test_no_code_runs_on_the_word_of_a_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head's file names its backbone's, and its digest: the one who predicts gives it, or nothing is parsed."""
+    file = backbone(tmp_path, 1)
+    head = saved(tmp_path, {"backbone": str(file)}, (6, 6))
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as watched:
+        watched.setattr(torch.export, "load", lambda *_: pytest.fail("parsed"))
+        with pytest.raises(BadInput, match=r"net.pt2, which is code.*--backbone"):
+            Predictor.open(head)
+    assert Predictor.open(head, "net.pt2").scores(np.zeros((1, 6, 6))).shape == (1, 3)

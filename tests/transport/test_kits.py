@@ -4,8 +4,10 @@ import base64
 import json
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,8 +17,8 @@ from secagg.plan import write_plan
 from secagg.policy import limits_text
 from secagg.randomness import OperatingSystem
 from secagg.reading import DOCUMENT_BYTES
-from secagg.transport import read_credentials
-from secagg.transport.enrolment import change_keys, create_request, issue, read_authority, remove
+from secagg.transport import certificates, read_credentials
+from secagg.transport.enrolment import change_keys, create_request, issue, read_authority, remove, renew_authority
 from secagg.transport.joining import join
 from secagg.transport.kit import make_kits, read_kit
 from tests.transport.consortium import certify
@@ -200,6 +202,30 @@ def test_kit_of_another_authority_is_refused(members: Path) -> None:
     text = make_kits(members / "other" / "ca", None, None, None, {})["alice"]
     (members / "other.kit").write_text(text)
     refuse(members, "other", "alice", "of another authority")
+
+
+def test_kit_of_the_renewed_authority_is_taken(members: Path) -> None:
+    """The authority's next certificate is of the same key: its kit replaces ca.pem, members' certificates stay."""
+    join_by(kits(members), "alice")
+    tls = members / "alice" / "tls"
+    before = (tls / "ca.pem").read_bytes(), (tls / "cert.pem").read_bytes()
+    expire_authority(members / "ca")
+    with pytest.raises(BadInput, match="expired on"):
+        kits(members)
+    renew_authority(members / "ca")
+    join_by(kits(members), "alice")
+    after = (tls / "ca.pem").read_bytes(), (tls / "cert.pem").read_bytes()
+    assert (after[0] != before[0], after[1]) == (True, before[1])
+    assert read_credentials(tls).ends()[1].days > 3600
+
+
+def expire_authority(folder: Path) -> None:
+    """Put a certificate in the folder that ended yesterday, of the same key."""
+    with (
+        mock.patch.object(certificates, "CA_DAYS", -1),
+        mock.patch.object(certificates, "_BACKDATE", timedelta(days=9)),
+    ):
+        renew_authority(folder)
 
 
 def test_kit_with_an_expired_certificate_is_refused(members: Path) -> None:

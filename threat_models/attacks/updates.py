@@ -14,7 +14,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import method_named, sums_of
+from methods import method_of, sums_of
 from methods.chain import MODEL, ChainRound
 from methods.local_work import Scaled
 from methods.population_round import PopulationRound
@@ -66,7 +66,7 @@ def may_move(session: Session, is_such: Callable[[ChainRound], bool]) -> bool:
     shown = [each.round for each in (*session.earlier, session)]
     if chains := [round_ for round_ in shown if is_one_chain(round_)]:
         return any(map(is_such, chains))
-    return method_named(session.plan.method, session.plan.method_parameters).trains
+    return method_of(session.plan).trains
 
 
 def is_one_chain(round_: Round | None) -> TypeGuard[ChainRound]:

@@ -236,7 +236,7 @@ class Outcome(StrEnum):
 class GateLine:
     """One thing judged: an attack by an adversary ("" where it concerns the session), and why it came out so.
 
-    `waiver` is the reason for which it was let pass.
+    `waiver` is the reason for which it was let pass, `is_untold` whether that was what nobody could tell.
     """
 
     attack: str
@@ -244,6 +244,7 @@ class GateLine:
     outcome: Outcome
     sentence: str
     waiver: str = ""
+    is_untold: bool = False
 
 
 @dataclass(frozen=True)
@@ -364,7 +365,8 @@ class AuditReport:
         is_let = bool(lines) and outcome is Outcome.PASS
         if outcome is Outcome.FAIL or (finding.verdict is Verdict.SUCCEEDS and not is_let):
             return State.BROKEN
-        if finding.verdict is Verdict.INCONCLUSIVE or outcome is Outcome.INCONCLUSIVE:
+        is_untold = outcome is Outcome.INCONCLUSIVE or any(line.is_untold for line in lines)
+        if finding.verdict is Verdict.INCONCLUSIVE or is_untold:
             return State.UNTOLD
         is_waived = any(line.waiver for line in lines)
         return State.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else State.WITHSTOOD
@@ -373,6 +375,8 @@ class AuditReport:
         """How the session stands by a line about the sum itself; that nothing is promised is allowed, and no merit."""
         if line.outcome is not Outcome.PASS:
             return State.BROKEN if line.outcome is Outcome.FAIL else State.UNTOLD
+        if line.is_untold:
+            return State.UNTOLD
         is_promiseless = line.attack == "promise" and math.isinf(self.promise.claimed)
         return State.ALLOWED if line.waiver or is_promiseless else State.WITHSTOOD
 

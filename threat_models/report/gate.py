@@ -65,11 +65,16 @@ class Rule:
         return len(named) != 1 or bool(named[0].each)
 
 
+UNWAIVED = ("inputs", "audit")
+"""What no waiver lets pass unknown: evidence that is not what it is called, and no attack at all."""
+
+
 @dataclass(frozen=True)
 class Waiver:
     """Lets failures of one attack by one adversary pass, for a reason, up to and including a day.
 
-    What is inconclusive it does not touch: of that nobody knows what it would let pass.
+    What is inconclusive it does not touch, of which nobody knows what it would let pass; one that is `inconclusive`
+    touches nothing else: whoever writes it vouches for what could not be told, which no report then calls withstood.
     An empty `adversary` stands for the lines about the sum itself.
     """
 
@@ -77,6 +82,7 @@ class Waiver:
     adversary: str
     reason: str
     expires: date
+    inconclusive: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,7 +201,9 @@ def _refuse_measure(rule: Rule, where: str) -> NoReturn:
 
 def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
     where = f"waiver {number}"
-    _require_keys(table, {"attack", "adversary", "reason", "expires"}, where)
+    needed = {"attack", "adversary", "reason", "expires"}
+    _require_keys(table, needed, where, needed | {"inconclusive"})
+    untold = _flag(table, "inconclusive", where) if "inconclusive" in table else False
     expires = table["expires"]
     if not isinstance(expires, date) or isinstance(expires, datetime):
         raise BadInput(f"{where}: expires is not a date", remedy="write it like 2027-01-31, without quotes")
@@ -203,10 +211,16 @@ def _waiver(table: Mapping[str, Any], number: int) -> Waiver:
     attack = _text(table, "attack", where)
     if adversary:
         _require_known(adversary, names(), f"{where}: there is no threat model")
-        _require_known(attack, adversary_named(adversary).attacks, f"{where}: {adversary} has no attack")
+        own = (*adversary_named(adversary).attacks, *(["audit"] if untold else []))
+        _require_known(attack, own, f"{where}: {adversary} has no attack")
     else:
         _require_known(attack, tuple(SESSION_RULES), f"{where}: without an adversary there is no")
-    return Waiver(attack, adversary, _text(table, "reason", where), expires)
+    if untold and not adversary and attack in UNWAIVED:
+        remedy = "bring other evidence: an audit on it says nothing"
+        raise BadInput(
+            f"{where}: {attack} without an adversary cannot be waived where it is inconclusive", remedy=remedy
+        )
+    return Waiver(attack, adversary, _text(table, "reason", where), expires, untold)
 
 
 def _require_known(name: str, known: tuple[str, ...], problem: str) -> None:

@@ -254,11 +254,14 @@ def _is_void(rule: Rule, report: AuditReport) -> bool:
 
 
 def _waive(gate: Gate, line: GateLine, today: date) -> GateLine:
-    if line.outcome is not Outcome.FAIL:
+    if line.outcome is Outcome.PASS:
         return line
+    is_untold = line.outcome is Outcome.INCONCLUSIVE
+    key = (line.attack, line.adversary, is_untold)
     for waiver in gate.waivers:
-        if (waiver.attack, waiver.adversary) == (line.attack, line.adversary) and today <= waiver.expires:
-            return replace(line, outcome=Outcome.PASS, waiver=f"{waiver.reason} (until {waiver.expires.isoformat()})")
+        if (waiver.attack, waiver.adversary, waiver.inconclusive) == key and today <= waiver.expires:
+            reason = f"{waiver.reason} (until {waiver.expires.isoformat()})"
+            return replace(line, outcome=Outcome.PASS, waiver=reason, is_untold=is_untold)
     return line
 
 

@@ -78,7 +78,7 @@ def _results(report: AuditReport, rules: list[str]) -> list[dict[str, Any]]:
         drawn = tuple(rest)
         kind = {Outcome.FAIL: "fail", Outcome.INCONCLUSIVE: UNTOLD, Outcome.PASS: "pass"}[worst(drawn)]
         sentence = " ".join(line.sentence for line in drawn)
-        results.append(_result(rules, attack, adversary, "fail" if _waivers(drawn) else kind, sentence, drawn))
+        results.append(_result(rules, attack, adversary, _waived_kind(drawn) or kind, sentence, drawn))
     if report.subject.transcripts:
         for result in results:
             first = _location(report.subject.transcripts[0][0])
@@ -105,12 +105,20 @@ def _kind(finding: Finding, lines: tuple[GateLine, ...]) -> str:
         return "informational"
     if not lines:
         return {Verdict.SUCCEEDS: "fail", Verdict.FAILS: "pass"}.get(finding.verdict, UNTOLD)
-    if _waivers(lines) or worst(lines) is Outcome.FAIL:
+    if worst(lines) is Outcome.FAIL:
         return "fail"
+    if waived := _waived_kind(lines):
+        return waived
     if worst(lines) is Outcome.INCONCLUSIVE:
         return UNTOLD
     kinds = {Verdict.SUCCEEDS: "informational", Verdict.INCONCLUSIVE: "review"}
     return kinds.get(finding.verdict, "pass")
+
+
+def _waived_kind(lines: tuple[GateLine, ...]) -> str:
+    """What a waiver let pass: what fails, or what nobody could tell; empty without one."""
+    waived = [line for line in lines if line.waiver]
+    return "" if not waived else UNTOLD if all(line.is_untold for line in waived) else "fail"
 
 
 def _waivers(lines: tuple[GateLine, ...]) -> list[str]:

@@ -100,10 +100,9 @@ def test_known_files_are_placed_like_the_members_records(recorded, tmp_path):
     [
         ("fedcgs", "", 0, 1),
         ("fedcgs", "", 2, 2),
-        ("fedtc", "slots=8", 0, 1),
         ("fedtc", "slots=8", 2, 2),
-        ("fedtc", "slots=8 keep=0.7", 0, 1),
-        ("fedtc", "slots=8 threshold=0.4", 0, 2),
+        ("fedtc", "slots=8 keep=0.7", 2, 2),
+        ("fedtc", "slots=8 threshold=0.4", 2, 3),
         ("fedtc", "slots=1", 0, 1),
         ("mpft", "slots=8", 2, 2),
         ("mpft", "sampling=cluster slots=4 rounds=2", 2, 4),
@@ -143,7 +142,7 @@ def test_cells_are_named_class_by_class():
     """Golden: slots within a class; a class that is not divided has its own name."""
     named = {}
     for parameters in ("slots=2", "slots=1"):
-        settings = SimulationSettings(clients=3, method="fedtc", parameters=f"{parameters} epochs=1")
+        settings = SimulationSettings(clients=3, method="fedtc", parameters=f"{parameters} epochs=1", class_gate=2)
         named[parameters] = rehearse(open_dataset("breast-cancer"), settings).sessions[0]
     classes = named["slots=1"].plan.classes
     assert named["slots=1"].cells == classes
@@ -152,7 +151,7 @@ def test_cells_are_named_class_by_class():
 
 def test_slots_are_the_public_ones():
     """A record's cell is its class and the slot that anybody computes from its integers."""
-    settings = SimulationSettings(clients=3, method="fedtc", parameters="slots=8 epochs=1")
+    settings = SimulationSettings(clients=3, method="fedtc", parameters="slots=8 epochs=1", class_gate=2)
     candidates = rehearse(open_dataset("breast-cancer"), settings).knowledge.candidates
     assert np.array_equal(candidates.cells, candidates.labels * 8 + slot_of(candidates.integers, 8))
 

@@ -14,7 +14,7 @@ from tests.threat_models.report import sample
 from tests.threat_models.report.sample import HEAD
 from threat_models.attacks.membership.noise_check import NOISE
 from threat_models.findings import Measure, Verdict
-from threat_models.report.content import GateLine, GateResult, Outcome
+from threat_models.report.content import GateLine, GateResult, Outcome, State
 from threat_models.report.gate import DEFAULT, Gate
 from threat_models.report.gate_evaluation import BY_VERDICT, judge
 
@@ -335,6 +335,38 @@ def test_waiver_lets_nothing_unknown_pass():
     result = judge(gate(WAIVER.format("2026-03-01")), sample.with_findings(sample.report(), found), TODAY)
     assert Outcome.INCONCLUSIVE in outcomes(result, "unmixing")
     assert not [line.waiver for line in result.lines if line.waiver]
+
+
+UNTOLD = WAIVER.format("2026-03-01") + "inconclusive = true\n"
+
+
+def test_waiver_of_the_inconclusive_lets_that_pass_and_no_failure():
+    """The gate passes with the reason told, and the page goes on saying that nobody could tell."""
+    unclear = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.INCONCLUSIVE))
+    result = judge(gate(UNTOLD), unclear, TODAY)
+    assert outcomes(result, "unmixing") == [Outcome.PASS]
+    assert [line.waiver for line in result.lines if line.waiver] == ["ticket 7 (until 2026-03-01)"]
+    judged = replace(unclear, gate=result)
+    (found,) = [each for each in judged.findings if (each.attack, each.adversary) == ("unmixing", "curious_server")]
+    assert judged.state_of(found) is State.UNTOLD
+    failed = sample.with_findings(sample.report(), sample.finding("unmixing", Verdict.SUCCEEDS))
+    assert Outcome.FAIL in outcomes(judge(gate(UNTOLD), failed, TODAY), "unmixing")
+
+
+@pytest.mark.parametrize("attack", ["inputs", "audit"])
+def test_wrong_evidence_cannot_be_waived(attack):
+    """Records that are not what they are called, and no attack at all, stay inconclusive whatever a gate says."""
+    text = UNTOLD.replace('"unmixing"', f'"{attack}"').replace('"curious_server"', '""')
+    with pytest.raises(BadInput, match="cannot be waived where it is inconclusive"):
+        gate(text)
+
+
+def test_an_adversary_of_whom_nothing_is_told_can_be_waived():
+    """Its line is called audit; without inconclusive = true no waiver has that name."""
+    text = UNTOLD.replace('"unmixing"', '"audit"').replace("curious_server", "released_head_white_box")
+    assert gate(text).waivers[0].inconclusive
+    with pytest.raises(BadInput, match="has no attack 'audit'"):
+        gate(text.replace("inconclusive = true", ""))
 
 
 def alone(*findings, claimed=1.0):

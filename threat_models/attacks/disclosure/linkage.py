@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import method_named
+from methods import method_of
 from methods.round import Local
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.parts import Rows, rows_of
@@ -137,7 +137,7 @@ def _made_of_data(view: View, knowledge: Knowledge) -> Mapping[str, Blocks]:
     """What each member's known records would have sent in a round, by whoever starts there; {} where none can tell."""
     plan, owners = view.plan, np.array(knowledge.owners, dtype=object)
     members = [member for member in sorted(view.in_clear) if (owners == member).any()]
-    if view.round is None or len(members) < 2 or method_named(plan.method, plan.method_parameters).reads_inputs:
+    if view.round is None or len(members) < 2 or method_of(plan).reads_inputs:
         return {}
     found = {}
     for member in members:

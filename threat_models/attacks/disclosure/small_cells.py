@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from methods import method_named
+from methods import method_of
 from secagg.encoding.layout import Integers
 from secagg.plan import NoiseFrom, Plan
 from threat_models.attacks.attack import Attack, Progress
@@ -124,8 +124,7 @@ def _cells_of_one_client(target: Target, knowledge: Knowledge) -> Integers:
 
 def _is_gated(view: View, target: Target) -> bool:
     """Whether the class gate leaves in each cell two clients or more whose vectors the adversary does not know."""
-    plan, parameters = view.plan, view.plan.method_parameters
-    method = method_named(plan.method, parameters)
+    plan, method = view.plan, method_of(view.plan)
     threshold = method.class_threshold
     own = len(set(view.members) - target.owners)
     counted = len(plan.classes) * method.gated_parts

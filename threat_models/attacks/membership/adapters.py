@@ -9,7 +9,7 @@ records are about (property inference: Ateniese et al. 2015, Melis et al. 2019).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,12 +21,12 @@ from secagg.models import Adapted, Dual, OverEncoder, WithHead, distil, distilli
 from secagg.randomness import OperatingSystem
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
 from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import DIFFERENCE, ONE_MEMBER, Floats, Moved, moves_in, rounds_in, tunes_nothing
 from threat_models.estimation.intervals import clopper_pearson
-from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
+from threat_models.findings import SHARE, Control, Finding, Metric, Verdict, decide
 from threat_models.session import Knowledge, Records
 from threat_models.views import View
 
@@ -136,7 +136,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     named = _name_questions(seen, [each for each in moves if each.name == ONE_MEMBER], knowledge, public)
     controls = _make_controls(seen, rounds[0], public)
     progress(3, 3)
-    return _make_finding(view, tests, Blind.of(known, is_member), named, controls)
+    return _make_finding(Judged(tests, Blind.of(known, is_member), view.claim), named, controls)
 
 
 def _some(knowledge: Knowledge) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
@@ -225,21 +225,11 @@ def _make_controls(seen: Seen, round_: ChainRound, public: Records) -> tuple[Con
     return Control(names[0], True, succeeded=one), Control(names[1], False, succeeded=other)
 
 
-def _make_finding(
-    view: View,
-    tests: Mapping[Figures, Scores],
-    blind: Blind,
-    named: tuple[int, int, int] | None,
-    controls: tuple[Control, ...],
-) -> Finding:
+def _make_finding(judged: Judged, named: tuple[int, int, int] | None, controls: tuple[Control, ...]) -> Finding:
     """What was found; it withstood where both tests of membership fail and no member's update is seen."""
-    found: list[Measure] = [
-        each for figures, scores in tests.items() for each in blind.measure(scores, figures, view.claim)
-    ]
-    succeeded = metrics.crosses(found) or any(map(blind.lets_succeed, tests.values()))
-    told = "; ".join(f"{figures.words}, members are {metrics.describe(scores)}" for figures, scores in tests.items())
-    sentence = f"With a head of the adversary's own: {told}."
-    withstood = len(tests) == 2 and all(map(metrics.withstands, tests.values())) and not blind.tells
+    found, succeeded, blind = list(judged.measures), judged.succeeded, judged.blind
+    sentence = f"With a head of the adversary's own: {judged.words}."
+    withstood = len(judged.tests) == 2 and judged.withstood
     if named is not None:
         right, members, types = named
         interval = clopper_pearson(right, members)
@@ -249,14 +239,13 @@ def _make_finding(
         withstood = withstood and interval.high <= 1 / types
     else:
         sentence += " No member's own update is seen: the sum does not say who asks what."
-    lines = {figures.words: scores for figures, scores in tests.items()}
     return Finding(
         ADAPTERS.name,
         "",
         decide(succeeded, withstood, controls),
         f"{sentence}{blind.sentence}",
         (*found, *blind.measures),
-        (metrics.roc("Membership, from a shared adapter", lines, view.claim),),
+        (judged.roc("Membership, from a shared adapter"),),
         controls=controls,
     )
 

@@ -7,7 +7,10 @@ foundation models"): a test counts where it does better than one that never saw 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from sklearn.linear_model import RidgeClassifier
@@ -25,10 +28,14 @@ from threat_models.attacks.membership.metrics import (
     Flags,
     Floats,
     Scores,
+    crosses,
+    describe,
     measure,
+    roc,
     succeeds,
+    withstands,
 )
-from threat_models.findings import Measure, Metric
+from threat_models.findings import Curve, Measure, Metric
 from threat_models.multiplicity import current_level
 from threat_models.session import Records
 
@@ -111,6 +118,40 @@ class Blind:
             f"of {self.area.value:.3f} ({self.area.low:.3f} to {self.area.high:.3f}): only more than that would be "
             "membership, and less of it is no sign of protection. Give members and others of one population."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Membership `tests` of the same candidates, each by its figures, beside what tells these apart without a sum."""
+
+    tests: Mapping[Figures, Scores]
+    blind: Blind
+    claim: PrivacyClaim | None
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        """Of the tests, not of the blind guess."""
+        each = (self.blind.measure(scores, figures, self.claim) for figures, scores in self.tests.items())
+        return tuple(chain.from_iterable(each))
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether a test surely tells members better than the claim allows, or than the records alone do."""
+        return crosses(self.measures) or any(map(self.blind.lets_succeed, self.tests.values()))
+
+    @property
+    def withstood(self) -> bool:
+        """Whether all tests surely fail on records that are not told apart anyway."""
+        return all(map(withstands, self.tests.values())) and not self.blind.tells
+
+    @property
+    def words(self) -> str:
+        """How well members are told by each test, as part of a sentence."""
+        return "; ".join(f"{figures.words}, members are {describe(scores)}" for figures, scores in self.tests.items())
+
+    def roc(self, title: str) -> Curve:
+        """The tests' curves."""
+        return roc(title, {figures.words: scores for figures, scores in self.tests.items()}, self.claim)
 
 
 def _append_squares(rows: Floats) -> Floats:

@@ -28,11 +28,10 @@ from secagg.models.programs import named_parameters
 from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import count_rounds, may_move, play, rounds_in
-from threat_models.estimation.intervals import clopper_pearson
-from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
+from threat_models.findings import SHARE, Control, Finding, Metric, Verdict, decide
 from threat_models.session import Knowledge, Records, Session
 from threat_models.views import View
 
@@ -46,8 +45,6 @@ POINTED = Metric(
 )
 DRAWS = 64
 """Embeddings of each class."""
-POINTS_AT = 10
-"""Of so many candidates one is pointed at."""
 MOST_ROUNDS = 4
 """Rounds that are looked at, evenly spread, the last among them."""
 CONTROL: Parameters = {"model": "mlp:32", "hidden": 16, "latent": 8, "steps": 10, "rate": 0.1, "rounds": 2}
@@ -114,34 +111,17 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     progress(2, 2)
     is_whole = len(taught) == count_rounds(view.plan)
     how = f"From the generators after {len(taught)} of {count_rounds(view.plan)} rounds"
-    return _make_finding(view, how, tested, Blind.of(known, is_member), controls, is_whole=is_whole)
-
-
-def _make_finding(
-    view: View, how: str, tested: Scores, blind: Blind, controls: tuple[Control, ...], *, is_whole: bool
-) -> Finding:
-    """What the test found; it withstood where it fails of all rounds."""
-    found = blind.measure(tested, DISTANCES, view.claim)
-    succeeded = metrics.crosses(found) or blind.lets_succeed(tested)
-    withstood = is_whole and metrics.withstands(tested) and not blind.tells
+    blind = Blind.of(known, is_member)
+    judged = Judged({DISTANCES: tested}, blind, view.claim)
     return Finding(
-        MEMBERSHIP_GENERATOR.name,
+        name,
         "",
-        decide(succeeded, withstood, controls),
+        decide(judged.succeeded, is_whole and judged.withstood, controls),
         f"{how}: members are {metrics.describe(tested)}.{blind.sentence}",
-        (*found, *blind.measures, *_point(tested)),
-        (metrics.roc("Membership, from the generator", {DISTANCES.words: tested}, view.claim),),
+        (*judged.measures, *blind.measures, *metrics.measure_pointed(tested, POINTED)),
+        (judged.roc("Membership, from the generator"),),
         controls=controls,
     )
-
-
-def _point(tested: Scores) -> tuple[Measure, ...]:
-    """The share of members among the candidates that it would point at; nothing with too few of them."""
-    count = len(tested.values) // POINTS_AT
-    if not count:
-        return ()
-    hits = tested.is_member[np.argsort(tested.values)[-count:]]
-    return (clopper_pearson(int(hits.sum()), count).measure(POINTED, baseline=float(tested.is_member.mean())),)
 
 
 def _after(view: View, last: AugmentedRound) -> list[AugmentedRound]:

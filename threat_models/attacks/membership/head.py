@@ -15,7 +15,7 @@ from secagg.head.linear import ABSENT_BIAS
 from secagg.models import TrainedModel
 from threat_models.attacks.attack import Attack, Progress, Run
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
 from threat_models.attacks.membership.by_heart import ByHeart
 from threat_models.attacks.membership.leave_one_out import margins
 from threat_models.attacks.membership.lira import REMADE, SHADOWS, Recipe, head_scores, is_remade, losses, make_shadows
@@ -60,23 +60,17 @@ def _run_membership(views: tuple[View, ...], knowledge: Knowledge, progress: Pro
     online = Scores(shadows.ratios(seen, "online"), knowledge.is_member).take(rows)
     offline = Scores(shadows.ratios(seen, "offline"), knowledge.is_member).take(rows)
     blind = Blind.of(candidates.take(rows), knowledge.is_member[rows])
-    found = (*blind.measure(online, ONLINE, claim), *blind.measure(offline, OFFLINE, claim))
+    judged = Judged({ONLINE: online, OFFLINE: offline}, blind, claim)
     worst = metrics.measure_worst_class(online, candidates.labels[rows], plan.classes)
-    found += (*worst, *blind.measures)
     controls = _make_controls(_recipe_of_controls(view), knowledge, _score_by_ratio)
-    tests = (online, offline)
-    succeeded = (
-        metrics.crosses(found)
-        or any(map(blind.lets_succeed, tests))
-        or (metrics.tells_class(worst) and not blind.tells)
-    )
+    succeeded = judged.succeeded or (metrics.tells_class(worst) and not blind.tells)
     return Finding(
         "membership_head",
         "",
-        decide(succeeded, all(map(metrics.withstands, tests)) and not blind.tells, controls),
+        decide(succeeded, judged.withstood, controls),
         f"Against {SHADOWS} shadow {what} of {size} records{where} ({source}), members are "
         f"{metrics.describe(online)}.{metrics.describe_class(worst)}{blind.sentence}",
-        found,
+        (*judged.measures, *worst, *blind.measures),
         (metrics.roc("Membership, from the head", {"online": online, "offline": offline}, claim),),
         controls=controls,
     )
@@ -100,7 +94,8 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
     rows = metrics.match_classes(knowledge.candidates.labels, knowledge.is_member)
     scores = Scores(-loss, knowledge.is_member).take(rows)
     blind = Blind.of(knowledge.candidates.take(rows), knowledge.is_member[rows])
-    found = blind.measure(scores, LOSS, view.claim)
+    judged = Judged({LOSS: scores}, blind, view.claim)
+    found = judged.measures
     if scores.is_judged and name == LOSS_ENTROPY_GAPS.name:
         found += (
             _measure_gap(LOSS_GAP, loss, knowledge.is_member),
@@ -110,11 +105,10 @@ def _test_by_loss(name: str, how: str, view: View, knowledge: Knowledge) -> Find
     is_model = isinstance(view.head, TrainedModel) and name == LOSS_ENTROPY_GAPS.name
     known = plan.method in REMADE or is_model
     controls = _make_controls(_recipe_of_controls(view), knowledge, _score_by_loss)
-    withstood = known and metrics.withstands(scores) and not blind.tells
     return Finding(
         name,
         "",
-        decide(metrics.crosses(found) or blind.lets_succeed(scores), withstood, controls),
+        decide(judged.succeeded, known and judged.withstood, controls),
         f"{how}members are {metrics.describe(scores)}.{blind.sentence}",
         found,
         (metrics.roc("Membership, from the loss", {"loss": scores}, view.claim),),

@@ -21,9 +21,8 @@ from methods.gate import GatedRound
 from secagg.models import SlotMeans
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
-from threat_models.attacks.membership.metrics import Figures, Scores
-from threat_models.estimation.intervals import clopper_pearson
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
+from threat_models.attacks.membership.metrics import Figures, Scores, measure_pointed
 from threat_models.findings import SHARE, Control, Finding, Measure, Metric, Verdict, decide
 from threat_models.session import Blocks, Knowledge, Records, Session
 from threat_models.views import View
@@ -39,8 +38,6 @@ POINTED = {
     )
     for name, what in (("slots", "slot sums"), ("generated", "generated pictures"), ("published", "published latents"))
 }
-POINTS_AT = 10
-"""Of so many candidates one is pointed at."""
 KEPT = 0.0683
 """√ᾱ_T of Stable Diffusion 1, whose last step is not noise alone."""
 MIXED = 0.5
@@ -101,16 +98,6 @@ def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: Records
     return np.where(np.isfinite(found), found, found[np.isfinite(found)].min(initial=0.0))
 
 
-def point(scores: Scores, name: str) -> tuple[Measure, ...]:
-    """The share of members among the tenth of candidates with the highest scores; nothing with too few of them."""
-    count = len(scores.values) // POINTS_AT
-    if not count:
-        return ()
-    hits = scores.is_member[np.argsort(scores.values, kind="stable")[-count:]]
-    share = clopper_pearson(int(hits.sum()), count)
-    return (share.measure(POINTED[name], baseline=float(scores.is_member.mean())),)
-
-
 def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
     view, public, name = views[0], knowledge.public, REIDENTIFICATION_LATENTS.name
     if not _opens_slots(view.round) or "release" not in view.sees:
@@ -122,22 +109,23 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     tested = Scores(score_slots(view.release, known, public), is_member)
     progress(1, 3)
     seen = _seen_pictures(view, knowledge)
-    pictured = () if seen is None else point(Scores(score_pictures(seen, known), is_member), "generated")
+    pictured = Scores(score_pictures(seen, known), is_member) if seen is not None else None
     progress(2, 3)
     controls, published = _make_controls(public)
     progress(3, 3)
     blind = Blind.of(known, is_member)
-    found = blind.measure(tested, SLOTS, view.claim)
-    succeeded = metrics.crosses(found) or blind.lets_succeed(tested)
-    withstood = metrics.withstands(tested) and not blind.tells
+    judged = Judged({SLOTS: tested}, blind, view.claim)
+    pointed = measure_pointed(tested, POINTED["slots"])
+    if pictured is not None:
+        pointed += measure_pointed(pictured, POINTED["generated"])
     without = "" if seen is not None else " Without the diffusion model it generates nothing."
     return Finding(
         name,
         "",
-        decide(succeeded, withstood, controls),
+        decide(judged.succeeded, judged.withstood, controls),
         f"From slot sums members are {metrics.describe(tested)}.{blind.sentence}{without}",
-        (*found, *blind.measures, *point(tested, "slots"), *pictured, *published),
-        (metrics.roc("Re-identification, from slot sums", {SLOTS.words: tested}, view.claim),),
+        (*judged.measures, *blind.measures, *pointed, *published),
+        (judged.roc("Re-identification, from slot sums"),),
         controls=controls,
     )
 
@@ -176,7 +164,7 @@ def _make_controls(public: Records) -> tuple[tuple[Control, Control], tuple[Meas
     outside = Scores(values[half:], np.arange(len(z) - half) % 2 == 0)
     true = Control("latents published with more of them than noise", True, metrics.succeeds(Scores(values, inside)))
     false = Control("records that were not published, half of them called so", False, metrics.succeeds(outside))
-    return (true, false), point(honest, "published")
+    return (true, false), measure_pointed(honest, POINTED["published"])
 
 
 def _strong(dimension: int) -> Published:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from methods import Method, method_named, sums_of
+from methods import Method, method_of, sums_of
 from methods.fedcgs import FedCGS
 from methods.mpft import MPFT
 from methods.prototypes import Prototypes
@@ -119,7 +119,7 @@ class Recipe:
     @property
     def method(self) -> Method:
         """The plan's method, without a class gate."""
-        return method_named(self.plan.method, self.plan.method_parameters).ungated
+        return method_of(self.plan).ungated
 
     @property
     def is_changed_by_record(self) -> bool:

@@ -33,6 +33,8 @@ WIDEST = 0.2
 """An area whose interval is wider could hide a success."""
 FEWEST = 20
 """A class with fewer members, or fewer others, has no figures of its own."""
+POINTS_AT = 10
+"""Of so many candidates a test that points at members points at one."""
 POINTS = 200
 
 AUC = Metric("auc", "AUC", good="0.5, chance; a success above 0.6", leads=True)
@@ -194,6 +196,15 @@ def measure_worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequen
     level = bonferroni(current_level(), len(judged))
     areas = [replace(each.area(level), metric=WORST_CLASS, of=name) for each, name in judged]
     return (max(areas, key=lambda found: found.value),)
+
+
+def measure_pointed(scores: Scores, metric: Metric) -> tuple[Measure, ...]:
+    """Measure the share of members in the tenth of candidates with the highest scores; nothing with too few of them."""
+    count = len(scores.values) // POINTS_AT
+    if not count:
+        return ()
+    hits = scores.is_member[np.argsort(scores.values, kind="stable")[-count:]]
+    return (clopper_pearson(int(hits.sum()), count).measure(metric, baseline=float(scores.is_member.mean())),)
 
 
 def succeeds(scores: Scores) -> bool:

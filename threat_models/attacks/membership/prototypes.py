@@ -23,7 +23,7 @@ from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import Noise
 from threat_models.attacks.membership import metrics
 from threat_models.attacks.membership.aggregate import make_sum_control, score_by_release
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
 from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import Floats, beyond_class, count_rounds, inputs_of
@@ -112,20 +112,16 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     controls = _make_controls(rounds[0], models[0], knowledge)
     progress(3, 3)
     blind = Blind.of(known, is_member)
-    found = [each for figures, scores in tests.items() for each in blind.measure(scores, figures, view.claim)]
-    succeeded = metrics.crosses(found) or any(map(blind.lets_succeed, tests.values()))
+    judged = Judged(tests, blind, view.claim)
     is_whole = len(rounds) == count_rounds(view.plan)
-    withstood = is_whole and all(map(metrics.withstands, tests.values())) and not blind.tells
-    told = "; ".join(f"{figures.words}, members are {metrics.describe(scores)}" for figures, scores in tests.items())
     how = f"From the sums of {len(rounds)} of {count_rounds(view.plan)} rounds, as if all projected by the public start"
-    lines = {figures.words: scores for figures, scores in tests.items()}
     return Finding(
         name,
         "",
-        decide(succeeded, withstood, controls),
-        f"{how}: {told}.{blind.sentence}",
-        (*found, *blind.measures),
-        (metrics.roc("Membership, from shared prototypes", lines, view.claim),),
+        decide(judged.succeeded, is_whole and judged.withstood, controls),
+        f"{how}: {judged.words}.{blind.sentence}",
+        (*judged.measures, *blind.measures),
+        (judged.roc("Membership, from shared prototypes"),),
         controls=controls,
     )
 

@@ -8,7 +8,7 @@ class, so that easy classes are no sign (Watson, Guo, Cormode & Sablayrolles 202
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from secagg.models import TrainedModel
 from secagg.statistics import Grid
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
-from threat_models.attacks.membership.blind_baseline import BLIND, Blind
+from threat_models.attacks.membership.blind_baseline import BLIND, Blind, Judged
 from threat_models.attacks.membership.lira import losses
 from threat_models.attacks.membership.metrics import Figures, Scores
 from threat_models.attacks.updates import (
@@ -96,26 +96,16 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
     controls = _make_controls(rounds[0], known.take(~is_member), public, grid)
     progress(3, 3)
     how = f"From the models before and after {len(rounds)} of {count_rounds(view.plan)} rounds"
-    return _make_finding(view, how, tests, Blind.of(known, is_member), controls)
-
-
-def _make_finding(
-    view: View, how: str, tests: Mapping[Figures, Scores], blind: Blind, controls: tuple[Control, ...]
-) -> Finding:
-    """What the tests found; it withstood where both fail, of all rounds."""
-    found = [each for figures, scores in tests.items() for each in blind.measure(scores, figures, view.claim)]
-    succeeded = metrics.crosses(found) or any(map(blind.lets_succeed, tests.values()))
-    is_whole = len(rounds_in(view)) == count_rounds(view.plan) and len(tests) == len(BOTH)
-    withstood = is_whole and all(map(metrics.withstands, tests.values())) and not blind.tells
-    told = "; ".join(f"{figures.words}, members are {metrics.describe(scores)}" for figures, scores in tests.items())
-    lines = {figures.words: scores for figures, scores in tests.items()}
+    blind = Blind.of(known, is_member)
+    judged = Judged(tests, blind, view.claim)
+    is_whole = len(rounds) == count_rounds(view.plan) and len(tests) == len(BOTH)
     return Finding(
-        MEMBERSHIP_TRAINING.name,
+        name,
         "",
-        decide(succeeded, withstood, controls),
-        f"{how}: {told}.{blind.sentence}",
-        (*found, *blind.measures),
-        (metrics.roc("Membership, from the rounds", lines, view.claim),),
+        decide(judged.succeeded, is_whole and judged.withstood, controls),
+        f"{how}: {judged.words}.{blind.sentence}",
+        (*judged.measures, *blind.measures),
+        (judged.roc("Membership, from the rounds"),),
         controls=controls,
     )
 

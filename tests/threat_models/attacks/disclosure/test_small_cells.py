@@ -50,14 +50,16 @@ def with_domains(data):
 
 @cache
 def slotted(method="fedtc", parameters="slots=64", epsilon=math.inf, dataset="digits", **given):
-    """A rehearsal of slot sums of four clients, with a short training and the same noise in every run."""
+    """A rehearsal of slot sums of four clients, with a short training and the same noise in every run.
+
+    Exact ones are of a plan that hides nobody, which alone may open slots of one record, unless it has a gate.
+    """
     promise = {} if math.isinf(epsilon) else {"epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove"}
-    is_exact_mpft = method == "mpft" and math.isinf(epsilon)
     settings = SimulationSettings(
         clients=4,
         method=method,
         parameters=f"{parameters} epochs=2",
-        class_gate=2 if is_exact_mpft else 0,
+        protection="masked" if promise or "class_gate" in given else "none",
         **promise,
         **given,
     )
@@ -244,18 +246,29 @@ def test_singles_of_slot_sums_are_those_of_the_data(method):
 
 def test_few_slots_leave_nobody_alone():
     """With 4 slots for each of ten classes of digits every slot of the sum holds many; the finding says how many."""
-    finding = attacked(SMALL_CELLS, "curious_server", slotted(parameters="slots=4"))
-    counts = slotted(parameters="slots=4").sessions[0].release["counts"]
+    rehearsal = slotted(parameters="slots=4", class_gate=2)
+    finding, counts = attacked(SMALL_CELLS, "curious_server", rehearsal), rehearsal.sessions[0].release["counts"]
     assert finding.verdict is Verdict.FAILS
     assert f"the smallest holds {counts.min()}." in finding.sentence
 
 
+def test_a_gated_slot_is_no_record():
+    """Of 64 slots behind a gate none that is opened holds one record or one client's alone, though many do ungated."""
+    assert (np.asarray(slotted().sessions[0].release["counts"]) == 1).any()
+    rehearsal = slotted(class_gate=2, colluders=1, dropouts=0)
+    counts = np.asarray(rehearsal.sessions[0].release["counts"])
+    assert counts.any()
+    assert (counts[counts > 0] >= 3).all()
+    assert attacked(SMALL_CELLS, "curious_server", rehearsal).verdict is Verdict.FAILS
+
+
 def test_colluders_leave_records_alone():
     """Less the colluders' own, the sum is the last client's vector, whose singles stand in clear."""
-    rehearsal = slotted(parameters="slots=4")
+    rehearsal = slotted(parameters="slots=4", class_gate=2)
     last = rehearsal.sessions[0].contributions[rehearsal.sessions[0].clients[-1]]
-    finding = attacked(SMALL_CELLS, "colluding_clients", slotted())
-    own = slotted().sessions[0].contributions[slotted().sessions[0].clients[-1]]
+    finding = attacked(SMALL_CELLS, "colluding_clients", slotted(class_gate=2))
+    session = slotted(class_gate=2).sessions[0]
+    own = session.contributions[session.clients[-1]]
     assert measured(finding, "alone_in_cell", "the sum without the colluders'").value == len(find_single(own)) > 0
     assert len(find_single(last)) == 0
     assert attacked(SMALL_CELLS, "colluding_clients", rehearsal).verdict is Verdict.FAILS

@@ -1,4 +1,4 @@
-"""A data set from arrays in memory, as `secagg.simulate` takes them."""
+"""A data set from arrays in memory, as `secagg.simulate` and `secagg.Client` take them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.data import Dataset, Origin, Records
 from secagg.data.arrays import MAX_CLASSES
 from secagg.data.faults import Faults
-from secagg.data.records import BAD
+from secagg.data.records import BAD, Dataset, Origin, Records
 from secagg.errors import BadInput
 
 KINDS = "integers from 0, or the classes' names"
