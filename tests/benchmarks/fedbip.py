@@ -1,6 +1,6 @@
-"""The table of FedBiP in methods/RESULTS.md, the noise on opened latents, and contact sheets to look at.
+"""The tables of FedBiP in methods/RESULTS.md: accuracy, noise on opened latents, audit; contact sheets to look at.
 
-`python -m tests.benchmarks.fedbip --data D --model F --out O [--seeds 3] [--only table,noise]`
+`python -m tests.benchmarks.fedbip --data D --model F --out O [--seeds 3] [--only table,noise,audit]`
 
 D holds `fashion-mnist`; F is the folder that `tests.benchmarks.tiny_diffusion` writes, whose pictures none of the
 members has. Twelve members, three of each of four styles; every seed draws their pictures anew. O receives the drawn
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from methods.baselines.fedbip_published import FedBiPPublished
+from secagg.auditing import audit
 from secagg.data import Dataset, open_dataset
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -55,7 +56,7 @@ def main() -> int:
     for name in ("data", "model", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="table,noise")
+    parser.add_argument("--only", default="table,noise,audit")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     lines = []
@@ -65,6 +66,8 @@ def main() -> int:
         runs = [rows_of(chosen.data, chosen.model, chosen.out, seed) for seed in range(chosen.seeds)]
         lines += ["| | accuracy, three seeds |", "|---|---:|"]
         lines += [f"| {name} | {told([run[name] for run in runs])} |" for name in runs[0]]
+    if "audit" in chosen.only:
+        lines += audit_table(chosen.data, chosen.model, chosen.out)
     (chosen.out / "fedbip.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0
 
@@ -220,6 +223,39 @@ def noise_table(data: Path, model: Path, out: Path) -> list[str]:
             sigma = float((noisy.means - exact.means).std()) * radius
             expected = radius / (float(exact.counts.mean()) * mu_of(epsilon, DELTA))
             lines.append(f"| {exact.counts.mean():.0f} | {epsilon:g} | {sigma:.3f} | {expected:.3f} |")
+    return [*lines, ""]
+
+
+def audit_table(data: Path, model: Path, out: Path) -> list[str]:
+    """What the audit finds of members' pictures in slots, in generated pictures and in published latents, one run each.
+
+    The last columns: members' share of the records that are pointed at, and in brackets of all candidates.
+    """
+    draw(data, out, 0)
+    exact = {"class_gate": 2}
+    private = {"epsilon": 8.0, "delta": DELTA, "adjacency": "add-remove"}
+    lines = ["| slots of each class, in each style | ε | AUC, slots | slots | generated | published |",
+             "|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for slots, promise in ((1, exact), (4, exact), (1, private)):
+        settings = {
+            **promise,
+            "method": "fedbip",
+            "parameters": f"slots={slots} domains={'+'.join(STYLES)}",
+            "clients": CLIENTS,
+            "partition": f"column:domain:{CLIENTS // len(STYLES)}",
+            "dropouts": 0,
+            "backbone": f"diffusers:{model}",
+        }
+        report = audit(dataset=str(out / "styles-0.npz"), threat_models=["curious_server"], **settings).to_json()
+        (findings,) = [each["findings"] for each in report["adversaries"]]
+        (found,) = [each for each in findings if each["attack"] == "reidentification_latents"]
+        measures = {each["id"]: each for each in found["measures"]}
+        area = measures["auc.slots"]
+        cells = [f"{area['value']:.2f} ({area['low']:.2f} to {area['high']:.2f})"]
+        for name in ("slots", "generated", "published"):
+            own = measures.get(f"reidentified.{name}")
+            cells.append(f"{100 * own['value']:.0f} % ({100 * own['baseline']:.0f} %)" if own else "none pointed at")
+        lines.append(f"| {slots} | {promise.get('epsilon', '∞')} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from methods.fedbip import FedBiP, SlotRound
 from methods.gate import GatedRound
+from secagg.encoding.layout import Integers
 from secagg.models import SlotMeans
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.membership import metrics
@@ -69,21 +70,28 @@ class Published:
 
 
 def score_slots(release: Blocks, records: Records, public: Records) -> Floats:
-    """Score records (n,): the cosine of q − p with m − p, m being its slot's mean and p the class's public mean.
+    """Score records (n,): the cosine of q − p with m − p, m being its slot's mean and p its class's in its domain.
 
-    Times √n of the slot's n records: what the other ones add is smaller, the more there are.
+    p is of public records, all of them where none is of that class and domain: what a domain's pictures have in common
+    tells nobody apart. Times √n of the slot's n records: what the other ones add is smaller, the more there are.
     """
     counts = np.maximum(np.asarray(release["counts"], dtype=np.float64), 1.0)
     means = np.asarray(release["class_sums"], dtype=np.float64) / counts[:, None]
-    found = np.zeros(len(records))
-    for label in np.unique(records.labels):
-        usual = public.integers[public.labels == label] if (public.labels == label).any() else public.integers
-        rows = np.flatnonzero(records.labels == label)
-        centre, cells = usual.mean(axis=0), records.cells[rows]
+    found, kinds, usual = np.zeros(len(records)), _kinds(records), _kinds(public)
+    for kind in np.unique(kinds, axis=0):
+        alike = (usual == kind).all(axis=1)
+        rows = np.flatnonzero((kinds == kind).all(axis=1))
+        centre, cells = public.integers[alike if alike.any() else slice(None)].mean(axis=0), records.cells[rows]
         own, slot = records.integers[rows] - centre, means[cells] - centre
         lengths = np.linalg.norm(own, axis=1) * np.linalg.norm(slot, axis=1)
         found[rows] = np.sqrt(counts[cells]) * (own * slot).sum(axis=1) / np.maximum(lengths, 1e-12)
     return found
+
+
+def _kinds(records: Records) -> Integers:
+    """Class and domain of each record (n, 2), the domain 0 where none are told apart."""
+    domains = np.zeros_like(records.labels) if records.domains is None else records.domains
+    return np.column_stack([records.labels, domains])
 
 
 def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: Records) -> Floats:
