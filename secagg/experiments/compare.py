@@ -97,8 +97,8 @@ def compare(
 def write(comparison: Comparison, out: Path) -> None:
     """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg.
 
-    Beside them measures.md and measures.tex where more than accuracy was measured, domains.* with domains, and curves.*
-    where any plan has several rounds.
+    Beside them paired.md and paired.tex where methods have seeds in common, measures.md and measures.tex where more
+    than accuracy was measured, domains.* with domains, and curves.* where any plan has several rounds.
     """
     from secagg.experiments.comparison_plots import plot_domains, plot_groups
 

@@ -35,6 +35,7 @@ LATEX = str.maketrans(
         "∞": r"$\infty$",
         "±": r"$\pm$",
         "–": "--",
+        "−": "$-$",
         **{mark: f"$^{{{digit}}}$" for digit, mark in enumerate(SUPERSCRIPTS)},
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -109,7 +110,7 @@ class Tabled(ABC):
     @property
     @abstractmethod
     def tables(self) -> tuple[Table, ...]:
-        """That of accuracies, and below it that of further measures, where there are any."""
+        """That of accuracies, and below it the others, where there are any."""
 
     def summary(self) -> str:
         """The tables in aligned columns."""
