@@ -20,6 +20,7 @@ from secagg.experiments.summary import (
     Series,
     has_known_noise,
     is_baseline,
+    labelled_groups,
     not_private,
     notes_of,
     rounds_under_noise,
@@ -152,8 +153,32 @@ def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
     return (f"{said}; what the rounds give without noise is accuracy_reference.",)
 
 
+def _of_normalisation(runs: Sequence[Run]) -> tuple[str, ...]:
+    """That runs without noise took other inputs than those with it, where they did by rule."""
+    found = dict.fromkeys(
+        f"Records are {' or '.join(sorted(noisy))} under noise, and {' or '.join(sorted(exact))} at ε = ∞"
+        for _, group in labelled_groups(runs)
+        if (exact := _normalisations(group, noisy=False)) != (noisy := _normalisations(group, noisy=True))
+        and exact
+        and noisy
+    )
+    said = "which is another pipeline; what noise alone costs is told by accuracy_reference"
+    return tuple(f"{each}, {said}." for each in found)
+
+
+def _normalisations(runs: Sequence[Run], *, noisy: bool) -> set[str]:
+    """What the plans of runs with noise, or without, did to the records."""
+    results = [run.result for run in runs if run.result and (run.result["epsilon"] != "inf") == noisy]
+    words = {"none": "not normalised", "unit": "normalised (unit)", "centred-unit": "normalised (centred-unit)"}
+    return {words[name] for result in results if (name := result.get("normalisation")) is not None}
+
+
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a table of accuracies must say below itself where an epsilon is finite."""
+    return (*_of_normalisation(runs), *_of_privacy(runs))
+
+
+def _of_privacy(runs: Sequence[Run]) -> tuple[str, ...]:
     weak = tuple(f"{note.capitalize()}." for note in notes_of(runs) if note.endswith(OUTRIGHT))
     if has_known_noise(runs):
         return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.", *weak)
@@ -179,13 +204,19 @@ def csv_of(runs: Sequence[Run]) -> str:
 
 
 def shown_accuracy(accuracy: float, interval: tuple[float, float] | None, seeds: int, refused: int) -> str:
-    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent."""
+    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent.
+
+    Where no seed moved anything there is no half-width: 0.00 would read as certainty.
+    """
     mean = 100 * accuracy
     text = f"{mean:.2f}"
     if interval is not None:
         low, high = (100 * bound for bound in interval)
-        # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
-        text += f" ± {max(mean - low, high - mean):.2f}" if seeds > 1 else f" ({low:.2f}–{high:.2f})"
+        if seeds == 1:
+            text += f" ({low:.2f}–{high:.2f})"
+        elif low < high:
+            # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
+            text += f" ± {max(mean - low, high - mean):.2f}"
     return text + (f" (n = {seeds})" if refused else "")
 
 
@@ -209,7 +240,10 @@ def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
     kinds = []
     if several:
         seeds = f"{'up to ' if len(several) > 1 else ''}{max(several)} seeds"
-        kinds.append(f"mean over {seeds} ± half the width of its 95 % Student-t interval, for fixed test records")
+        kinds.append(
+            f"mean over {seeds} ± half the width of its 95 % Student-t interval, for fixed test records "
+            "(no ±: the same for every seed)"
+        )
     if 1 in counts:
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)

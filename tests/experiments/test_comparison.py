@@ -92,14 +92,14 @@ COMPARED = Comparison(
     ),
 )
 GOLDEN = """\
-method                  dirichlet:0.05            iid  bytes per client  client CPU s  server s     ε  protection
------------------------------------------------------------------------------------------------------------------
-fedcgs                    80.00 ± 0.00   90.00 ± 0.00            12,346          0.02      12.5  none      masked
-fedpft                  65.00 ± 63.53¹  70.00 ± 0.00¹            12,346          0.02      12.5  none       none¹
-mpft[slots=4 rounds=1]              –²   50.00 ± 0.00            12,346          0.02      12.5  none      masked
+method                  dirichlet:0.05     iid  bytes per client  client CPU s  server s     ε  protection
+----------------------------------------------------------------------------------------------------------
+fedcgs                           80.00   90.00            12,346          0.02      12.5  none      masked
+fedpft                  65.00 ± 63.53¹  70.00¹            12,346          0.02      12.5  none       none¹
+mpft[slots=4 rounds=1]              –²   50.00            12,346          0.02      12.5  none      masked
 
 Accuracy (%) on the held-out records of data: mean over 2 seeds ± half the width of its 95 % Student-t interval, for \
-fixed test records (clients 5).
+fixed test records (no ±: the same for every seed) (clients 5).
 ¹ Ran without protection: samples have no sum.
 ² Refused: no such thing."""
 
@@ -135,7 +135,7 @@ def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> N
     """What keeps a finite ε without a secure sum is said to have none, and nowhere to be without protection."""
     comparison = Comparison("data", "masked", (run(0.8, 0, epsilon=4.0), run(0.9, 0, epsilon=4.0, method="dp-sgd")))
     plot_groups(comparison, [tmp_path / "plot.svg"])
-    assert "<!-- dp-sgd (no secure sum) -->" in (tmp_path / "plot.svg").read_text()
+    assert "<!-- dp-sgd (ε alone, no secure sum) -->" in (tmp_path / "plot.svg").read_text()
     assert comparison.table.notes[0] == "¹ Ran without a secure sum: with dp-sgd, what leaves a client is every record."
     assert "protection:" not in comparison.table.markdown()
 
