@@ -140,7 +140,9 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
     for key in set(chosen) - set(known):
         if chosen[key] != defaults.get(key):
             having = [each for each, kind in METHODS.items() if key in kind().parameters]
-            raise BadInput(f"method {name} has no {key}", remedy=f"leave it out, or use one of {', '.join(having)}")
+            raise BadInput(
+                f"method {name} has no {key}", remedy=f"leave it out, or use one of {', '.join(sorted(having))}"
+            )
     if ROUNDS in chosen and any(word.startswith(f"{ROUNDS}=") for word in text.split()):
         raise BadInput("rounds are given twice", remedy="give them once, as an option or among the parameters")
     return {key: value for key, value in chosen.items() if key in known} | read_parameters(name, known, text)

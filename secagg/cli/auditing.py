@@ -247,7 +247,7 @@ def _record(speaker: Speaker, question: Question, adversaries: list[Adversary]) 
             )
     if len({session.plan.protection for session in sessions}) > 1:
         raise BadInput("the transcripts' plans protect uploads differently", remedy="audit each by itself")
-    backbone: str | None = question.simulation["backbone"]
+    backbone: str | None = question.simulation.get("backbone")
     if question.known or question.public:  # whose features the plan's backbone makes
         warn_of_programs(speaker, [backbone or sessions[0].plan.backbone])
     knowledge = known_of(sessions[0], question.known, question.public, question.records, backbone)

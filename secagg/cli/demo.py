@@ -164,7 +164,7 @@ def _choices(
         epsilon=epsilon,
         delta=1e-5,
         adjacency=Adjacency.ADD_REMOVE,
-        join_seconds=120,
+        join_seconds=600,  # over as soon as all are there; a busy machine starts them one by one, slowly
         step_seconds=30,
     )
 

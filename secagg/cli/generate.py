@@ -82,7 +82,7 @@ def generate_pictures(
             records = of_pixels.records(test)
             assessed = model.evaluate(of_pixels.head_inputs(records.inputs), records.labels)
             content |= {"accuracy": assessed.accuracy, "accuracy_interval": list(assessed.interval)}
-            said.append(("accuracy", percent(assessed)))
+            said.append(("accuracy of the classifier", percent(assessed)))
     speaker.result(content, two_columns("Generation", said))
 
 

@@ -53,16 +53,16 @@ from secagg.cli.options import (
     read_rounds,
 )
 from secagg.cli.plan_approval import approvals, sign
+from secagg.cli.plan_policy import write_limits, write_policy
 from secagg.data import load_schema, open_dataset
 from secagg.errors import BadInput
 from secagg.federation import release_of, releases_in
 from secagg.parties import SessionSetup, read_records
-from secagg.parties.consent import admit_listed, policy_accepting, policy_within
+from secagg.parties.consent import admit_listed
 from secagg.parties.explanation import doubts_of, explain
 from secagg.parties.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan import NoiseFrom, Plan, read_plan, write_plan
-from secagg.plugins import is_planned
-from secagg.policy import Policy, limits_text, read_limits, read_policy
+from secagg.policy import Policy, read_policy
 from secagg.privacy import Adjacency, Unit, read_shares
 from secagg.protection import USUAL
 from secagg.randomness import OperatingSystem
@@ -80,6 +80,8 @@ GAIN = "0.5 to 9.4 points of accuracy at epsilon 1, mostly more below it and les
 app = typer.Typer(help="Write, explain, check and countersign the plan of a session.", no_args_is_help=True)
 app.command("sign")(sign)
 app.command("approvals")(approvals)
+app.command("policy")(write_policy)
+app.command("limits")(write_limits)
 
 RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
 
@@ -296,48 +298,6 @@ def _ask_ledger(state: Path, setup: SessionSetup, policy: Policy) -> Account:
     releases, release = releases_in(state), release_of(setup, policy.data_name)
     refuse_overspending(releases, release, policy.budget)
     return account_of(releases, release, policy.data_name, policy.budget)
-
-
-@app.command("policy")
-def policy_for(
-    plan: PlanOption,
-    data_name: Annotated[str, typer.Option(help="What your ledger calls this data set.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write the policy.")],
-    limits: Annotated[
-        Path | None, typer.Option("--limits", help="The consortium's limits, or your own policy of an earlier plan.")
-    ] = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Write a policy that trusts this plan's roster and code, for you to read and tighten.
-
-    With --limits it concedes what these do, and nothing because the plan asks for it: see plan check.
-    """
-    refuse_existing(out)
-    refuse_unwritable(out)
-    agreed, speaker = read_plan(plan), Speaker(quiet=quiet)
-    if limits is None:
-        policy = policy_accepting(agreed, data_name)
-        speaker.say(
-            "note: roster, code and cost are what this plan asks for, all else is a default, which may refuse it (plan "
-            "check says); --limits takes those of your consortium"
-        )
-    else:
-        policy = policy_within(read_limits(limits), agreed, data_name)
-    out.write_text(policy.to_toml(), encoding="utf-8")
-    if is_planned(agreed.method) and agreed.method in policy.methods:
-        speaker.say(f"WARNING: the policy lists {agreed.method}, code that would run with your rights: read it first")
-    speaker.say(f"wrote {out}: read it, it decides what this member ever agrees to")
-
-
-@app.command("limits")
-def limits_for_all(
-    out: Annotated[Path, typer.Option("--out", help="Where to write them.")], quiet: QuietOption = False
-) -> None:
-    """Write what members accept at the most, for a consortium to edit and hand out: no plan's wishes are in it."""
-    refuse_existing(out)
-    refuse_unwritable(out)
-    out.write_text(limits_text(), encoding="utf-8")
-    Speaker(quiet=quiet).say(f"wrote {out}: edit it, and hand it out (pki kit --limits); plan policy --limits takes it")
 
 
 def _explain(speaker: Speaker, setup: SessionSetup, others: Sequence[Choice] = ()) -> None:

@@ -293,9 +293,11 @@ def _of_reference(result: SimulationResult) -> str:
 
     It has no class gate: beside a plan that has one it says what gate and noise cost together.
     """
-    federated = result.federated
-    is_pooled = federated is None or all(kind.is_additive for kind in federated.setup.sums)
-    without = "no gate or noise" if federated is not None and federated.setup.method.class_threshold else "no noise"
+    if result.federated is None:
+        return "accuracy, pooled, no noise"
+    plan, method = result.federated.setup.plan, result.federated.setup.method
+    is_pooled = all(kind.is_additive for kind in method.ungated.sums(plan.dimension, len(plan.classes), plan.levels))
+    without = "no gate or noise" if method.class_threshold else "no noise"
     return f"accuracy, {'pooled' if is_pooled else 'the same'}, {without}"
 
 

@@ -20,7 +20,6 @@ from secagg.experiments.summary import (
     Series,
     has_known_noise,
     is_baseline,
-    labelled_groups,
     not_private,
     notes_of,
     rounds_under_noise,
@@ -141,7 +140,9 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> Table:
         cells = {cell.epsilon: _show(cell) for cell in each.cells}
         rows.append((each.label, *(cells.get(epsilon, "–") for epsilon in epsilons)))
     header = ("ε", *("∞" if math.isinf(epsilon) else f"{epsilon:g}" for epsilon in epsilons))
-    return Table(_caption(dataset, runs), header, tuple(rows), (*_of_rounds(series), *footnotes(runs)))
+    return Table(
+        _caption(dataset, runs), header, tuple(rows), (*_of_rounds(series), *_of_normalisation(runs), *footnotes(runs))
+    )
 
 
 def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
@@ -154,31 +155,20 @@ def _of_rounds(series: Sequence[Series]) -> tuple[str, ...]:
 
 
 def _of_normalisation(runs: Sequence[Run]) -> tuple[str, ...]:
-    """That runs without noise took other inputs than those with it, where they did by rule."""
-    found = dict.fromkeys(
-        f"Records are {' or '.join(sorted(noisy))} under noise, and {' or '.join(sorted(exact))} at ε = ∞"
-        for _, group in labelled_groups(runs)
-        if (exact := _normalisations(group, noisy=False)) != (noisy := _normalisations(group, noisy=True))
-        and exact
-        and noisy
-    )
-    said = "which is another pipeline; what noise alone costs is told by accuracy_reference"
-    return tuple(f"{each}, {said}." for each in found)
-
-
-def _normalisations(runs: Sequence[Run], *, noisy: bool) -> set[str]:
-    """What the plans of runs with noise, or without, did to the records."""
-    results = [run.result for run in runs if run.result and (run.result["epsilon"] != "inf") == noisy]
-    words = {"none": "not normalised", "unit": "normalised (unit)", "centred-unit": "normalised (centred-unit)"}
-    return {words[name] for result in results if (name := result.get("normalisation")) is not None}
+    """That by default records are normalised under noise alone, where the columns differ so."""
+    found = {True: set[str](), False: set[str]()}
+    for run in runs:
+        if run.result and run.settings.get("normalise") is None and not is_baseline(run.result):
+            found[math.isinf(run.settings["epsilon"])].add(run.result["normalisation"])
+    noisy, exact = (" or ".join(sorted(found[each])) for each in (False, True))
+    if not noisy or not exact or noisy == exact:
+        return ()
+    said = f"Records are normalised under noise ({noisy}) and at ε = ∞ not so ({exact})"
+    return (f"{said}: its column is no limit of the others; give normalise for that, or see accuracy_reference.",)
 
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
     """What a table of accuracies must say below itself where an epsilon is finite."""
-    return (*_of_normalisation(runs), *_of_privacy(runs))
-
-
-def _of_privacy(runs: Sequence[Run]) -> tuple[str, ...]:
     weak = tuple(f"{note.capitalize()}." for note in notes_of(runs) if note.endswith(OUTRIGHT))
     if has_known_noise(runs):
         return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.", *weak)

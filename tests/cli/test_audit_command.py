@@ -224,7 +224,14 @@ def test_plan_without_training_leaves_attacks_on_it_nothing(secagg: Command, tol
     said = secagg("audit", told[0], "--threat-model", "curious_server", "--json", "-").json
     states = {each["attack"]: each["state"] for each in said["adversaries"][0]["findings"]}
     idle = {"gradient_inversion", "membership_training", "adapters", "membership_generator", "membership_prototypes"}
-    idle |= {"feature_inversion", "changing_cohorts", "score_inference", "linkage", "label_counts"}
+    idle |= {
+        "feature_inversion",
+        "changing_cohorts",
+        "score_inference",
+        "linkage",
+        "label_counts",
+        "reidentification_latents",
+    }
     assert {name for name, state in states.items() if state is None} == idle
     assert states["membership_release"] == "could not tell"
 

@@ -6,8 +6,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from secagg.crypto.locked_key import locked
-from secagg.randomness import OperatingSystem
+from secagg.transport.certificates import key_pem, new_key
 
 PASSPHRASE = "five random words, näive ones".encode()
 
@@ -16,8 +15,7 @@ PASSPHRASE = "five random words, näive ones".encode()
 def test_the_library_opens_it_by_the_passphrase_alone(curve: ec.EllipticCurve) -> None:
     """It is PKCS #8 that others read; another passphrase, or none, opens nothing."""
     key = ec.generate_private_key(curve)
-    plain = serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    pem = locked(key.private_bytes(*plain), PASSPHRASE, OperatingSystem())
+    pem = key_pem(key, PASSPHRASE)
     opened = serialization.load_pem_private_key(pem, PASSPHRASE)
     assert isinstance(opened, ec.EllipticCurvePrivateKey)
     assert opened.private_numbers() == key.private_numbers()
@@ -28,6 +26,6 @@ def test_the_library_opens_it_by_the_passphrase_alone(curve: ec.EllipticCurve) -
 
 def test_a_guess_costs_600_000_iterations() -> None:
     """The number stands in the file as who opens it counts them (an INTEGER of DER)."""
-    body = "".join(locked(b"key", PASSPHRASE, OperatingSystem()).decode().splitlines()[1:-1])
+    body = "".join(key_pem(new_key(), PASSPHRASE).decode().splitlines()[1:-1])
     assert bytes.fromhex("02030927c0") in base64.b64decode(body)
     assert int.from_bytes(bytes.fromhex("0927c0"), "big") == 600_000
