@@ -49,6 +49,10 @@ COMMANDS = {
         "Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.",
     ),
     "audit": ("audit:audit", "Measure what an adversary could have learnt from what it really saw."),
+    "status": (
+        "status:status",
+        "Say where each session of a server stands: who was heard, who is waited for, until when, or how it ended.",
+    ),
     "purge": (
         "purge:purge",
         "Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.",

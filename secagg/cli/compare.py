@@ -64,10 +64,11 @@ def compare(
     A method takes its parameters in brackets, as in "fedcgs,fedtc[slots=16 keep=0.9]". --partition, --epsilon, --expand
     and --leave-out take lists, as in --partition dirichlet:0.05,0.1,0.5 or --leave-out "domain=*" (each domain in
     turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
-    runs without any, and is marked with the reason. OUT receives results.csv, results.json, table.md, table.tex,
-    measures.md, measures.tex, accuracy.png and accuracy.svg, domains.png and domains.svg where domains are told apart,
-    and curves.csv, curves.png and curves.svg where plans have several rounds. After an interruption the same command
-    goes on with the runs that are missing. --shard and --collect are those of `secagg sweep`.
+    runs without any, and is marked with the reason. A second table has how each method differs from the first, paired
+    by seed. OUT receives results.csv, results.json, table.md, table.tex, paired.md, paired.tex, measures.md,
+    measures.tex, accuracy.png and accuracy.svg, domains.png and domains.svg where domains are told apart, and
+    curves.csv, curves.png and curves.svg where plans have several rounds. After an interruption the same command goes
+    on with the runs that are missing. --shard and --collect are those of `secagg sweep`.
     """
     speaker = Speaker(quiet=quiet, json_to=json_to)
     refuse_page(html, shard)

@@ -57,7 +57,15 @@ def open_arrays(path: Path, cut: Split, tolerant: bool = False) -> Dataset:
         bound=math.sqrt(math.prod(shapes.pop())) if name == "images" else None,
         parts=None,
         is_named="classes" in arrays,
+        notes=_set_aside(groups) if "train_" in groups else (),
     )
+
+
+def _set_aside(groups: dict[str, Records]) -> tuple[str, ...]:
+    """That there are validation records, which nothing here trains or is measured on."""
+    if "val_" not in groups:
+        return ()
+    return (f"the file's {len(groups['val_'])} validation records (val_) are left aside",)
 
 
 def open_without_labels(path: Path) -> Dataset | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from secagg.experiments.baselines import BASELINES, FEDERATED
 from secagg.experiments.comparison import Comparison
 from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
+from secagg.experiments.given import given_dataset
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Ran, combinations, runs_of
 from secagg.experiments.tables import csv_of, write_tables
@@ -58,7 +60,7 @@ class Contender:
 
 
 def compare(
-    dataset: Dataset,
+    dataset: Dataset | str | PathLike[str] | Sequence[Any],
     contenders: Sequence[Contender],
     grid: Mapping[str, Sequence[Any]],
     seeds: int,
@@ -69,11 +71,13 @@ def compare(
 ) -> Comparison:
     """Simulate every contender in every condition with the seeds 0…seeds−1, and write the results into `out`.
 
-    `grid`: fields of SimulationSettings with the values to try, several for those in `LISTED`, one for the others.
-    A run that is refused is tried again with the protection `none`; its `unprotected` then says why. `workers`,
-    `progress` and `how` are those of `sweep`. Raises BadInput for a comparison that cannot be.
+    `dataset`: as `sweep` takes it. `grid`: fields of SimulationSettings with the values to try, several for those in
+    `LISTED`, one for the others. A run that is refused is tried again with the protection `none`; its `unprotected`
+    then says why. `workers`, `progress` and `how` are those of `sweep`. Raises BadInput for a comparison that
+    cannot be.
     """
     out = Path(out)
+    dataset = given_dataset(dataset, grid)
     execution = Execution.of(out, workers, progress, **how)
     settings = execution.choose(_ask(dataset, contenders, grid, seeds))
     asked = runs_of(dataset, settings, out, execution)
@@ -97,8 +101,8 @@ def compare(
 def write(comparison: Comparison, out: Path) -> None:
     """Write results.csv, results.json, table.md, table.tex, accuracy.png and accuracy.svg.
 
-    Beside them measures.md and measures.tex where more than accuracy was measured, domains.* with domains, and curves.*
-    where any plan has several rounds.
+    Beside them paired.md and paired.tex where methods have seeds in common, measures.md and measures.tex where more
+    than accuracy was measured, domains.* with domains, and curves.* where any plan has several rounds.
     """
     from secagg.experiments.comparison_plots import plot_domains, plot_groups
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from secagg.experiments.comparison_rows import ROW, Column, Entry, Place, Row, place_of, row_of
 from secagg.experiments.measures import measures_table
+from secagg.experiments.paired import paired_table, pairs_of
 from secagg.experiments.provenance import plain
 from secagg.experiments.summary import Run, not_private
 from secagg.experiments.tables import SUPERSCRIPTS, Table, Tabled, caption, footnotes, shown_accuracy
@@ -93,12 +94,12 @@ class Comparison(Tabled):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """That of accuracies, and below it that of further measures, where there are any."""
+        """That of accuracies; below it, where there are any, paired differences and further measures."""
         whole = {column.places[0]: column.label for column in reversed(self.columns) if len(column.places) == 1}
         several = len({row.settings["epsilon"] for row in self.rows}) > 1
         groups = [
             (
-                row.label + (f", ε {row.settings['epsilon']:g}" if several else ""),
+                row.named(several),
                 whole[place],
                 [run for run in runs if place_of(run) == place],
             )
@@ -106,7 +107,8 @@ class Comparison(Tabled):
             for place in dict.fromkeys(map(place_of, runs))
         ]
         further = measures_table(self.dataset, "partition", groups)
-        return (self.table, further) if further else (self.table,)
+        paired = paired_table(self.rows, [column.label for column in self.columns])
+        return tuple(table for table in (self.table, paired, further) if table is not None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file, version 1."""
@@ -135,6 +137,7 @@ class Comparison(Tabled):
                 }
                 for row in self.rows
             ],
+            "paired": [pair.to_json() for pair in pairs_of(self.rows)],
             "notes": [*self.table.notes, *self.notes],
             "not_private": list(not_private(self.runs)),
             "runs": [

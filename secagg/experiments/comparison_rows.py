@@ -42,17 +42,23 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """Mean `accuracy` over `seeds` seeds and its 95 % `interval`, as a `Cell` of a sweep has them; None without any.
+    """Mean `accuracy` over the seeds and its 95 % `interval`, as a `Cell` of a sweep has them; None without any.
 
+    `by_seed`: the accuracy of each seed that gave one.
     `refusals`: why other seeds, or all, gave nothing. `unprotected`: why what was measured had no protection although
     it was asked for; empty where it had.
     """
 
     accuracy: float | None
     interval: tuple[float, float] | None
-    seeds: int
+    by_seed: Mapping[int, float]
     refusals: tuple[str, ...]
     unprotected: tuple[str, ...]
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds gave a result."""
+        return len(self.by_seed)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,10 @@ class Row:
     server_seconds: float | None
     protections: tuple[str, ...]
     promises: tuple[str, ...]
+
+    def named(self, several: bool) -> str:
+        """The label, with the ε where there are several."""
+        return self.label + (f", ε {self.settings['epsilon']:g}" if several else "")
 
 
 def place_of(run: Run) -> Place:
@@ -102,17 +112,18 @@ def _entry(runs: Sequence[Run], column: Column) -> Entry:
     by_seed: dict[int, list[Run]] = {}
     for run in own:
         by_seed.setdefault(run.settings["seed"], []).append(run)
-    values, single = [], None
-    for group in by_seed.values():
+    found_by_seed, single = {}, None
+    for seed, group in by_seed.items():
         found = [value for run in group if run.result and (value := column.value(run.result)) is not None]
         if len(found) == len(column.places):
-            values.append(fmean(value for value, _ in found))
+            found_by_seed[seed] = fmean(value for value, _ in found)
             single = found[0][1] if len(found) == 1 else None
+    values = list(found_by_seed.values())
     interval = student_interval(values) if len(values) > 1 else single
     return Entry(
         fmean(values) if values else None,
         (max(0.0, interval[0]), min(1.0, interval[1])) if values and interval is not None else None,
-        len(values),
+        found_by_seed,
         tuple(dict.fromkeys(run.refusal for run in own if run.refusal is not None)),
         tuple(dict.fromkeys(_why_unprotected(run) for run in own if run.result and _is_bare(run))) if values else (),
     )

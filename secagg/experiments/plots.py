@@ -151,7 +151,7 @@ def _label(series: Series) -> str:
 
 def name_unprotected(label: str, finite: bool) -> str:
     """The label of what made no secure sum; where it keeps a finite ε, that is a protection too."""
-    return f"{label} (no {'secure sum' if finite else 'protection'})"
+    return f"{label} ({'ε alone, no secure sum' if finite else 'no protection'})"
 
 
 def _values(cells: Sequence[Cell], scale: Scale) -> list[float]:

@@ -45,7 +45,7 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
     """The run, whose report also says what was asked for in vain, and what to know of data, backbone and δ."""
     dataset, settings = features.dataset, run.settings
     held_out = dataset.test.bad if dataset.test is not None else 0
-    noted = (*run.notes, *settings.remarks, *([VALIDATED] if settings.validate else []), *features.map.notes)
+    noted = (*run.notes, *settings.remarks, *_of_validation(settings.validate, dataset), *features.map.notes)
     noted = (
         *noted,
         *_of_noise(run),
@@ -58,6 +58,14 @@ def remarked(run: SimulationResult, features: Features) -> SimulationResult:
     promise = f"{REPRODUCIBLE}; drawn afresh: {run.promise}" if run.promise is not None else None
     noted = (f"{REPRODUCIBLE}: whoever knows the seed {settings.noise_seed} takes the noise off again", *noted)
     return replace(run, bad_held_out=held_out, notes=noted, promise=promise)
+
+
+def _of_validation(share: float, dataset: Dataset) -> tuple[str, ...]:
+    """How many training records nobody holds, as they are measured on, and what that would be in a federation."""
+    if not share or dataset.test is None:
+        return ()
+    whole = len(dataset.train) + len(dataset.test)
+    return (f"{len(dataset.test)} of {whole} training records are set aside for validation; {VALIDATED}",)
 
 
 def _of_noise(run: SimulationResult) -> list[str]:

@@ -61,7 +61,9 @@ class Series:
 
 
 def student_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Student's 95 % interval of the mean of n ≥ 2 values."""
+    """Student's 95 % interval of the mean of n ≥ 2 values; of equal ones the value itself, to the bit."""
+    if min(values) == max(values):
+        return float(values[0]), float(values[0])
     half = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / math.sqrt(len(values))
     return float(np.mean(values) - half), float(np.mean(values) + half)
 

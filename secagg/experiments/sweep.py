@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from secagg.errors import BadInput
 from secagg.experiments.baselines import BASELINES
 from secagg.experiments.curves import write_curves
 from secagg.experiments.execution import Execution
+from secagg.experiments.given import given_dataset
 from secagg.experiments.measures import by_epsilon, measures_table
 from secagg.experiments.plots import plot_accuracy
 from secagg.experiments.provenance import data_sha256, plain
@@ -152,7 +154,7 @@ class SweepResult(Tabled):
 
 
 def sweep(
-    dataset: Dataset,
+    dataset: Dataset | str | PathLike[str] | Sequence[Any],
     grid: Mapping[str, Sequence[Any]],
     seeds: int,
     out: Path | str,
@@ -162,15 +164,17 @@ def sweep(
 ) -> SweepResult:
     """Simulate every combination of the grid with the seeds 0…seeds−1, and write the results into `out`.
 
+    `dataset`: a data set, a name or path that `open_dataset` takes, or features, labels, test features, test labels.
     `grid`: fields of SimulationSettings, each with the values to try; the others keep their defaults. `workers`:
     processes, by default one per core. `progress` takes (runs done, runs in all). `how`: `engine`, "processes" or
     "ray", and `ray`, the address of a cluster; `shard`, "2/16" say, makes some of the runs and writes no table, and
-    `collect=True` makes none, but writes the tables of all. A combination that is refused is recorded and does not end
-    the sweep.
-    Raises BadInput for a grid that cannot be, for data without held-out records, and where runs to collect are missing.
+    `collect=True` makes none, but writes the tables of all. A combination that is refused is recorded and does not
+    end the sweep. Raises BadInput for a grid that cannot be, for data that are none or without held-out records,
+    and where runs to collect are missing.
 
     >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out="out").series  # doctest: +SKIP
     """
+    dataset = given_dataset(dataset, grid)
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
     asked, execution = combinations(grid, seeds), Execution.of(Path(out), workers, progress, **how)
     ran = runs_of(dataset, execution.choose(asked), Path(out), execution)
@@ -191,8 +195,6 @@ def runs_of(
     A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
     it says what a shard had, and another start may have more.
     """
-    if not isinstance(dataset, Dataset):
-        raise BadInput(f"dataset is a {type(dataset).__name__}", remedy="give what secagg.open_dataset returns")
     if dataset.test is None or not len(dataset.test):
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
     require("matplotlib", "experiments")

@@ -35,6 +35,7 @@ LATEX = str.maketrans(
         "∞": r"$\infty$",
         "±": r"$\pm$",
         "–": "--",
+        "−": "$-$",
         **{mark: f"$^{{{digit}}}$" for digit, mark in enumerate(SUPERSCRIPTS)},
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -109,7 +110,7 @@ class Tabled(ABC):
     @property
     @abstractmethod
     def tables(self) -> tuple[Table, ...]:
-        """That of accuracies, and below it that of further measures, where there are any."""
+        """That of accuracies, and below it the others, where there are any."""
 
     def summary(self) -> str:
         """The tables in aligned columns."""
@@ -193,13 +194,19 @@ def csv_of(runs: Sequence[Run]) -> str:
 
 
 def shown_accuracy(accuracy: float, interval: tuple[float, float] | None, seeds: int, refused: int) -> str:
-    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent."""
+    """A mean over seeds with half the width of its interval, a single seed's with its bounds, in per cent.
+
+    Where no seed moved anything there is no half-width: 0.00 would read as certainty.
+    """
     mean = 100 * accuracy
     text = f"{mean:.2f}"
     if interval is not None:
         low, high = (100 * bound for bound in interval)
-        # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
-        text += f" ± {max(mean - low, high - mean):.2f}" if seeds > 1 else f" ({low:.2f}–{high:.2f})"
+        if seeds == 1:
+            text += f" ({low:.2f}–{high:.2f})"
+        elif low < high:
+            # Cut at 0 or 1 the interval is lopsided: its longer side is the half-width.
+            text += f" ± {max(mean - low, high - mean):.2f}"
     return text + (f" (n = {seeds})" if refused else "")
 
 
@@ -223,7 +230,10 @@ def caption(dataset: str, runs: Sequence[Run], counts: Collection[int]) -> str:
     kinds = []
     if several:
         seeds = f"{'up to ' if len(several) > 1 else ''}{max(several)} seeds"
-        kinds.append(f"mean over {seeds} ± half the width of its 95 % Student-t interval, for fixed test records")
+        kinds.append(
+            f"mean over {seeds} ± half the width of its 95 % Student-t interval, for fixed test records "
+            "(no ±: the same for every seed)"
+        )
     if 1 in counts:
         kinds.append("in brackets the 95 % Clopper–Pearson interval of a single seed")
     noisy = any(result["epsilon"] != "inf" for result in results)

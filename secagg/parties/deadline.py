@@ -16,6 +16,15 @@ _MOST_GRACE = 10.0
 _STOPPED_SECONDS = 2.0
 
 
+def read_closing(folder: Path, step: str) -> tuple[float, bool] | None:
+    """When a step closes, in seconds since 1970, and whether that was put off; None where nobody noted it."""
+    try:
+        noted, closes, is_put_off = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
+        return (float(closes), is_put_off == "1") if noted == step else None
+    except (OSError, ValueError):
+        return None
+
+
 class Deadline:
     """When one step closes. Of several lives of a party the first one sets it.
 
@@ -31,7 +40,7 @@ class Deadline:
         self._slack = slack
         self._is_put_off = False
         now = self._looked = time.monotonic()
-        kept = self._read_kept()
+        kept = read_closing(folder, step)
         if kept is None:
             self._closes = now + seconds
             self._keep()
@@ -62,11 +71,3 @@ class Deadline:
             raise BadInput(
                 f"cannot write {self._file} ({error.strerror})", remedy="free the disk and start again"
             ) from None
-
-    def _read_kept(self) -> tuple[float, bool] | None:
-        """When this step closes by an earlier life of the party; None in the first one."""
-        try:
-            step, closes, is_put_off = self._file.read_text(encoding="ascii").split()
-            return (float(closes), is_put_off == "1") if step == self._step else None
-        except (OSError, ValueError):
-            return None

@@ -16,7 +16,7 @@ from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
 from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
 from secagg.roster import SERVER_INDEX
-from secagg.transcript import NOT_SEEN, FrameBody, chain, open_frame, payload_of
+from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 
 
 class ServerProtocol:
@@ -81,6 +81,12 @@ class ServerProtocol:
         return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
 
     @property
+    def heard(self) -> tuple[str, ...]:
+        """Names of those who have answered the present step."""
+        answered = sorted(member for member, step in self._taken if step == self.awaits)
+        return tuple(map(self._setup.roster.name, answered))
+
+    @property
     def present(self) -> frozenset[int]:
         """Who has taken part and has not left."""
         return frozenset(self.client_heads) - frozenset(self._reasons)
@@ -131,6 +137,23 @@ class ServerProtocol:
                 self.uploads[member] = payload
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
+
+    def relive(self, record: Record) -> None:
+        """Let a record of this server's own transcript act once more. Raises what the parts of the protocol raise."""
+        if record.kind == "received":
+            sender = peek(record.content).sender
+            self.take(sender, record.content, self.open(sender, record.content))
+        elif record.kind == "closed":
+            self.close()
+        elif record.kind == "aborted":
+            self.failure = record.content.decode(errors="replace")
+        elif record.kind == "sent":
+            body = peek(record.content)
+            self.sent(chain(body.head, "sent", record.content))
+            if body.step == Outcome.__name__:
+                self.conclude(payload_of(body, Outcome))
+            elif self.sum_to_declare is not None and body.step == self.sum_to_declare.requests.__name__:
+                self.declare(payload_of(body, self.sum_to_declare.requests))
 
     def close(self) -> None:
         """End the present step. When the session cannot go on, `failure` says why and no step is left."""

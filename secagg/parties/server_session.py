@@ -28,7 +28,7 @@ from secagg.parties.staging import Staging, read_vector
 from secagg.parties.transcripts import begin_transcript
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader
-from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of, peek
+from secagg.transcript import EVERYONE, FrameBody, Journal, Record, payload_of
 
 _log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
@@ -318,19 +318,9 @@ class ServerSession:
 
     def _relive(self, record: Record) -> None:
         """Take in one record of the transcript."""
-        if record.kind == "received":
-            sender = peek(record.content).sender
-            self._protocol.take(sender, record.content, self._protocol.open(sender, record.content))
-        elif record.kind == "closed":
-            self._protocol.close()
-        elif record.kind == "aborted":
-            self._protocol.failure = record.content.decode(errors="replace")
-        elif record.kind == "sent":
-            body = self._outbox.keep(record.content)
-            if body.step == Outcome.__name__:
-                self._protocol.conclude(payload_of(body, Outcome))
-            elif (ready := self._protocol.sum_to_declare) and body.step == ready.requests.__name__:
-                self._protocol.declare(payload_of(body, ready.requests))
+        if record.kind == "sent":
+            self._outbox.keep(record.content)
+        self._protocol.relive(record)
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over."""

@@ -40,6 +40,7 @@ def test_pairs_stay_as_they_are(tmp_path):
     assert data.train.inputs.dtype == np.uint8
     assert data.train.labels.tolist() == LABELS.tolist()
     assert data.train.columns["index"][1] == "101"
+    assert data.notes == ("the file's 5 validation records (val_) are left aside",)
 
 
 def test_scale_and_classes(tmp_path):

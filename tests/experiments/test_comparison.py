@@ -10,8 +10,10 @@ from matplotlib.colors import rgb_to_hsv
 
 from secagg.experiments.comparison import OPENED_ONLY, Comparison
 from secagg.experiments.comparison_plots import _looks, plot_domains, plot_groups
+from secagg.experiments.paired import UNSURE, pairs_of
 from secagg.experiments.summary import Run, student_interval
 
+GAINS = (0.02, 0.03, 0.025, 0.025)
 WHY = "samples have no sum"
 
 
@@ -50,6 +52,7 @@ def run(accuracy: float | None, seed: int, *, unprotected: str | None = None, **
         "leaves": "every record" if chosen["method"] == "dp-sgd" else None,
         "notes": ["a remark on all runs"],
         "by_domain": None,
+        "metrics": None,
         "reproducible_noise": None,
         "validate": 0.0,
         "not_private": ["accuracy"] if finite else [],
@@ -89,14 +92,14 @@ COMPARED = Comparison(
     ),
 )
 GOLDEN = """\
-method                  dirichlet:0.05            iid  bytes per client  client CPU s  server s     ε  protection
------------------------------------------------------------------------------------------------------------------
-fedcgs                    80.00 ± 0.00   90.00 ± 0.00            12,346          0.02      12.5  none      masked
-fedpft                  65.00 ± 63.53¹  70.00 ± 0.00¹            12,346          0.02      12.5  none       none¹
-mpft[slots=4 rounds=1]              –²   50.00 ± 0.00            12,346          0.02      12.5  none      masked
+method                  dirichlet:0.05     iid  bytes per client  client CPU s  server s     ε  protection
+----------------------------------------------------------------------------------------------------------
+fedcgs                           80.00   90.00            12,346          0.02      12.5  none      masked
+fedpft                  65.00 ± 63.53¹  70.00¹            12,346          0.02      12.5  none       none¹
+mpft[slots=4 rounds=1]              –²   50.00            12,346          0.02      12.5  none      masked
 
 Accuracy (%) on the held-out records of data: mean over 2 seeds ± half the width of its 95 % Student-t interval, for \
-fixed test records (clients 5).
+fixed test records (no ±: the same for every seed) (clients 5).
 ¹ Ran without protection: samples have no sum.
 ² Refused: no such thing."""
 
@@ -132,7 +135,7 @@ def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> N
     """What keeps a finite ε without a secure sum is said to have none, and nowhere to be without protection."""
     comparison = Comparison("data", "masked", (run(0.8, 0, epsilon=4.0), run(0.9, 0, epsilon=4.0, method="dp-sgd")))
     plot_groups(comparison, [tmp_path / "plot.svg"])
-    assert "<!-- dp-sgd (no secure sum) -->" in (tmp_path / "plot.svg").read_text()
+    assert "<!-- dp-sgd (ε alone, no secure sum) -->" in (tmp_path / "plot.svg").read_text()
     assert comparison.table.notes[0] == "¹ Ran without a secure sum: with dp-sgd, what leaves a client is every record."
     assert "protection:" not in comparison.table.markdown()
 
@@ -177,6 +180,50 @@ def test_every_run_of_a_method_refused() -> None:
     """A method of which nothing ran keeps its row: dashes all along."""
     table = Comparison("data", "masked", (run(0.8, 0), run(None, 0, method="magic"))).table
     assert table.rows[1] == ("magic", "–¹", "–", "–", "–", "–", "–")
+
+
+def test_paired_differences_are_those_of_seeds() -> None:
+    """A method that is always a little better surely is, however much seeds move both; one that is not is marked."""
+    base = (0.5, 0.6, 0.7, 0.9)
+    runs = [run(value, seed) for seed, value in enumerate(base)]
+    runs += [run(value + gain, seed, method="mpft") for seed, (value, gain) in enumerate(zip(base, GAINS, strict=True))]
+    runs += [run(value, seed, method="fedtc") for seed, value in enumerate(reversed(base))]
+    better, neither = pairs_of(Comparison("data", "masked", tuple(runs)).rows)
+    assert better.first.label == neither.first.label == "fedcgs"
+    (found,), (unsure,) = better.differences, neither.differences
+    assert found is not None
+    assert unsure is not None
+    assert found.interval == pytest.approx(student_interval(GAINS))
+    assert found.is_sure
+    assert not unsure.is_sure
+    table = Comparison("data", "masked", tuple(runs)).tables[1]
+    half = 100 * (found.interval[1] - found.mean)
+    assert table.rows[0] == ("mpft", "fedcgs", f"+2.50 ± {half:.2f}")
+    assert table.rows[1][2].endswith("¹")
+    assert table.notes == (UNSURE,)
+
+
+def test_pairs_have_seeds_epsilon_and_expansion_in_common() -> None:
+    """Only seeds that both have count, under one ε; no result is nobody's first, and one seed no pair."""
+    runs = [run(None, seed, method="magic") for seed in range(3)]
+    runs += [run(0.5, seed, epsilon=epsilon) for epsilon in (1.0, 4.0) for seed in range(3)]
+    runs += [run(0.6 if seed else None, seed, method="mpft", epsilon=1.0) for seed in range(4)]
+    runs += [run(0.6, 0, method="mpft", epsilon=4.0)]
+    comparison = Comparison("data", "masked", tuple(runs))
+    (pair,) = pairs_of(comparison.rows)
+    assert (pair.first.label, pair.first.settings["epsilon"]) == ("fedcgs", 1.0)
+    (found,) = pair.differences
+    assert found is not None
+    assert (found.mean, found.seeds) == (0.1, 2)
+    assert comparison.tables[1].rows == (("mpft, ε 1", "fedcgs", "+10.00"),)
+    (told,) = comparison.to_json()["paired"]
+    assert told["entries"] == [{"difference": 0.1, "interval": [0.1, 0.1], "seeds": 2, "surely_different": True}]
+
+
+def test_no_pairs_without_a_second_method() -> None:
+    """One method alone, or one seed, has no table of differences."""
+    for runs in ((run(0.5, 0), run(0.6, 1)), (run(0.5, 0), run(0.6, 0, method="mpft"))):
+        assert [table.name for table in Comparison("data", "masked", runs).tables] == ["accuracy"]
 
 
 def test_left_out_domains() -> None:

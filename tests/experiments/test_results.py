@@ -54,12 +54,6 @@ def test_run_saves_a_head_that_predicts_as_it_does(run, tmp_path) -> None:
     assert np.array_equal(predictor.scores(FEATURES[90:]), run.head.scores(FEATURES[90:]))
 
 
-def test_sweep_says_what_data_it_takes(tmp_path) -> None:
-    """Arrays are no data set: that is one line, and says who makes one."""
-    with pytest.raises(BadInput, match=r"dataset is a tuple; give what secagg.open_dataset returns"):
-        secagg.sweep((FEATURES, LABELS), {}, seeds=1, out=tmp_path / "out")
-
-
 def test_sweep_tells_what_came_of_it(swept) -> None:
     """Its table, as text and for a notebook; measures stand in the CSV's columns."""
     assert "clients 2" in swept.summary()

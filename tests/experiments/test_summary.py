@@ -123,7 +123,7 @@ def test_table() -> None:
     """Rows are series and columns are ε; a dash stands where there is no result."""
     table = accuracy_table("data", [*COMPARED, run(0.5, 0, 8.0), run(0.5, 1, 8.0), run(0.5, 2, 8.0)])
     assert table.header == ("ε", "1", "4", "8", "∞")
-    assert table.rows[0][3] == "50.00 ± 0.00"
+    assert table.rows[0][3] == "50.00"
     assert table.rows[1][3] == "–"
     low, high = student_interval(ACCURACIES)
     assert table.rows[0][4] == f"84.00 ± {50 * (high - low):.2f}"
@@ -198,7 +198,10 @@ def test_rounds_that_only_noise_has_are_said(runs: list[Run], says: bool, tmp_pa
 
 def test_baseline_with_an_epsilon_is_not_called_unprotected(tmp_path: Path) -> None:
     """DP-SGD makes no secure sum, and is called without protection only where it has no finite ε either."""
-    for runs, label in ((grid(method="dp-sgd"), "no secure sum"), ([run(0.8, 0, method="dp-sgd")], "no protection")):
+    for runs, label in (
+        (grid(method="dp-sgd"), "ε alone, no secure sum"),
+        ([run(0.8, 0, method="dp-sgd")], "no protection"),
+    ):
         plot_accuracy(summarise(runs), [tmp_path / "plot.svg"])
         assert f"<!-- dp-sgd ({label}) -->" in (tmp_path / "plot.svg").read_text()
 

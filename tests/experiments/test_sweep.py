@@ -17,6 +17,8 @@ import pytest
 
 from secagg.data import Dataset, Origin, Records
 from secagg.errors import BadInput
+from secagg.experiments.compare import Contender, compare
+from secagg.experiments.given import ARRAYS
 from secagg.experiments.provenance import SOURCES, data_sha256, made_by, sources_sha256
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
@@ -102,6 +104,29 @@ def test_needs_held_out_records(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="held-out"):
         sweep(dataset(test=False), {}, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_takes_arrays_and_paths(tmp_path: Path) -> None:
+    """Four arrays, and a path as text or not, are swept like the data set that they make."""
+    made, grid = dataset(), {"clients": [3], "radius": [8.0]}
+    assert made.test is not None
+    arrays = dict(zip(ARRAYS, (made.train.inputs, made.train.labels, made.test.inputs, made.test.labels), strict=True))
+    named = ("train_features", "train_labels", "test_features", "test_labels")
+    np.savez(tmp_path / "made.npz", **dict(zip(named, arrays.values(), strict=True)))
+    ways = (made, tuple(arrays.values()), tmp_path / "made.npz", str(tmp_path / "made.npz"))
+    found = [sweep(way, grid, 1, tmp_path / str(number), 1).runs[0].result for number, way in enumerate(ways)]
+    assert len({each["aggregate_sha256"] for each in found if each}) == 1
+
+
+@pytest.mark.parametrize("given", [None, 5, (np.zeros((4, 2)), np.arange(4)), {"features": 1}])
+@pytest.mark.parametrize(
+    "run", [sweep, lambda data, grid, *others: compare(data, [Contender("fedcgs")], grid, *others)]
+)
+def test_other_data_are_refused_by_name(run: Any, given: Any, tmp_path: Path) -> None:
+    """What is no data with held-out records is refused by the argument's name, and told what would do."""
+    with pytest.raises(BadInput, match=r"^dataset is a .*held-out") as refused:
+        run(given, {}, 1, tmp_path)
+    assert "test_features" in str(refused.value.remedy)
 
 
 def test_needs_workers(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_validation_is_said_not_to_be_private(epsilon: float) -> None:
     content = simulate_dataset(dataset(), replace(VALIDATED, **promise)).to_json()
     assert content["validate"] == 0.25
     assert {"accuracy", "accuracy_interval", "accuracy_reference"} <= set(content["not_private"])
+    assert any("30 of 120 training records are set aside for validation" in note for note in content["notes"])
     assert any("own records" in note and "epsilon" in note for note in content["notes"])
     assert simulate_dataset(dataset(), replace(VALIDATED, validate=0.0)).to_json()["not_private"] == []
 

@@ -47,12 +47,6 @@ PROTOTYPES_TELL = "members, by the public start's projection"
 """What attacks read of the sums of projections."""
 DISCLAIMER = "A lower bound above the claim disproves it. A lower bound below proves nothing."
 
-CONTROL_WORDS = {
-    Verdict.SUCCEEDS: ("succeeds", "succeed"),
-    Verdict.FAILS: ("fails", "fail"),
-    Verdict.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
-}
-"""What one attack, and what several of the control without protection do."""
 IDLE = ("has nothing to work on", "have nothing to work on")
 
 
@@ -71,6 +65,14 @@ class State(StrEnum):
     def rank(self) -> int:
         """0 for the best."""
         return list(State).index(self)
+
+
+CONTROL_STATES = {
+    Verdict.SUCCEEDS: State.BROKEN,
+    Verdict.INCONCLUSIVE: State.UNTOLD,
+    Verdict.FAILS: State.WITHSTOOD,
+}
+"""How what is unprotected stands against an attack of the control, in the same words."""
 
 
 @dataclass(frozen=True)
@@ -435,11 +437,7 @@ def _count_attacks(examinations: Sequence[Examination]) -> str:
 
 def _count_verdicts(examinations: Sequence[Examination]) -> str:
     found = [finding.verdict for one in examinations for finding in one.findings]
-    parts = [
-        f"{found.count(verdict)} {one if found.count(verdict) == 1 else many}"
-        for verdict, (one, many) in CONTROL_WORDS.items()
-        if verdict in found
-    ]
+    parts = [f"{found.count(verdict)} {state}" for verdict, state in CONTROL_STATES.items() if verdict in found]
     return ", ".join([*parts, *_count_idle(found.count(Verdict.NOT_APPLICABLE))]) or "none was run"
 
 

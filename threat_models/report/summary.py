@@ -9,11 +9,11 @@ from threat_models.report.content import CONTROL, AuditReport, Changed, GateResu
 from threat_models.report.text import summarise, to_line
 
 CONTROL_WORDS = {
-    Verdict.SUCCEEDS: "control: succeeds, as it must",
-    Verdict.FAILS: "control: fails even unprotected",
-    Verdict.INCONCLUSIVE: "control: inconclusive",
+    Verdict.SUCCEEDS: "control: broken, as it must be",
+    Verdict.FAILS: "control: withstood even unprotected",
+    Verdict.INCONCLUSIVE: "control: could not tell",
 }
-"""What the control without protection did. Where it fails, so does the attack on what is protected: not its merit."""
+"""What the control without protection did. What it withstands is no merit of the protection."""
 
 
 def as_text(report: AuditReport) -> str:

@@ -208,8 +208,8 @@ def test_page_is_the_same_twice():
 def test_control_without_protection_looks_like_no_verdict():
     """What it finds is grey, in words of its own, in every table; green and red are for the session alone."""
     page = as_html(gated(sample.with_control(sample.report(levels=()))))
-    assert '<a class="badge none" href="#a1-2">control: succeeds, as it must</a>' in page
-    assert '<a class="badge none" href="#a1-3">control: fails even unprotected</a>' in page
+    assert '<a class="badge none" href="#a1-2">control: broken, as it must be</a>' in page
+    assert '<a class="badge none" href="#a1-3">control: withstood even unprotected</a>' in page
     assert '<td>No protection</td><td><span class="badge none">– control</span></td>' in page
     assert not re.findall(r'<a class="badge (?:good|bad)" href="#a1-', page)
 

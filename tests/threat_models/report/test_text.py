@@ -147,5 +147,5 @@ def test_control_has_a_sentence_of_its_own():
     """What is found without protection is not counted with the attacks on the session."""
     text = as_text(sample.with_control(sample.report()))
     assert "18 attacks by 1 adversary: 2 broken" in text
-    assert "Without protection, for comparison, 18 attacks: 4 succeed" in text
-    assert "no_protection, unmixing: control: succeeds, as it must." in text
+    assert "Without protection, for comparison, 18 attacks: 4 broken" in text
+    assert "no_protection, unmixing: control: broken, as it must be." in text

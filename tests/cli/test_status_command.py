@@ -1,0 +1,84 @@
+"""`secagg status`: where a server's sessions stand, by the folder alone, at every moment of a session."""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from secagg.errors import BadInput
+from secagg.parties.standing import standing_of
+from secagg.protection.messages import Acknowledgement
+from secagg.transcript import FILE_NAME, Journal, Record, read_transcript
+from tests.cli.command import Command
+from tests.worlds.session import SessionRun, SimulatedSession, make_session
+
+SERVER = 0
+
+
+@pytest.fixture(scope="module", params=["masked", "shared", "encrypted"])
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SimulatedSession:
+    """A session of three clients that has ended."""
+    world = make_session(tmp_path_factory.mktemp(request.param), protection=request.param)
+    asyncio.run(SessionRun(world).run())
+    return world
+
+
+def until(records: list[Record], folder: Path) -> Path:
+    """A folder in which a server has come as far as these records."""
+    folder.mkdir(parents=True)
+    with closing(Journal(folder / FILE_NAME)) as journal:
+        for record in records:
+            journal.append(record.kind, record.content)
+    return folder
+
+
+def test_every_moment_of_a_session(finished: SimulatedSession, tmp_path: Path) -> None:
+    """After each record there is a step, nobody is both heard and waited for, and only at the end it is over."""
+    records = read_transcript(finished.transcript(SERVER))
+    found = [standing_of(until(records[:end], tmp_path / str(end))) for end in range(2, len(records) + 1)]
+    assert not any(set(each.heard) & set(each.waiting_for) for each in found)
+    assert found[0].waiting_for
+    assert not found[0].heard
+    opened = [each.is_opened for each in found]
+    assert opened == sorted(opened)
+    assert [each.is_over for each in found].count(True) < len(found) / 2
+    assert found[-1].is_over
+    assert found[-1].step == Acknowledgement.__name__
+    assert len({each.step for each in found}) > 3
+
+
+def test_who_is_waited_for_and_until_when(secagg: Command, tmp_path: Path) -> None:
+    """One client has come: it was heard, the others are waited for, and the step closes when the server noted."""
+    world = make_session(tmp_path)
+    asyncio.run(SessionRun(world).run())
+    folder = until(read_transcript(world.transcript(SERVER))[:3], tmp_path / "again" / "session")
+    (folder / "closing").write_text("KeyAdvertisement 4000000000.0 0")
+    said = secagg("status", "--state", folder.parent, "--json", "-").json
+    (session,) = said["sessions"]
+    (first,) = session["heard"]
+    assert session["waiting_for"] == [name for name in ("client-1", "client-2", "client-3") if name != first]
+    assert (session["state"], session["step"]) == ("under way", "KeyAdvertisement")
+    assert session["until"] == "2096-10-02T07:06:40+00:00"
+    assert session["seconds_left"] > 0
+    text = secagg("status", "--state", folder.parent).out
+    assert f"heard         {first}" in text
+    assert "over" in secagg("status", "--state", world.home(SERVER).parent).out
+
+
+def test_an_aborted_session_says_why(secagg: Command, tmp_path: Path) -> None:
+    """Nobody is waited for any more, and the reason is the one that was signed."""
+    world = make_session(tmp_path)
+    ending = asyncio.run(SessionRun(world).run(absent=(2, 3)))
+    (session,) = secagg("status", "--state", world.home(SERVER).parent, "--json", "-").json["sessions"]
+    assert session["state"] == f"aborted: {ending.server.reason}"
+    assert (session["waiting_for"], session["until"]) == ([], None)
+
+
+def test_only_a_server_tells_where_a_session_stands(secagg: Command, tmp_path: Path) -> None:
+    """Another party's folder, and one without sessions, are refused, the first by name."""
+    world = make_session(tmp_path)
+    asyncio.run(SessionRun(world).run())
+    with pytest.raises(BadInput, match="is another party's"):
+        standing_of(world.home(1))
+    assert secagg("status", "--state", tmp_path / "none").code == 2
