@@ -227,15 +227,16 @@ def noise_table(data: Path, model: Path, out: Path) -> list[str]:
 
 
 def audit_table(data: Path, model: Path, out: Path) -> list[str]:
-    """What the audit finds of members' pictures in slots, in generated pictures and in published latents, one run each.
+    """What the audit finds of members' pictures in sums, generated pictures and published latents, one run each.
 
-    The last columns: members' share of the records that are pointed at, and in brackets of all candidates.
+    AUC of a Gaussian likelihood, and of the matched filter; then members' share of the records that are pointed at, and
+    in brackets of all candidates.
     """
     draw(data, out, 0)
     exact = {"class_gate": 2}
     private = {"epsilon": 8.0, "delta": DELTA, "adjacency": "add-remove"}
-    lines = ["| slots of each class, in each style | ε | AUC, slots | slots | generated | published |",
-             "|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    lines = ["| slots of a class, in a style | ε | AUC, likelihood | AUC, filter | sums | generated | published |",
+             "|---:|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
     for slots, promise in ((1, exact), (4, exact), (1, private)):
         settings = {
             **promise,
@@ -248,10 +249,10 @@ def audit_table(data: Path, model: Path, out: Path) -> list[str]:
         }
         report = audit(dataset=str(out / "styles-0.npz"), threat_models=["curious_server"], **settings).to_json()
         (findings,) = [each["findings"] for each in report["adversaries"]]
-        (found,) = [each for each in findings if each["attack"] == "reidentification_latents"]
-        measures = {each["id"]: each for each in found["measures"]}
-        area = measures["auc.slots"]
-        cells = [f"{area['value']:.2f} ({area['low']:.2f} to {area['high']:.2f})"]
+        asked = "reidentification_latents", "membership_release"
+        measures = {each["id"]: each for found in findings if found["attack"] in asked for each in found["measures"]}
+        areas = [measures[name] for name in ("auc.from_release", "auc.slots")]
+        cells = [f"{area['value']:.2f} ({area['low']:.2f} to {area['high']:.2f})" for area in areas]
         for name in ("slots", "generated", "published"):
             own = measures.get(f"reidentified.{name}")
             cells.append(f"{100 * own['value']:.0f} % ({100 * own['baseline']:.0f} %)" if own else "none pointed at")
