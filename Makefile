@@ -3,6 +3,8 @@ BIN := .venv/bin
 STAMP := .venv/installed
 # by path: a finder would lose to the folder itself where Python starts beside a clone called secagg
 EDITABLE := --config-settings editable_mode=compat -e .
+# one more than cores: some tests wait for deadlines
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
@@ -24,10 +26,10 @@ demo: setup  ## a secure sum of one server and five clients on this machine (PRO
 	@$(BIN)/secagg demo $(if $(PROTECTION),--protection $(PROTECTION)) $(ARGS)
 
 test: setup  ## the tests, without those marked long, on every core
-	@$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 coverage: setup  ## the tests, and how much of the code they run
-	@$(BIN)/pytest --numprocesses auto --dist worksteal --cov --cov-report=term:skip-covered $(ARGS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered $(ARGS)
 
 check: setup  ## lint, format, types, architecture, generated code
 	@$(BIN)/ruff check --quiet .

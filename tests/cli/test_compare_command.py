@@ -61,6 +61,7 @@ def test_page_holds_tables_and_figure(secagg: Command, data: Path, tmp_path: Pat
     assert secagg(*words, "--shard", "1/2", "--html", page).code == 2
 
 
+@pytest.mark.long
 def test_notes_are_those_of_simulate(secagg: Command, data: Path, tmp_path: Path) -> None:
     """What simulate notes stands on stderr, each once; a baseline's footnote holds why it ran without, and no more."""
     words = ["--dataset", data, "--epsilon", "8", "--delta", "0.1", "--adjacency", "add-remove", "--validate", "0.2",

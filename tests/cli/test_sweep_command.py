@@ -228,6 +228,7 @@ def disturbed(out: Path, fate: str) -> tuple[int, str]:
     return process.returncode, complaint
 
 
+@pytest.mark.long
 def test_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     """A sweep that is killed, interrupted or loses a worker leaves no process; the same command does the rest.
 

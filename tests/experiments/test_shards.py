@@ -93,7 +93,7 @@ def test_killed_and_resumed(plain: str, tmp_path: Path, engine: str) -> None:
     runs = tmp_path / "runs"
     with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": root}, start_new_session=True) as process:
         while process.poll() is None and len(list(runs.glob("*.json"))) < 3:
-            time.sleep(0.05)
+            time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
     kept = {path.name: path.read_bytes() for path in runs.glob("*.json")}
     assert 3 <= len(kept) < RUNS
@@ -137,6 +137,7 @@ def test_collecting_makes_no_folder(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_comparison_in_shards(tmp_path: Path) -> None:
     """Shards of a comparison run without protection what cannot be protected; collected it is the plain one."""
     contenders = [Contender("fedcgs"), Contender("fedpft"), Contender("prototypes")]

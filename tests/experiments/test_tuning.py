@@ -220,6 +220,7 @@ def test_what_each_search_found_is_named(tmp_path: Path) -> None:
     assert first.parameters != second.parameters
 
 
+@pytest.mark.long
 def test_shards_make_the_same(tmp_path: Path) -> None:
     """Each shard makes its own searches and writes nothing but these; collected they are what one command makes."""
     tuning = Tuning("fedavg", "clip=5", "rate=log:0.01:1", "population=2 interval=1")

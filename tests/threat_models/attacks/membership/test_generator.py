@@ -51,6 +51,7 @@ def test_who_taught_it_lies_farther():
     assert not metrics.succeeds(metrics.pool_scores(others))
 
 
+@pytest.mark.long
 def test_two_dozen_are_hardly_told():
     """Of 24 records the generator says too little for a verdict, though the attack works on its own control."""
     finding = attacked(MEMBERSHIP_GENERATOR, "curious_server", taught())
@@ -77,6 +78,7 @@ def test_fewer_rounds_are_no_sign_of_protection():
     assert "1 of 2 rounds" in finding.sentence
 
 
+@pytest.mark.long
 def test_another_training_has_a_control_of_its_own():
     """Where even a generator that one record taught by squares is not told, thousands are no sign of protection."""
     finding = attacked(MEMBERSHIP_GENERATOR, "curious_server", taught("plenty", 2, generator_distance="l2"))
