@@ -5,6 +5,8 @@ STAMP := .venv/installed
 EDITABLE := --config-settings editable_mode=compat -e .
 # one more than cores: some tests wait for deadlines
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(1 + (os.cpu_count() or 1))')
+# what a thousand processes would compile anew
+unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
