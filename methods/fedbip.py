@@ -18,7 +18,7 @@ from methods.concept_sums import ConceptSums, read_concepts
 from methods.fedtc import CERTAIN
 from methods.method import SumSpec, domain_count, domains_of
 from methods.round import Blocks, Contribution, Examples, Local, Opened, Round, SimpleRound, Step
-from methods.slots import NAMES, Slotted, spec_of_cells, sum_cells, told_centres
+from methods.slots import NAMES, Slotted, are_told, spec_of_cells, sum_cells, told_centres
 from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.generation import ConceptTraining
@@ -177,6 +177,5 @@ class SlotRound(SimpleRound):
 
     def require_equal(self, told: Round) -> None:
         """Every entry is this client's own but for rounding."""
-        same = isinstance(told, SlotRound) and told.concepts.shape == self.concepts.shape
-        if not (same and np.abs(told.concepts - self.concepts).max(initial=0) <= 1):  # type: ignore[attr-defined]
+        if not (isinstance(told, SlotRound) and are_told(self.concepts, told.concepts)):
             raise ProtocolViolation(SERVER_INDEX, "the concept vectors it broadcasts do not follow from the sum")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from methods.method import SumSpec
 from methods.prototypes import Prototypes
 from methods.round import Blocks, Contribution, Examples, Local, Noise, Opened, Round, SimpleRound, Step
-from methods.slots import MOST_SLOTS, Slotted, read_centres, slot_of, spec_of_cells, sum_cells, told_centres
+from methods.slots import MOST_SLOTS, Slotted, are_told, read_centres, slot_of, spec_of_cells, sum_cells, told_centres
 from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.head import LinearHead
@@ -88,7 +88,7 @@ class SlotRound(SimpleRound):
         """Every entry is this client's own but for rounding."""
         own = self.centres
         its = told.centres if isinstance(told, SlotRound) else None
-        if own is None or its is None or len(its) != own.size or np.abs(its - own.ravel()).max() > 1:
+        if own is None or its is None or not are_told(own.ravel(), its):
             raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sum")
 
 

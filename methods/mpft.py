@@ -15,6 +15,7 @@ from methods.slots import (
     MAX_CENTRE_BYTES,
     NAMES,
     Slotted,
+    are_told,
     read_centres,
     slot_of,
     spec_of_cells,
@@ -178,8 +179,7 @@ class Clustering(SimpleRound):
         """Every centre is this client's own but for rounding."""
         if not isinstance(told, Clustering) or told.number != self.number:
             raise ProtocolViolation(SERVER_INDEX, "announces another kind of round than the sums lead to")
-        same = told.centres.shape == self.centres.shape
-        if not (same and np.abs(told.centres - self.centres).max(initial=0) <= 1):
+        if not are_told(self.centres, told.centres):
             raise ProtocolViolation(SERVER_INDEX, "the centres it broadcasts do not follow from the released sums")
 
 

@@ -181,6 +181,11 @@ def told_centres(number: int, centres: Integers) -> bytes:
     return encode(Centres(number, rows))
 
 
+def are_told(own: Integers, told: Integers) -> bool:
+    """Whether all entries that a server tells are a client's own but for rounding, and as many."""
+    return told.shape == own.shape and bool(np.abs(told - own).max(initial=0) <= 1)
+
+
 def read_centres(broadcast: bytes, number: int, largest: int) -> Integers:
     """Return all entries, at most `largest` apart from 0, of the centres that open round `number`.
 

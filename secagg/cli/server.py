@@ -16,7 +16,7 @@ from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
 from secagg.federation import FederationServer, Server, Stage
 from secagg.files import keep_to_owner, write_synced
-from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, TORCH_FILE
+from secagg.parties.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
 from secagg.scoring import card_of, write_card
 from secagg.transcript import FILE_NAME
 
@@ -44,7 +44,7 @@ def server(
     content = _server_content(last, server.federation)
     if server.approvals is not None:
         content["approvals"] = content_of(server.approvals)
-    write_synced(last.folder / "result.json", json.dumps(content, indent=2).encode())
+    write_synced(last.folder / RESULT_FILE, json.dumps(content, indent=2).encode())
     speaker.result(content, two_columns("The sum is opened", rows_of(content)))
 
 

@@ -13,12 +13,10 @@ from secagg.cli.console import JsonOption, QuietOption, Speaker, two_columns
 from secagg.cli.options import PluginOption
 from secagg.cli.party import StateOption
 from secagg.errors import BadInput
+from secagg.parties.outcome import RESULT_FILE
 from secagg.parties.purging import session_folders
 from secagg.parties.standing import Standing, standing_of
 from secagg.plan import read_plan
-
-RESULT_FILE = "result.json"
-"""What the server prints at the end of a plan, in the folder of its last session."""
 
 
 def status(

@@ -28,6 +28,8 @@ from secagg.protection.messages import Announcement, Attachment, Outcome
 from secagg.statistics import sanity_failures
 
 HEAD_FILE = "head.safetensors"
+RESULT_FILE = "result.json"
+"""What a server says at the end of a plan, in the folder of its last session."""
 PERSONAL_FILE = "personal-{}.safetensors"
 """A model that is a member's own, by its name."""
 TORCH_FILE = "head.pt"

@@ -12,17 +12,8 @@ from secagg.data import Dataset, Origin, Records, open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.compare import Contender, compare
 from secagg.experiments.comparison import Comparison
+from tests.experiments.test_sweep import FILES
 
-FILES = {
-    "results.csv",
-    "results.json",
-    "table.md",
-    "table.tex",
-    "measures.md",
-    "measures.tex",
-    "accuracy.png",
-    "accuracy.svg",
-}
 CURVES = {"curves.csv", "curves.png", "curves.svg"}
 """Of a method with rounds."""
 DOMAINS = np.array(["art", "photo", "sketch"])
