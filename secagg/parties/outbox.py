@@ -9,7 +9,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.parties.server_protocol import ServerProtocol
 from secagg.parties.setup import SessionSetup
 from secagg.roster import SERVER_INDEX
-from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Journal, chain, make_body, peek, sign_frame
+from secagg.transcript import EVERYONE, NOT_SEEN, Journal, chain, make_body, peek, sign_frame
 
 
 class Outbox:
@@ -56,12 +56,11 @@ class Outbox:
         body = make_body(self._plan, SERVER_INDEX, receiver, self._journal.head, seen, message)
         frame = sign_frame(self._identity, body)
         self._write("sent", frame)
+        self._protocol.sent(chain(body.head, "sent", frame))
         self.keep(frame)
         return frame
 
-    def keep(self, frame: bytes) -> FrameBody:
-        """Take in a frame that the transcript holds; return its body."""
+    def keep(self, frame: bytes) -> None:
+        """Take in a frame that the transcript holds, and the protocol knows or is told of."""
         body = peek(frame)
         self._frames.setdefault(body.step, {})[body.receiver] = frame
-        self._protocol.sent(chain(body.head, "sent", frame))
-        return body
