@@ -18,7 +18,7 @@ from typing import Any
 from secagg.errors import BadInput
 from secagg.extras import extra
 from secagg.features.backbone import digest_of
-from secagg.features.encoder_files import digest_file
+from secagg.features.encoder_files import changed, digest_files
 from secagg.features.program import first_line
 from secagg.reading import DOCUMENT_BYTES, parse_json, read_limited
 
@@ -139,11 +139,10 @@ class DiffusionFiles:
                 (Path(made) / path.name).symlink_to(path.resolve())
             yield Path(made)
         if self._digest(part) != compared:
-            problem = f"{self.folder / part} has changed since its digest was compared"
-            raise BadInput(problem, remedy="put its files back, and begin again")
+            raise changed(self.folder / part)
 
     def _digest(self, part: str) -> str:
-        return digest_of("\n".join(f"{path.name} {digest_file(path)}" for path in self._paths(part)))
+        return digest_files(self._paths(part))
 
     def _paths(self, part: str) -> list[Path]:
         return sorted({path for pattern in FILES[part] for path in (self.folder / part).glob(pattern)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,8 +90,7 @@ class EncoderFiles:
 
     def _refuse_changed(self, *parts: str) -> None:
         if any(self._digest(part) != self.parts[part] for part in parts):
-            problem = f"{self.folder} has changed since its digest was compared"
-            raise BadInput(problem, remedy="put its files back, and begin again")
+            raise changed(self.folder)
 
     def _refuse_hidden(self, known: set[str]) -> None:
         for path in self.folder.glob(INDEX):
@@ -147,7 +146,7 @@ class EncoderFiles:
             raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
 
     def _digest(self, part: str) -> str:
-        return digest_of("\n".join(f"{path.name} {digest_file(path)}" for path in self._paths(PARTS[part])))
+        return digest_files(self._paths(PARTS[part]))
 
     def _paths(self, patterns: tuple[str, ...]) -> list[Path]:
         """The files of a part, in the order of their names."""
@@ -172,7 +171,17 @@ def _numbers(rule: Any, name: str) -> tuple[float, ...]:
     return tuple(map(float, found)) if all(map(math.isfinite, found)) else ()
 
 
-def digest_file(path: Path) -> str:
+def changed(folder: Path) -> BadInput:
+    """What is said of a folder whose files are others by now."""
+    return BadInput(f"{folder} has changed since its digest was compared", remedy="put its files back, and begin again")
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    """SHA-256 (hex) over files' names and digests. Raises BadInput."""
+    return digest_of("\n".join(f"{path.name} {_digest_file(path)}" for path in paths))
+
+
+def _digest_file(path: Path) -> str:
     """SHA-256 (hex) of a file, read in pieces. Raises BadInput."""
     digest = hashlib.sha256()
     try:
