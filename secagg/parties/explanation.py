@@ -217,9 +217,9 @@ def doubts_of(setup: SessionSetup) -> list[str]:
 
 
 def _doubts_of_delta(setup: SessionSetup) -> list[str]:
-    """A δ of 1/n or more lets one unit in n be published outright."""
+    """A δ of 1/n or more lets one unit in n be published outright; n is what is stated, else all of one client's."""
     plan, clients = setup.plan, len(setup.roster.clients)
-    units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least, "records")
+    units, name = (clients, "clients") if plan.unit == Unit.SILO else (plan.at_least or plan.max_records, "records")
     weak = weak_delta(plan.delta, units, name)
     return [weak] if weak else []
 
