@@ -212,6 +212,7 @@ MEMBERSHIP_RELEASE = Attack(
     tells_members=True,
     trusts_owners=True,
     limits=9,
+    weighs_all=True,
     meaning="Whether somebody's record was among the data can be told from the opened sum.",
     remedy="Plan with a finite epsilon, or with many more records in the sum.",
 )
