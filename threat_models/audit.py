@@ -82,9 +82,7 @@ def _find_unseen(attack: Attack, adversary: Adversary, seen: Sequence[Session]) 
     return tuple(name for name in FIELDS if name in used & missing)
 
 
-def _find_nothing(
-    attack: Attack, adversary: Adversary, session: Session, unread: tuple[str, ...]
-) -> Finding | None:
+def _find_nothing(attack: Attack, adversary: Adversary, session: Session, unread: tuple[str, ...]) -> Finding | None:
     """Find that an attack has nothing to work on by the plan, or by what the adversary sees; None where it may have.
 
     That kinds of sums are missing is no reason where blocks of unknown kind are seen.

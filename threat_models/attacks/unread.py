@@ -1,7 +1,6 @@
-"""Blocks of which no attack knows what they hold: a label or the name of a method is no evidence that they tell nothing.
+"""Blocks of a sum that no attack reads: an attack that looked at the others alone proves nothing.
 
-A method's author picks the kind of each block. Where that is one which no attack reads, an attack that found nothing,
-or nothing to work on, has not looked at all that its adversary sees.
+A method's author picks the kind of each block, so that its label is no evidence of what it holds or does not hold.
 """
 
 from __future__ import annotations
