@@ -43,8 +43,8 @@ class Equations:
     """Sums of the parts of n hidden `members`, who are taken to send the same in every round.
 
     `incidence` (R, n) is 1 where a sum holds a member's part, `sums` are the rows (R, k, entries) of each block,
-    `noise` their standard deviations (R,), None for exact sums; `numbers` (R,) are the rounds'. The blocks in `triangles`
-    have noise of σ/√2 off the diagonal.
+    `noise` their standard deviations (R,), None for exact sums; `numbers` (R,) are the rounds'. The noise of
+    the blocks in `triangles` is σ/√2 off their diagonal.
     """
 
     members: tuple[str, ...]
