@@ -315,7 +315,7 @@ class _Moved:
 
 
 def _statistics(local: Local) -> Iterator[tuple[Kind, Integers]]:
-    """Yield each kind whose entries are defined one by one, and what each of n records adds to its m entries, (n, m)."""
+    """Yield each kind whose entries are defined one by one, and what each of n records adds to these, (n, m)."""
     q, own = local.examples.records, np.eye(local.classes, dtype=np.int64)[local.examples.labels]
     first, second = np.triu_indices(q.shape[1])
     if q.shape[1] > 1:

@@ -58,7 +58,7 @@ def triangle(q: Integers, y: Integers, classes: int) -> Integers:
 
 def whole(q: Integers, y: Integers, classes: int) -> Integers:
     """All of q·qᵀ."""
-    return (q[:, :, None] * q[:, None, :]).reshape(len(q), -1)
+    return (q[:, :, None] * q[:, None, :]).reshape(len(q), q.shape[1] ** 2)
 
 
 def diagonal(q: Integers, y: Integers, classes: int) -> Integers:
@@ -68,7 +68,7 @@ def diagonal(q: Integers, y: Integers, classes: int) -> Integers:
 
 def sums(q: Integers, y: Integers, classes: int) -> Integers:
     """e_y ⊗ q."""
-    return (counts(q, y, classes)[:, :, None] * q[:, None, :]).reshape(len(q), -1)
+    return (counts(q, y, classes)[:, :, None] * q[:, None, :]).reshape(len(q), classes * q.shape[1])
 
 
 def counts(q: Integers, y: Integers, classes: int) -> Integers:
@@ -79,7 +79,7 @@ def counts(q: Integers, y: Integers, classes: int) -> Integers:
 def by_class(q: Integers, y: Integers, classes: int) -> Integers:
     """e_y ⊗ the triangle: each class's second moment."""
     moments = counts(q, y, classes)[:, :, None] * triangle(q, y, classes)[:, None, :]
-    return moments.reshape(len(q), -1)
+    return moments.reshape(len(q), classes * moments.shape[2])
 
 
 def half(statistic: Statistic, start: int) -> Statistic:

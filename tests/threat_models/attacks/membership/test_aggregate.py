@@ -27,7 +27,11 @@ from threat_models.findings import Verdict
 from threat_models.multiplicity import Comparisons
 from threat_models.session import Knowledge, Records
 
-NOISE = {"counts": OpenedNoise(2.0), "class_sums": OpenedNoise(300.0), "second_moment": OpenedNoise(40_000.0, triangle=True)}
+NOISE = {
+    "counts": OpenedNoise(2.0),
+    "class_sums": OpenedNoise(300.0),
+    "second_moment": OpenedNoise(40_000.0, triangle=True),
+}
 CLASSES = 3
 GRID = Grid(1.0, 100)
 CENTRED = Grid(1.0, 1 << 10, normalisation=Normalisation.CENTRED_UNIT)
