@@ -79,6 +79,7 @@ class FederationClient:
         """
         rounds: Rounds[Outcome] = Rounds(self.setup)
         private = b""
+        await compute_aside(self.setup.load_libraries)
         for setup in rounds:
             if 1 < setup.number <= setup.rounds:
                 self.progress(f"round {setup.number} of {setup.rounds}")
