@@ -276,7 +276,7 @@ class ServerSession:
         if self._outbox.said(Abort, EVERYONE) is None:
             self._outbox.send(EVERYONE, Abort(reason[:2000]))
         self._wake()
-        raise SessionAborted(reason)
+        raise SessionAborted(reason, remedy=self._setup.remedy)
 
     async def _declare(self, ready: SumToDeclare) -> None:
         """Add up what the members uploaded, and show the sum to the party that can open it."""
@@ -344,7 +344,9 @@ class ServerSession:
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._gone
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                if (protocol.is_complete or not awaited) and not self._owed_receipts:  # to those that a life before this one has not answered
+                if (
+                    protocol.is_complete or not awaited
+                ) and not self._owed_receipts:  # to those that a life before this one has not answered
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 if self._extend(deadline):

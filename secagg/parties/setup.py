@@ -330,6 +330,18 @@ class SessionSetup:
         return max(LEAST_PATIENCE, float(self.plan.step_seconds))
 
     @property
+    def remedy(self) -> str:
+        """What to do after the session was aborted, with the times that may have been too short."""
+        plan = self.plan
+        joining = f"--join-seconds {plan.join_seconds}"
+        if self.join_seconds != plan.join_seconds:
+            joining = f"--round-seconds {plan.round_seconds}"
+        return (
+            "to try again, make a new plan, with new kits, policies and approvals; "
+            f"if members were only late, with more time than {joining} and --step-seconds {plan.step_seconds}"
+        )
+
+    @property
     def sum_claim(self) -> PrivacyClaim | None:
         """The promise that noise in the sums keeps; None where there is none, or what is summed is private already."""
         return self.claim if isinstance(self.claim, PrivacyClaim) else None

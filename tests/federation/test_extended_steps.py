@@ -1,9 +1,11 @@
-"""Steps that too few connected members have answered: extended once, and the session goes on."""
+"""A step that too few connected members have answered is extended once, and the session goes on."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,114 +15,142 @@ import pytest
 from secagg.errors import SessionAborted
 from secagg.federation import returning
 from secagg.privacy import Unit
-from secagg.roster import SERVER_INDEX
 from tests.worlds.federation import Ending, FederationRun, SimulatedFederation
-from tests.worlds.hosts import Left
+from tests.worlds.hosts import Left, Life
 
 SHORT = {"refine": 0, "join_seconds": 1, "step_seconds": 1, "round_seconds": 1}
+EVERYBODY = (1, 2, 3, 4, 5)
+GIVES_UP = 10.0
 
 
 @dataclass
 class Slow(FederationRun):
-    """Clients take their time before they say a step for the first time; those in `gone` leave before they say it."""
+    """`slow` clients answer a step when it is extended (or the server is over), once; those in `gone` leave before it.
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    From session `first` on.
+    """
+
+    step: str = "Dealing"
+    slow: tuple[int, ...] = EVERYBODY
     gone: tuple[int, ...] = ()
-    rounds_only: bool = False
-    waited: set[tuple[int, str]] = field(default_factory=set)
+    first: int = 1
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    waited: set[int] = field(default_factory=set)
 
     async def pause(self, member: int, plan: bytes, step: str) -> None:
-        """Wait, as a member does whose machine is busy."""
-        is_due = step in self.seconds and (member, step) not in self.waited
-        if is_due and not (self.rounds_only and self.number_of(plan) == 1):
-            self.waited.add((member, step))
-            if member in self.gone:
-                raise Left
-            await asyncio.sleep(self.seconds[step])
+        """Wait, as a member does whose machine is busy; without an extension it gives up."""
+        if step != self.step or member in self.waited or self.number_of(plan) < self.first:
+            return
+        self.waited.add(member)
+        if member in self.gone:
+            raise Left
+        if member in self.slow:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.goes_on.wait(), GIVES_UP)
 
 
-def extensions(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says of extensions."""
-    return [line for line in caplog.messages if "extended once" in line]
+class Silent(Slow):
+    """The slow clients stay connected and say nothing until the server is over."""
+
+    def _begin_server(self) -> Life:
+        life = super()._begin_server()
+
+        async def work() -> Any:
+            try:
+                return await life.work
+            finally:
+                self.goes_on.set()
+
+        return Life(life.called, work(), life.close)
 
 
-async def ended(run: FederationRun, caplog: pytest.LogCaptureFixture) -> Ending:
-    """The end of a plan that was run under a log."""
-    caplog.set_level(logging.INFO, "secagg")
-    return await run.run()
+class Extensions(logging.Handler):
+    """What the server's log says of extensions; the first one sets the event of a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line."""
+        if "extended once" in record.getMessage():
+            self.lines.append(record.getMessage())
+
+    async def watch(self, run: Slow) -> Ending:
+        """Run a plan to its end; its slow clients go on when a step is extended."""
+
+        async def look() -> None:
+            while not self.lines:  # noqa: ASYNC110 (a log has no event)
+                await asyncio.sleep(0.02)
+            run.goes_on.set()
+
+        looking = asyncio.ensure_future(look())
+        try:
+            return await run.run()
+        finally:
+            looking.cancel()
 
 
-async def test_members_that_are_slow_to_join_a_round_are_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """All who were in the first sum take longer for the second round than it allows: it is extended, and has its sum."""
+@pytest.fixture
+def extensions() -> Iterator[Extensions]:
+    """The extensions in the server's log."""
+    handler, log = Extensions(), logging.getLogger("secagg.server")
+    log.addHandler(handler)
+    yield handler
+    log.removeHandler(handler)
+
+
+async def test_members_that_are_slow_to_join_a_round_are_waited_for(tmp_path: Path, extensions: Extensions) -> None:
+    """All who were in the first sum are late for the second round: joining is extended, and the round has its sum."""
     world = SimulatedFederation.of(tmp_path, **{**SHORT, "refine": 1})
-    ending = await ended(Slow(world, seconds={"KeyAdvertisement": 1.5}, rounds_only=True), caplog)
+    ending = await extensions.watch(Slow(world, step="KeyAdvertisement", first=2))
     assert ending.server.session.outcome.members == (1, 2, 3, 4)
     assert len(ending.stages) == 2
-    (line,) = extensions(caplog)
-    assert line.startswith("KeyAdvertisement: too few have answered")
+    (line,) = extensions.lines
+    assert line.startswith("KeyAdvertisement: too few have answered, but client-1, client-2, client-3, client-4")
 
 
 @pytest.mark.long
 async def test_members_that_are_slow_after_the_draw_are_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, extensions: Extensions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All who were in the draw take longer for their first round than it allows: it is extended, and has its sum."""
+    """All who acknowledged the draw are late for the first round of their cohort: it is extended, and has its sum."""
     monkeypatch.setattr(returning, "KNOCK_SECONDS", 0.02)
     training: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 2), ("clip", 5.0)), "cohort": 4}
     world = SimulatedFederation.of(tmp_path, 5, unit=Unit.SILO, colluders=1, **training, **SHORT)
-    ending = await ended(Slow(world, seconds={"KeyAdvertisement": 1.5}, rounds_only=True), caplog)
+    ending = await extensions.watch(Slow(world, step="KeyAdvertisement", first=2))
     assert not isinstance(ending.server, SessionAborted), ending.server
-    assert extensions(caplog)[0].startswith("KeyAdvertisement: too few have answered")
+    assert extensions.lines[0].startswith("KeyAdvertisement: too few have answered")
 
 
-async def test_extended_step_goes_on_without_those_who_are_gone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_extended_step_goes_on_without_those_who_are_gone(tmp_path: Path, extensions: Extensions) -> None:
     """Three of four are slow and one is gone: the step is extended for the three, whose sum is opened."""
     world = SimulatedFederation.of(tmp_path, **SHORT)
-    ending = await ended(Slow(world, seconds={"Dealing": 1.5}, gone=(4,)), caplog)
+    ending = await extensions.watch(Slow(world, gone=(4,)))
     assert ending.server.session.outcome.members == (1, 2, 3)
-    assert len(extensions(caplog)) == 1
+    assert len(extensions.lines) == 1
 
 
-async def test_step_is_not_extended_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_step_is_not_extended_twice(tmp_path: Path, extensions: Extensions) -> None:
     """Members that stay connected and never answer win one extension, and the session ends."""
-    world = SimulatedFederation.of(tmp_path, **SHORT)
-    run = Slow(world, seconds={"Dealing": 20.0})
-    task = asyncio.ensure_future(ended(run, caplog))
-    while not (run.hosts and run.hosts[SERVER_INDEX].is_over and run.waited):
-        await asyncio.sleep(0.02)
-    task.cancel()
-    await asyncio.wait([task])
-    run.hosts[SERVER_INDEX].close()
-    assert len(extensions(caplog)) == 1
-    (end,) = [stage.session for stage in run.hosts[SERVER_INDEX].session.stages]
-    assert end.outcome is None
-    assert "dealt shares" in str(end._protocol.failure)
-
-
-async def test_step_that_enough_have_answered_is_not_extended(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One member that is connected and silent does not hold up three that are enough."""
-
-    class OneIsSlow(Slow):
-        async def pause(self, member: int, plan: bytes, step: str) -> None:
-            if member == 4:
-                await super().pause(member, plan, step)
-
-    world = SimulatedFederation.of(tmp_path, **SHORT)
-    ending = await ended(OneIsSlow(world, seconds={"Dealing": 2.0}), caplog)
-    assert ending.server.session.outcome.members == (1, 2, 3)
-    assert extensions(caplog) == []
-
-
-async def test_nobody_who_is_away_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where nobody who owes an answer is connected the step ends when its time is over."""
-    world = SimulatedFederation.of(tmp_path, **SHORT)
-    ending = await ended(Slow(world, seconds={"KeyAdvertisement": 0.0}, gone=(1, 2, 3)), caplog)
+    ending = await Silent(SimulatedFederation.of(tmp_path, **SHORT)).run()
     assert isinstance(ending.server, SessionAborted)
-    assert "1 of 4 clients joined" in str(ending.server)
-    assert extensions(caplog) == []
+    assert "only 0 of 4 clients dealt shares" in ending.server.reason
+    assert len(extensions.lines) == 1
+
+
+async def test_step_that_enough_have_answered_is_not_extended(tmp_path: Path, extensions: Extensions) -> None:
+    """One member that is connected and silent does not hold up three that are enough."""
+    ending = await Silent(SimulatedFederation.of(tmp_path, **SHORT), slow=(4,)).run()
+    assert ending.server.session.outcome.members == (1, 2, 3)
+    assert extensions.lines == []
+
+
+async def test_nobody_who_is_away_is_waited_for(tmp_path: Path, extensions: Extensions) -> None:
+    """Where nobody who owes an answer is connected the step ends when its time is over."""
+    ending = await Slow(
+        SimulatedFederation.of(tmp_path, **SHORT), step="KeyAdvertisement", slow=(), gone=(1, 2, 3)
+    ).run()
+    assert isinstance(ending.server, SessionAborted)
+    assert "only 1 of 4 clients joined" in ending.server.reason
+    assert extensions.lines == []
