@@ -15,7 +15,7 @@ import pytest
 from secagg.errors import SessionAborted
 from secagg.federation import returning
 from secagg.privacy import Unit
-from tests.worlds.federation import Ending, FederationRun, SimulatedFederation
+from tests.worlds.federation import FederationRun, SimulatedFederation
 from tests.worlds.hosts import Left, Life
 
 SHORT = {"refine": 0, "join_seconds": 1, "step_seconds": 1, "round_seconds": 1}
@@ -65,30 +65,18 @@ class Silent(Slow):
 
 
 class Extensions(logging.Handler):
-    """What the server's log says of extensions; the first one sets the event of a run."""
+    """What the server's log says of extensions, and an event that the first one sets."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
+        self.first = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line."""
         if "extended once" in record.getMessage():
             self.lines.append(record.getMessage())
-
-    async def watch(self, run: Slow) -> Ending:
-        """Run a plan to its end; its slow clients go on when a step is extended."""
-
-        async def look() -> None:
-            while not self.lines:  # noqa: ASYNC110 (a log has no event)
-                await asyncio.sleep(0.02)
-            run.goes_on.set()
-
-        looking = asyncio.ensure_future(look())
-        try:
-            return await run.run()
-        finally:
-            looking.cancel()
+            self.first.set()
 
 
 @pytest.fixture
@@ -103,7 +91,7 @@ def extensions() -> Iterator[Extensions]:
 async def test_members_that_are_slow_to_join_a_round_are_waited_for(tmp_path: Path, extensions: Extensions) -> None:
     """All who were in the first sum are late for the second round: joining is extended, and the round has its sum."""
     world = SimulatedFederation.of(tmp_path, **{**SHORT, "refine": 1})
-    ending = await extensions.watch(Slow(world, step="KeyAdvertisement", first=2))
+    ending = await Slow(world, step="KeyAdvertisement", first=2, goes_on=extensions.first).run()
     assert ending.server.session.outcome.members == (1, 2, 3, 4)
     assert len(ending.stages) == 2
     (line,) = extensions.lines
@@ -118,7 +106,7 @@ async def test_members_that_are_slow_after_the_draw_are_waited_for(
     monkeypatch.setattr(returning, "KNOCK_SECONDS", 0.02)
     training: dict[str, Any] = {"method": "fedavg", "parameters": (("rounds", 2), ("clip", 5.0)), "cohort": 4}
     world = SimulatedFederation.of(tmp_path, 5, unit=Unit.SILO, colluders=1, **training, **SHORT)
-    ending = await extensions.watch(Slow(world, step="KeyAdvertisement", first=2))
+    ending = await Slow(world, step="KeyAdvertisement", first=2, goes_on=extensions.first).run()
     assert not isinstance(ending.server, SessionAborted), ending.server
     assert extensions.lines[0].startswith("KeyAdvertisement: too few have answered")
 
@@ -126,7 +114,7 @@ async def test_members_that_are_slow_after_the_draw_are_waited_for(
 async def test_extended_step_goes_on_without_those_who_are_gone(tmp_path: Path, extensions: Extensions) -> None:
     """Three of four are slow and one is gone: the step is extended for the three, whose sum is opened."""
     world = SimulatedFederation.of(tmp_path, **SHORT)
-    ending = await extensions.watch(Slow(world, gone=(4,)))
+    ending = await Slow(world, gone=(4,), goes_on=extensions.first).run()
     assert ending.server.session.outcome.members == (1, 2, 3)
     assert len(extensions.lines) == 1
 
