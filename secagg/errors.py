@@ -74,12 +74,12 @@ def why(error: Exception) -> str:
 
 
 class PlanRefused(BadInput):
-    """The plan breaks this client's policy; `violations` names every line that is broken."""
+    """The plan breaks this client's policy; `violations` names every line that is broken, `listed` on one line."""
 
     def __init__(self, violations: tuple[str, ...]) -> None:
         self.violations = violations
-        listed = "; ".join(f"({number}) {line}" for number, line in enumerate(violations, start=1))
-        super().__init__(f"the plan is refused: {listed}", remedy="of your records nothing was sent")
+        self.listed = "; ".join(f"({number}) {line}" for number, line in enumerate(violations, start=1))
+        super().__init__(f"the plan is refused: {self.listed}", remedy="of your records nothing was sent")
 
 
 class CapacityExceeded(BadInput):

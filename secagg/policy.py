@@ -180,8 +180,8 @@ class Policy:
         further = record_sums - 1 if exact else 0
         checks = {
             f"roster: the plan is for the roster {plan.roster.hex()}, this policy accepts {self.roster[:12]}…: compare "
-            "the new roster with the authority, then write a policy for it by plan policy --limits with the policy of "
-            "now": plan.roster.hex() == self.roster,
+            "the new roster with the authority, then secagg plan policy --limits OLD-POLICY "
+            "--out NEW-POLICY": plan.roster.hex() == self.roster,
             f"backbones: {plan.backbone} has another digest": plan.backbone_digest.hex() in self.backbones,
             f"methods: {plan.method}": plan.method in self.methods,
             f"protections: {plan.protection}": plan.protection in self.protections,

@@ -11,8 +11,9 @@ import typer
 
 from secagg.cli.console import JsonOption, QuietOption, Speaker, make_folder, two_columns
 from secagg.cli.passphrase import PassphraseOption, ask_passphrase, passphrase_of
-from secagg.errors import BadInput
+from secagg.errors import BadInput, PlanRefused
 from secagg.plan import read_plan
+from secagg.plugins import is_planned
 from secagg.policy import read_limits
 from secagg.roster import SERVER_INDEX, Roster, read_roster
 from secagg.transport.credentials import end_of
@@ -176,15 +177,25 @@ def kit(
 
 
 def _require_acceptable(plan: Path, limits: Path, roster: Roster) -> None:
-    """Raise BadInput with every line by which a client under these limits refuses the plan, budget included."""
-    from secagg.federation.recovery import refusals_within  # as above
+    """Raise BadInput with every line of these limits by which a member's client would refuse the plan.
 
-    if broken := refusals_within(read_limits(limits), read_plan(plan), roster):
-        listed = "; ".join(f"({number}) {line}" for number, line in enumerate(broken, start=1))
+    Code of others that the limits list is not run here: of its plan nothing more is known.
+    """
+    from secagg.parties import SessionSetup  # as above
+    from secagg.parties.consent import policy_within
+
+    agreed = read_plan(plan)
+    policy = policy_within(read_limits(limits), agreed, "records")
+    try:
+        if is_planned(agreed.method):
+            policy.require_method(agreed.method)
+        else:
+            SessionSetup.of(agreed, roster).check(policy)
+    except PlanRefused as error:
         raise BadInput(
-            f"every client under {limits} would refuse {plan}: {listed}",
+            f"every client under {limits} would refuse the plan: {error.listed}",
             remedy="raise these limits, or make another plan; no kit was written",
-        )
+        ) from None
 
 
 @app.command("expiry")

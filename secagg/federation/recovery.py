@@ -12,24 +12,19 @@ import functools
 import hashlib
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from secagg.errors import BadInput, PlanRefused, SecaggError, TranscriptInvalid
+from secagg.errors import BadInput, SecaggError, TranscriptInvalid
 from secagg.ledger import FILE_NAME, START, Entry, Ledger, head_after
 from secagg.parties import SessionSetup
 from secagg.parties.attachments import folder_name
-from secagg.parties.consent import policy_within
 from secagg.parties.purging import session_folders
 from secagg.parties.transcripts import setup_of
-from secagg.plan import Plan
-from secagg.plugins import is_planned
 from secagg.policy import Budget, data_set
 from secagg.privacy import Unit
-from secagg.roster import Roster
-from secagg.spending import Release, refuse_overspending, settles
+from secagg.spending import Release, settles
 from secagg.transcript import FILE_NAME as TRANSCRIPT
 from secagg.transcript import read_transcript
 
@@ -65,30 +60,6 @@ def release_until(setup: SessionSetup, data_name: str, sums: int) -> Release | N
     """What the plan's first so many sums cost, which settles its row; None where they have no cost of their own."""
     came_to = setup.spent_until(sums)
     return came_to and replace(release_of(setup, data_name), epsilon=came_to[0], spent=came_to[1])
-
-
-def refusals_within(limits: Mapping[str, Any], plan: Plan, roster: Roster) -> tuple[str, ...]:
-    """Every line by which a client whose policy has these limits refuses a plan, its ledger being empty.
-
-    Code of others that the limits list is not run here: of its plan nothing more is known.
-    """
-    policy = policy_within(limits, plan, "records")
-    if is_planned(plan.method):
-        return _refusal(lambda: policy.require_method(plan.method))
-    setup = SessionSetup.of(plan, roster)
-    broken = _refusal(lambda: setup.check(policy))
-    spent = _refusal(lambda: refuse_overspending((), release_of(setup, policy.data_name), policy.budget))
-    keys = {line.partition(":")[0] for line in broken}
-    return (*broken, *(line for line in spent if line.partition(":")[0] not in keys))
-
-
-def _refusal(check: Callable[[], None]) -> tuple[str, ...]:
-    """The lines of a policy that a check finds broken."""
-    try:
-        check()
-    except PlanRefused as error:
-        return error.violations
-    return ()
 
 
 def open_ledger(state: Path) -> Ledger:
