@@ -15,8 +15,12 @@ import pytest
 from secagg.errors import SessionAborted
 from secagg.federation import returning
 from secagg.privacy import Unit
+from secagg.transcript import peek
+from secagg.transport import Link
 from tests.worlds.federation import FederationRun, SimulatedFederation
 from tests.worlds.hosts import Left, Life
+from threat_models.active.consortium import Consortium
+from threat_models.active.stage import Everyone, play
 
 SHORT = {"refine": 0, "join_seconds": 1, "step_seconds": 1, "round_seconds": 1}
 EVERYBODY = (1, 2, 3, 4, 5)
@@ -96,6 +100,29 @@ async def test_members_that_are_slow_to_join_a_round_are_waited_for(tmp_path: Pa
     assert len(ending.stages) == 2
     (line,) = extensions.lines
     assert line.startswith("KeyAdvertisement: too few have answered, but client-1, client-2, client-3, client-4")
+
+
+async def test_slow_members_are_waited_for_over_the_network(
+    tmp_path: Path, extensions: Extensions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over gRPC and mutual TLS: all members deal their shares late, the step is extended, and all are in the sum."""
+    submit = Link.submit
+
+    async def late(self: Link, frame: bytes) -> bytes:
+        if peek(frame).step == "Dealing":
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(extensions.first.wait(), GIVES_UP)
+        return await submit(self, frame)
+
+    monkeypatch.setattr(Link, "submit", late)
+    everyone = Everyone(Consortium.enrol(tmp_path, "masked", step_seconds=1))
+    endings = await play(everyone)
+    assert not any(endings.values()), endings
+    assert everyone.server is not None
+    outcome = everyone.server.stages[-1].session.outcome
+    assert outcome is not None
+    assert outcome.members == everyone.consortium.clients
+    assert len(extensions.lines) == 1
 
 
 @pytest.mark.long
