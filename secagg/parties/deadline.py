@@ -61,14 +61,16 @@ class Deadline:
         self._looked = now
         return self._closes + min(waited, self._slack / 2) - now
 
-    def extend(self) -> None:
-        """Give the step its time once more, from now on; a step that is extended already stays as it is.
+    def extend(self) -> bool:
+        """Give the step its time once more, from now on; return False for one that is extended already.
 
         Raises BadInput when the disk refuses.
         """
-        if not self.is_extended:
-            self._closes, self.is_extended = self._looked + self._seconds, True
-            self._keep()
+        if self.is_extended:
+            return False
+        self._closes, self.is_extended = self._looked + self._seconds, True
+        self._keep()
+        return True
 
     def _put_off(self, now: float) -> None:
         later = now + min(_MOST_GRACE, self._slack / 2)

@@ -359,9 +359,8 @@ class ServerSession:
     def _extend(self, deadline: Deadline) -> bool:
         """Give a step its time once more, if too few members have answered it while others of them are connected."""
         late = [name for name in self._protocol.waiting_for if self._setup.roster.index(name) in self._connected]
-        if deadline.is_extended or not late or not self._protocol.is_short:
+        if not late or not self._protocol.is_short or not deadline.extend():
             return False
-        deadline.extend()
         step, seconds = self._protocol.awaits, self._protocol.seconds_to_wait
         named = ", ".join(late[:_NAMED])
         _log.warning("%s: too few have answered, but %s connected; extended once, by %d s", step, named, seconds)

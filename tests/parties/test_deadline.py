@@ -120,16 +120,16 @@ def test_step_is_extended_once(tmp_path: Path, clock: Clock) -> None:
     """An extended step has its time once more from then on; asked for a second time, also after a restart, it ends."""
     step = Deadline(tmp_path, STEP, SECONDS, SLACK)
     assert looked_at(step, clock, 60) <= 1e-6
-    step.extend()
+    assert step.extend()
     assert step.left() == pytest.approx(SECONDS)
     looked_at(step, clock, 40)
     again = Deadline(tmp_path, STEP, SECONDS, SLACK)
     assert again.is_extended
     assert again.left() == pytest.approx(20.0, abs=1e-3)
-    again.extend()
+    assert not again.extend()
     assert again.left() == pytest.approx(20.0, abs=1e-3)
     looked_at(again, clock, 19)
-    again.extend()
+    assert not again.extend()
     assert looked_at(again, clock, 1) <= 1e-3
 
 
