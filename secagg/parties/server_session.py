@@ -363,7 +363,9 @@ class ServerSession:
             return False
         step, seconds = self._protocol.awaits, self._protocol.seconds_to_wait
         named = ", ".join(late[:_NAMED])
-        _log.warning("%s: too few have answered, but %s connected; extended once, by %d s", step, named, seconds)
+        _log.warning(
+            "%s: too few have answered, but these are connected: %s; extended once, by %d s", step, named, seconds
+        )
         return True
 
     @property

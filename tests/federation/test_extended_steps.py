@@ -99,7 +99,9 @@ async def test_members_that_are_slow_to_join_a_round_are_waited_for(tmp_path: Pa
     assert ending.server.session.outcome.members == (1, 2, 3, 4)
     assert len(ending.stages) == 2
     (line,) = extensions.lines
-    assert line.startswith("KeyAdvertisement: too few have answered, but client-1, client-2, client-3, client-4")
+    assert line.startswith(
+        "KeyAdvertisement: too few have answered, but these are connected: client-1, client-2, client-3, client-4"
+    )
 
 
 async def test_slow_members_are_waited_for_over_the_network(
