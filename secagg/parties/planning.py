@@ -107,7 +107,7 @@ def make_plan(data: PublicData, roster: Roster, choices: PlanChoices, randomness
         setup = SessionSetup.of(plan, roster)
         claim = setup.sum_claim
     except MalformedMessage as error:
-        raise BadInput(f"there can be no such plan: {error.problem}") from None
+        raise BadInput(f"there can be no such plan: {error.problem}", remedy="choose smaller numbers") from None
     if claim is not None and not claim.holds_against_members and choices.colluders is None:
         raise BadInput(
             f"a head for the server from {len(roster.clients)} clients, none of which may collude, has noise that "
