@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,12 +53,12 @@ Usages = dict[str, dict[int, dict[str, Usage]]]
 """Protection → number of clients → party → what it used."""
 
 
-def measure_processes() -> Usages | None:
+def measure_processes(cohorts: Sequence[int] = COHORTS) -> Usages | None:
     """One session for each protection and cohort; None where the system does not tell what a process uses."""
     if not Path("/proc/self/status").exists():
         say("processes are not measured: this system has no /proc")
         return None
-    return {name: {count: _measure(name, count) for count in COHORTS} for name in PROTECTIONS}
+    return {name: {count: _measure(name, count) for count in cohorts} for name in PROTECTIONS}
 
 
 def _measure(protection: str, count: int) -> dict[str, Usage]:

@@ -30,7 +30,7 @@ RING = Ring(32)
 DIMENSION = 512
 CLASSES = 10
 REPEATS = 3
-_STEP_SECONDS = 600
+STEP_SECONDS = 600
 _FILES_OF_THE_AUTHORITY = ("ca.pem", "cert.pem", "roster.json")
 
 
@@ -73,7 +73,7 @@ def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) 
 def setup_of(roster: Roster, **choices: Any) -> SessionSetup:
     """The first session of a plan of 512 features in 10 classes."""
     data = PublicData.of_shape((DIMENSION,), tuple(str(label) for label in range(CLASSES)))
-    chosen = PlanChoices(radius=1.0, join_seconds=_STEP_SECONDS, step_seconds=_STEP_SECONDS, **choices)
+    chosen = PlanChoices(radius=1.0, join_seconds=STEP_SECONDS, step_seconds=STEP_SECONDS, **choices)
     return SessionSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
 
 
