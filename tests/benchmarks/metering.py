@@ -71,14 +71,10 @@ class Balance:
         and 2 s for the time that passed.
         """
         if abs(self.process - self.charged) > 0.05 * self.process + 0.25:
-            raise ValueError(
-                f"the parties were charged {self.charged:.2f} s of CPU, the process used {self.process:.2f}"
-            )
+            raise ValueError(f"parties were charged {self.charged:.2f} s of CPU, the process used {self.process:.2f} s")
         busy = self.process + self.disk + self.queue
         if self.wall > 1.25 * busy + 2.0:
-            raise ValueError(
-                f"the session took {self.wall:.1f} s, of which CPU and disk explain {busy:.1f}: a party waited"
-            )
+            raise ValueError(f"the session took {self.wall:.1f} s; CPU and disk explain {busy:.1f} s: a party waited")
 
 
 def queue_seconds() -> float:

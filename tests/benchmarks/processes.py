@@ -168,10 +168,11 @@ async def _everyone(members: Members, folder: Path, server: _Party, aggregators:
     """Let every client take part; the server has served when only one acknowledgement is outstanding."""
 
     async def take_part(credentials: Credentials, link: Link) -> None:
-        session = client_session(
-            setup, credentials, folder / credentials.name / "session", lambda: contribution(setup, credentials.index)
-        )
+        home = folder / credentials.name / "session"
         async with AsyncExitStack() as stack:
+            session = stack.enter_context(
+                client_session(setup, credentials, home, lambda: contribution(setup, credentials.index))
+            )
             await stack.enter_async_context(link)
             others = {
                 index: await stack.enter_async_context(Link(credentials, address, _PATIENCE_SECONDS, index))

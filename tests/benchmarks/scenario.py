@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,13 +97,14 @@ def resized(setup: SessionSetup, method: Method) -> SessionSetup:
     return replace(setup, method=method, known_round=method, layout=layout, context=context)
 
 
+@contextmanager
 def client_session(
     setup: SessionSetup, credentials: Credentials, folder: Path, vector: Callable[[], Integers]
-) -> MemberSession:
+) -> Iterator[MemberSession]:
     """One client as `secagg client` runs it, with its transcript and memory in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    journal = Journal(folder / FILE_NAME)
-    begin_transcript(journal, setup)
-    hooks = Hooks(lambda _: None, vector)
-    me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
-    return MemberSession(setup, me, folder, journal, hooks)
+    with closing(Journal(folder / FILE_NAME)) as journal:
+        begin_transcript(journal, setup)
+        hooks = Hooks(lambda _: None, vector)
+        me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
+        yield MemberSession(setup, me, folder, journal, hooks)

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,7 +70,8 @@ class SessionCosts:
     `client_cpu` is CPU seconds for each message that a client sends, `client_bytes` the bytes of the requests that
     carry it. `share_checks` is the server's CPU for taking all openings, `after_last_opening` its other CPU from the
     last of them to the opened integers (recovery, adding up, unmasking). `transcript_wait` is how long the server
-    waited for its disk to have the openings, one by one. `left_out` is for how many seconds everybody would have waited for those who left.
+    waited for its disk to have the openings, one by one. `left_out` is for how many
+    seconds everybody would have waited for those who left.
     """
 
     client_cpu: dict[str, float]
@@ -178,19 +180,20 @@ def measure_sessions(repeats: int, clients: int = CLIENTS, dropouts: int = DROPO
 
     Raises ValueError when the opened sum is not the survivors' sum, or the costs do not add up.
     """
-    vectors = random_vectors()
     costs = []
     for turn in range(1, repeats + 1):
         say(f"session of {clients} clients, {dropouts} dropouts, run {turn} of {repeats}")
-        meter = Meter()
-        with TemporaryDirectory() as place:
-            members = enrol(Path(place), clients, dropouts=dropouts, result="server")
-            with (
-                metered_disk(),
-                asyncio.Runner(loop_factory=lambda meter=meter: MeteredLoop(meter, _MOST_LEFT_OUT)) as runner,
-            ):
-                costs.append(runner.run(_run(Path(place), members, vectors, meter)))
+        costs.append(found := measure_session(clients, dropouts, Meter()))
+        found.balance.require()
     return costs
+
+
+def measure_session(clients: int, dropouts: int, meter: Meter) -> SessionCosts:
+    """Run one session. Raises ValueError when the opened sum is not the survivors' sum."""
+    with TemporaryDirectory() as place, metered_disk():
+        members = enrol(Path(place), clients, dropouts=dropouts, result="server")
+        with asyncio.Runner(loop_factory=lambda: MeteredLoop(meter, _MOST_LEFT_OUT)) as runner:
+            return runner.run(_run(Path(place), members, random_vectors(), meter))
 
 
 class _OneBlock(SimpleMethod):
@@ -236,13 +239,11 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers], 
     loop = asyncio.get_running_loop()
     assert isinstance(loop, MeteredLoop)
     began, cpu, queue = time.perf_counter(), time.process_time(), queue_seconds()
-    server = ServerSession(setup, members.server.identity, home, Journal(home / FILE_NAME), finish)
-    stage = _Stage(server, setup)
-    clients = (
-        _take_part(stage, meter, each, folder / each.name / "session", vectors[each.index]) for each in members.clients
-    )
-    serving = asyncio.create_task(on_account(stage.serving, server.run()))
-    await asyncio.gather(serving, *clients)
+    with closing(Journal(home / FILE_NAME)) as journal:
+        stage = _Stage(ServerSession(setup, members.server.identity, home, journal, finish), setup)
+        serving = asyncio.create_task(on_account(stage.serving, stage.server.run()))
+        homes = ((each, folder / each.name / "session") for each in members.clients)
+        await asyncio.gather(serving, *(_take_part(stage, meter, each, at, vectors[each.index]) for each, at in homes))
     balance = Balance(
         charged=sum(each.total for each in stage.accounts),
         process=time.process_time() - cpu,
@@ -250,7 +251,6 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers], 
         disk=sum(each.disk for each in stage.accounts),
         queue=queue_seconds() - queue,
     )
-    balance.require()
     summed = serving.result().members
     if len(summed) != len(members.clients) - setup.plan.dropouts or not np.array_equal(
         method.total, sum(vectors[each] for each in summed)
@@ -269,12 +269,9 @@ async def _run(folder: Path, members: Members, vectors: Mapping[int, Integers], 
 
 async def _take_part(stage: _Stage, meter: Meter, credentials: Credentials, folder: Path, vector: Integers) -> None:
     wire = _Wire(stage, meter, credentials.index)
-    session = client_session(stage.setup, credentials, folder, lambda: vector)
-    try:
+    with client_session(stage.setup, credentials, folder, lambda: vector) as session, suppress(ServerAway):
         await session.run(wire)
-    except ServerAway:
-        return
-    wire.charge()
+        wire.charge()
 
 
 def _means(spent: Mapping[int, Mapping[str, float]], members: tuple[int, ...]) -> dict[str, float]:
