@@ -99,7 +99,7 @@ def test_all_but_the_dropouts_are_needed_exactly(facts: dict[str, int], least: i
 
 @pytest.mark.parametrize("chosen", [(3, 7, 12), tuple(range(2, 11))])
 def test_one_aggregator_cannot_choose_a_smaller_sum(chosen: tuple[int, ...]) -> None:
-    """An aggregator that leaves out more uploads than the plan's D is not answered with a sum of those that it likes."""
+    """No sum comes of it when an aggregator leaves out more uploads than the plan's D."""
     session = Shared(shared_context(2, 12, dropouts=2, colluders=1))
     session.upload(*session.context.clients)
     liar = session.states[2]
