@@ -7,7 +7,7 @@ from typing import Any
 
 from secagg.cohorts import Drawn
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
-from secagg.parties.doubt import PURGED, UNSIGNED_END, Doubt, require
+from secagg.parties.doubt import IMPOSSIBLE_SUM, PURGED, UNSIGNED_END, Doubt, require
 from secagg.parties.drawing import outcome_of_draw
 from secagg.parties.outcome import SumResult, open_sum
 from secagg.parties.server_protocol import ServerProtocol
@@ -156,8 +156,9 @@ class ServerVerifier:
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
             require(is_sum, record, "the published sum is not that of the uploads")
             self._head_agrees = result.artifact_sha256 == outcome.head_sha256
+            self._left_open = (IMPOSSIBLE_SUM,) if result.impossible else ()
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
-        self._left_open = follows(self._setup, outcome, self._folder)
+        self._left_open = follows(self._setup, outcome, self._folder) or self._left_open
         self._protocol.conclude(outcome)
 
     def _lacks_vectors(self) -> bool:
