@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Protocol
 
 from methods.round import Examples, Round, SimpleRound
@@ -62,7 +62,8 @@ class SumSpec:
     with noise of their own; where no sensitivity is stated that is all that a contribution depends on, and a sum no
     further release. `groups`: entry by entry it is of one of so many groups of members, member i being of group i mod
     groups, so that it hides a member among its group's alone. `effort` is what a contribution takes in training (of one
-    round: `times` counts the rounds), for members' policies to bound.
+    round: `times` counts the rounds), for members' policies to bound. `lengths` of the blocks of one unit (L2) are
+    stated where no sensitivity is.
     """
 
     blocks: tuple[Block, ...]
@@ -77,6 +78,13 @@ class SumSpec:
     training: SampledTraining | None = None
     groups: int = 1
     effort: Effort = NOTHING
+    lengths: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def unit_lengths(self) -> Mapping[str, float]:
+        """How long (L2) each block of one unit of `per` is at most, in grid units; empty where nothing says so."""
+        stated = next((each for each in self.sensitivities if each.unit is self.per), None)
+        return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
         """Return how far one unit moves the sum, a client having at most `max_records` records.
