@@ -19,6 +19,7 @@ from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
+from secagg.features.program import first_line
 from secagg.parties.pipeline import Pipeline, Source, name_of
 from secagg.parties.setup import SessionSetup
 from secagg.plan import NoiseFrom, Plan
@@ -96,7 +97,7 @@ class LocalRecords:
         """What the member with this index has in a session's round, `state` being left from the round before."""
         inputs = None if self.inputs is None else self.inputs[self.labels != BAD]
         classes, grid, sigma = len(setup.plan.classes), setup.plan.grid, setup.plan.training_sigma
-        own = inputs, self.feature_map, sigma, setup.plan.further_sigmas
+        own = inputs, self.feature_map, sigma, setup.plan.further_sigmas, setup.plan.has_noise
         return Local(self.examples, classes, grid, member, state, randomness, *own)
 
 
@@ -133,7 +134,7 @@ def read_records(
             remedy="have a plan made with a larger max_records",
         )
     feature_map = pipeline.feature_map(backbone_path, progress)
-    features = feature_map.extract(records.inputs)
+    features = _features_of(feature_map, records, tolerant=plan.has_noise)
     if features.shape[1] != plan.dimension:
         raise BadInput(f"the backbone gives {features.shape[1]} features, the plan has {plan.dimension}")
     own = LocalRecords.of(plan, features, records, feature_map)
@@ -141,6 +142,25 @@ def read_records(
         problem = f"all records of {name_of(source)} are of the class {plan.classes[own.labels[0]]}"
         raise BadInput(problem, remedy=f"{plan.method} learns to tell classes apart: bring another")
     return own
+
+
+def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -> NDArray[np.float64]:
+    """Extract features (n, d); a record on which the backbone fails is refused, or NaN throughout with `tolerant`.
+
+    Where it fails on some records, both halves are tried apart: no record's features depend on its batch. What it says
+    of an empty batch is of shape and type alone, and is raised in any case.
+    """
+    feature_map.extract(records.inputs[:0])
+    try:
+        return feature_map.extract(records.inputs)
+    except Exception as error:  # of a backbone that somebody brought, whatever it is
+        if len(records) > 1:
+            halves = np.array_split(np.arange(len(records)), 2)
+            return np.concatenate([_features_of(feature_map, records.take(rows), tolerant=tolerant) for rows in halves])
+        if not tolerant:
+            problem = f"the backbone {feature_map.name} fails on it ({first_line(error)})"
+            raise records.origin.refusal(0, problem, "mend or remove the record, or mend the backbone") from error
+        return np.full((len(records), feature_map.dimension), np.nan)
 
 
 def look_at_own(setup: SessionSetup, source: str) -> Profile:
