@@ -120,7 +120,7 @@ def record_gradients(
                 gradient.zero_()
                 try:
                     _add_gradient(program, leaves, one, its_label)
-                except Exception as error:  # of a program that somebody brought, whatever it is
+                except Exception as error:  # noqa: BLE001  # of a program that somebody brought
                     _refuse_unless(program, error, tolerant=tolerant)
                     gradient.zero_()
                 chunk[row] = gradient.numpy()
@@ -151,7 +151,7 @@ def record_losses(
             one.numpy()[0], its_label.numpy()[0] = x[row], labels[row]
             try:
                 losses[row] = program.loss(leaves, one, its_label)
-            except Exception as error:  # of a program that somebody brought, whatever it is
+            except Exception as error:  # noqa: BLE001  # of a program that somebody brought
                 _refuse_unless(program, error, tolerant=tolerant)
                 losses[row] = np.inf
     return losses
@@ -194,7 +194,7 @@ def _add_batch(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: T
     before = {name: leaf.grad.clone() for name, leaf in leaves.items() if tolerant and leaf.grad is not None}
     try:
         _add_gradient(program, leaves, x, labels)
-    except Exception as error:  # of a program that somebody brought, whatever it is
+    except Exception as error:  # noqa: BLE001  # of a program that somebody brought
         _refuse_unless(program, error, tolerant=tolerant)
         for name, grad in before.items():
             leaves[name].grad.copy_(grad)  # type: ignore[union-attr]
@@ -209,7 +209,7 @@ def _works(program: Program, leaves: dict[str, Tensor], x: Tensor, labels: Tenso
     """Whether the program gives a loss of one record (1, d)."""
     try:
         program.loss(leaves, x, labels)
-    except Exception:
+    except Exception:  # noqa: BLE001  # of a program that somebody brought
         return False
     return True
 

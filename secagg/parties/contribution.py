@@ -16,6 +16,7 @@ from methods.round import Examples, Local
 from secagg.data import Records
 from secagg.data.profile import Profile, profile_of
 from secagg.data.records import BAD, DOMAIN
+from secagg.data.sources import line_breaks_of
 from secagg.encoding import Integers
 from secagg.errors import BadInput
 from secagg.features import FeatureMap, Progress
@@ -127,7 +128,7 @@ def read_records(
     """
     plan = setup.plan
     pipeline = Pipeline.of_plan(plan)
-    records = pipeline.records(source, tolerant=plan.has_noise)
+    records = pipeline.records(source, tolerant=plan.has_noise, most=plan.max_records)
     if len(records) > plan.max_records:
         raise BadInput(
             f"{name_of(source)} holds {len(records)} records, the plan allows {plan.max_records} per client",
@@ -168,8 +169,9 @@ def look_at_own(setup: SessionSetup, source: str) -> Profile:
 
     Raises what `read_records` raises.
     """
-    pipeline = Pipeline.of_plan(setup.plan)
-    return profile_of(pipeline.records(source, tolerant=setup.plan.has_noise), setup.plan.classes, pipeline.schema)
+    plan, pipeline = setup.plan, Pipeline.of_plan(setup.plan)
+    records = pipeline.records(source, tolerant=plan.has_noise, most=plan.max_records)
+    return profile_of(records, plan.classes, pipeline.schema, line_breaks_of(source, pipeline.schema))
 
 
 @dataclass(frozen=True, eq=False)
